@@ -8,7 +8,7 @@ HOSTILE := tests/hostile tests/nodes/test_strangers.py  # what `make test-hostil
 unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-timing test-integration everything test-hostile fuzz simcuda test-simcuda simcuda-matrix gpu frameworks lint type fmt golden bench dist wheelhouse lock arm64 pairs clean
+.PHONY: help check test test-timing test-integration everything test-hostile fuzz simcuda nccl-news test-simcuda simcuda-matrix vllm test-vllm gpu frameworks lint type fmt golden bench dist wheelhouse lock arm64 pairs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -50,13 +50,22 @@ fuzz: $(STAMP) ## Mutate good input for every parser: make fuzz MINUTES=n; what 
 simcuda: $(STAMP) ## Fetch NCCL and torch with CUDA (2 GB) and build the simulated driver
 	$(BIN)/python -m tests.simcuda.fetch
 
+nccl-news: $(STAMP) ## Print what came and went between releases of NCCL, and what was done for each name (after `make simcuda`)
+	$(BIN)/python -m scripts.nccl_news
+
 test-simcuda: $(STAMP) ## Run the tests of and on the real NCCL (root; after `make simcuda`)
 	@$(BIN)/python -m tests.simcuda.places
 	$(BIN)/pytest -n 2 --dist worksteal --durations 15 -m simcuda tests/simcuda
 
-simcuda-matrix: $(STAMP) ## Hold simnccl against the real NCCL, 450 cells (root; after `make simcuda`)
+simcuda-matrix: $(STAMP) ## Hold simnccl against the real NCCL, 675 cells (root; after `make simcuda`)
 	@$(BIN)/python -m tests.simcuda.places
 	$(BIN)/python -m tests.simcuda.matrix
+
+vllm: $(STAMP) ## Fetch a vLLM that runs on the CPU, and a tiny model (4 GB)
+	$(BIN)/python -m tests.serving.fetch
+
+test-vllm: vllm ## Run the tests on the real vLLM (minutes; outside CI)
+	PREFLIGHT_REQUIRE=vllm $(BIN)/pytest tests/serving
 
 gpu: $(STAMP) ## Run all that needs an NVIDIA GPU, and leave preflight-gpu.tar.gz
 	$(BIN)/preflight gpu-report; [ $$? -le 1 ]

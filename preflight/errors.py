@@ -5,7 +5,7 @@
      |   +- MalformedInput         a file or text from outside that is not in the format that it should have
      +- OutputError                a result could not be written (full disk, read-only directory)
      +- HarnessError               a part of preflight failed
-     |   +- BrokenInstallation     a package that preflight depends on can't be imported
+     |   +- BrokenInstallation     what preflight needs can't be loaded
      |   +- LaunchError            torchrun or a supervisor did not start, or died
      |   +- MeetingError           another node did not join, left, or does not use preflight's protocol
      +- UnreadableFact             a fact that the machine did not give; probes turn it into a Gap
@@ -49,7 +49,7 @@ class HarnessError(PreflightError):
 
 
 class BrokenInstallation(HarnessError):
-    """A part of preflight, or a package that it depends on, can't be imported."""
+    """A part of preflight, or a package that it depends on, can't be imported, or not within this process's limits."""
 
 
 class LaunchError(HarnessError):

@@ -21,6 +21,7 @@ from preflight.model.collective import Collective
 from preflight.model.run_spec import Backend, Measure, NodePlace, RunSpec, TrialPlan
 from preflight.model.trial import Candidate, Outcome, Scope
 from preflight.search.profiles import stage_limits
+from preflight.trial.agent_process import started_agent
 from preflight.trial.launch_result import Launch, LaunchResult
 from preflight.trial.launcher import launch
 from preflight.trial.run_dir import make_run_dir, remove_run_dir
@@ -129,8 +130,8 @@ def run_trials(count: int) -> list[float]:
         arrivals_s.extend([time.monotonic()] * (len(result.trials) - len(arrivals_s)))
 
     try:
-        environ = environment(os.environ, run_dir)
-        launch(trial_spec(run_dir, count), environ, launched, watch, kill_at=time.monotonic() + LIMIT_S)
+        with started_agent(environment(os.environ, run_dir)) as agent:
+            launch(trial_spec(run_dir, count), agent, launched, watch, kill_at=time.monotonic() + LIMIT_S)
     finally:
         remove_run_dir(run_dir)
     failed = [trial.problem for trial in launched.result.trials if trial.outcome is not Outcome.OK]

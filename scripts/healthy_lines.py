@@ -1,11 +1,12 @@
 """Write the background of healthy runs for `preflight explain`: hashes of the lines' forms and words, and no text.
 
-    python -m scripts.healthy_lines [--draw 150] [--seed 1] [--match REGEX] [--most 200000] --out FILE PLACE...
+    python -m scripts.healthy_lines [--draw 150] [--seed 1] [--match REGEX] [--most 200000] [--onto FILE]
+        --out FILE PLACE...
 
 A place is a folder or a bare git repository, as for scripts.healthy_logs. Give only logs of runs that went well. Of a
 git repository, some MLPerf results are drawn. A labeled corpus gives the words of the logs that its JSON files call
 healthy, and no forms: such logs are made to look alarming. Only lines with a word of failure have a form. Forms in
-several logs come first if the file would be larger than --most bytes.
+several logs come first if the file would be larger than --most bytes. `--onto` adds to an earlier background.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from preflight.explain.structured_lines import plain_lines
-from preflight.explain.unusual_lines import FAILURES, HASH_BYTES, form_of, packed, words_of
+from preflight.explain.unusual_lines import FAILURES, HASH_BYTES, form_of, packed, unpacked, words_of
 from scripts.healthy_logs import MLPERF, draw, places
 
 MOST_LINES = 20_000  # of one log
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--match", type=re.compile, default=re.compile(MLPERF))
     parser.add_argument("--most", type=int, default=200_000)
+    parser.add_argument("--onto", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(argv)
     forms: Counter[str] = Counter()
@@ -60,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             if is_real:
                 forms.update({form_of(words_of(line)) for line in lines if FAILURES.search(line)} - {""})
     most = asked.most // HASH_BYTES - len(words)
-    data = packed((form for form, _ in forms.most_common(max(0, most))), words)
+    earlier = unpacked(asked.onto.read_bytes()) if asked.onto else None
+    data = packed((form for form, _ in forms.most_common(max(0, most))), words, earlier)
     asked.out.write_bytes(data)
     sys.stdout.write(f"{asked.out}: {read} logs, {len(forms)} forms, {len(words)} words, {len(data)} bytes\n")
 

@@ -81,6 +81,8 @@ SYSTEM = SystemFacts(
     cgroup_pids_limit=Limit.UNLIMITED,
     overcommit=Overcommit.HEURISTIC,
     commit_left_bytes=100 * GIB,
+    product="Supermicro SYS-821GE-TNHR",
+    bios="American Megatrends 2.1 01/26/2024",
 )
 TORCH = TorchFacts(version="2.13.0+cpu", cuda=NO_CUDA, nccl=Gap("no NCCL wheel"), location="/venv/torch")
 LIMITS = LimitFacts(memlock_bytes=8 * MIB, nofile=1024, stack_bytes=8 * MIB, nproc=127_000)

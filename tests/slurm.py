@@ -129,7 +129,8 @@ def _configuration(directory: Path, spool: Path, settings: str, hosts: tuple[Hos
         f"SlurmctldPidFile={directory}/slurmctld.pid", f"SlurmdPidFile={directory}/slurmd-%n.pid",
         f"SlurmctldLogFile={directory}/slurmctld.log", f"SlurmdLogFile={directory}/slurmd-%n.log",
         "AccountingStorageType=accounting_storage/none", "JobAcctGatherType=jobacct_gather/none",
-        "SlurmdTimeout=300", "InactiveLimit=0", "KillWait=5", "MessageTimeout=30", settings,
+        "SlurmdTimeout=300", "InactiveLimit=0", "KillWait=5", "MessageTimeout=30",
+        f"FirstJobId={controller}", settings,  # what is left of another test's job is not of this one's
     ]  # fmt: skip
     for host, port in zip(hosts, ports, strict=True):
         place = f"NodeHostname={host.hostname} NodeAddr={host.address} Port={port}"

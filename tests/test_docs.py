@@ -1,4 +1,4 @@
-"""The pages of docs/ are thirteen, and three in Chinese: short, in plain English, and what they lead to is there."""
+"""The pages of docs/ are fifteen, and three in Chinese: short, in plain English, and what they lead to is there."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ DOCS = PROJECT / "docs"
 FACTS = DOCS / "dev" / "nccl-facts.md"
 USER_PAGES = {
     "install.md", "check.md", "explain.md", "stuck.md", "run.md", "timeout.md", "accept.md", "fleet.md",
-    "clusters.md", "python.md", "reference.md", "trust.md", "serving.md",
+    "clusters.md", "python.md", "reference.md", "trust.md", "serving.md", "two-boxes.md",
+    "beside-other-tools.md",
 }  # fmt: skip
 DEVELOPER_PAGES = {"architecture.md", "method.md", "testing.md", "nccl-facts.md"}
 CHINESE_PAGES = {"check.md", "explain.md", "stuck.md"}
-GENERATED_PAGES = {"commands.md", "checks.md", "causes.md"}
+GENERATED_PAGES = {"commands.md", "checks.md", "causes.md", "numbers.md"}
 IN_DOCS = tuple(sorted(str(page.relative_to(PROJECT)) for page in DOCS.rglob("*.md")))
 PAGES = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", *IN_DOCS)
 PROSE = ("README.md", *IN_DOCS)
@@ -127,7 +128,7 @@ def test_an_anchor_is_what_github_makes_of_a_title() -> None:
     assert anchors(page) == {"a-job-preflight-stuck-now", "stuck-nccls-ras"}
 
 
-def test_there_are_thirteen_pages_for_users_four_for_developers_and_three_generated_ones() -> None:
+def test_there_are_fourteen_pages_for_users_four_for_developers_and_four_generated_ones() -> None:
     assert {page.name for page in DOCS.glob("*.md")} == USER_PAGES
     assert {page.name for page in (DOCS / "dev").iterdir()} == DEVELOPER_PAGES
     assert {page.name for page in (DOCS / "reference").iterdir()} == GENERATED_PAGES

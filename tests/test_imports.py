@@ -33,7 +33,7 @@ BREAKS = [
 HEAVY = {"torch", "pygal", "pynvml", "netifaces", "jinja2", "tabulate", "importlib", "zstandard"}
 IMPORT_TORCH = {"preflight.trial.rank.agent", "preflight.trial.rank.packed_aggregate"}
 # What keeps `preflight probe` quick: a live probe pays neither for captures and topologies nor for what a report holds.
-# And `preflight run`, which without --reuse reads no report.
+# And `preflight run`, which without --reuse reads no report; and `check`, which loads this while torch is imported.
 # And what must be caught where it can't be imported.
 START_UP = {
     ("preflight/__init__.py", "preflight"),
@@ -43,7 +43,9 @@ START_UP = {
     ("preflight/cli/fleet_baseline.py", "preflight.show.fleet_html"),
     ("preflight/cli/probe_capture.py", "preflight.show.drain_nagios_k8s"),
     ("preflight/cli/probe_capture.py", "preflight.show.probe_json"),
+    ("preflight/cli/program.py", "preflight.trial.agent_process"),
     ("preflight/cli/run.py", "preflight.cli.earlier_report"),
+    ("preflight/trial/agent_process.py", "preflight.facts.counters"),
     ("preflight/check/survey.py", "preflight.search.gpus.link_speeds"),
     ("preflight/check/survey.py", "preflight.facts.capture"),
     ("preflight/check/survey.py", "preflight.facts.topo_facts"),

@@ -28,11 +28,20 @@ from preflight.search.settings.environment import inherited_tuning, why_torch_wo
 from preflight.system.installed import module_exists
 from preflight.system.kernel_queries import live_machine, own_limits
 from preflight.system.machine import Machine
-from preflight.trial.hardware_results import HardwareWatch, start_hardware_watch
+from preflight.system.signals import held_back
+from preflight.trial.agent_process import AgentProcess
+from preflight.trial.hardware_results import HardwareWatch
 from preflight.trial.launch_result import Launch, LaunchResult
 from preflight.trial.launcher import Peers, Watcher, launch, meet_without_ranks
 from preflight.trial.nodes.placement import Asked, find_placement
-from preflight.trial.run_dir import machine_path, make_run_dir, remove_run_dir, write_machine
+from preflight.trial.run_dir import (
+    keep_run_dir,
+    machine_path,
+    make_run_dir,
+    remove_old_run_dirs,
+    remove_run_dir,
+    write_machine,
+)
 
 __all__ = ["Checked", "check", "unprobed"]
 
@@ -53,6 +62,7 @@ def check(
     machine: Machine,
     process: Machine,
     environ: Mapping[str, str],
+    agent: AgentProcess,
     watch: Watcher,
     started_at: float,
     save: Callable[[Report], None] = lambda _: None,
@@ -60,13 +70,14 @@ def check(
 ) -> Checked:
     """Probe, try, judge and recommend; `started_at` (monotonic) is the start of the deadline's clock.
 
-    `process` is the machine whose Python, environment and limits are judged: the live one, unless another machine is
-    simulated. `silent` are the probes without an answer in a capture. Before the ranks start, `save` gets the report
-    that is valid if this process is killed. Otherwise an earlier run's report could be taken for this one's. Raises
-    UsageError before anything is started; any later error is in the report.
+    `agent` runs the ranks; the caller ends it. `process` is the machine whose Python, environment and limits are
+    judged: the live one, unless another machine is simulated. `silent` are the probes without an answer in a capture.
+    Before the ranks start, `save` gets the report that is valid if this process is killed. Otherwise an earlier run's
+    report could be taken for this one's. Raises UsageError before anything is tried; any later error is in the report.
     """
+    hardware = HardwareWatch(machine, xids=agent.xids)
     try:
-        run = _probed(request, machine, process, environ, started_at, silent)
+        run = _probed(request, hardware, process, environ, started_at, silent)
     except Interrupted as error:
         return Checked(unprobed(request, error), "", error)
     except (OSError, MemoryError) as error:  # no process, no descriptor, no memory for it
@@ -78,17 +89,19 @@ def check(
     if not run.launch.problem or run.place.nodes > 1:
         with contextlib.suppress(OutputError):  # what can't be written now is said at the end, if it still can't
             save(unjudged(run, KILLED, None))
-        run, peers = _tried(run, watch)
+        run, peers = _tried(run, agent, watch)
         _refuse_unregistered(run, save)
     report, interrupted = agreed_report(run, peers)
-    if run.run_dir and not request.keep and report.exit_code == 0 and interrupted is None:
+    if run.run_dir and request.keep:
+        keep_run_dir(run.run_dir)
+    elif run.run_dir and report.exit_code == 0 and interrupted is None:
         remove_run_dir(run.run_dir)
         return Checked(report, "", None)
     return Checked(report, run.run_dir, interrupted)
 
 
 def _probed(
-    request: Request, machine: Machine, process: Machine, environ: Mapping[str, str], started_at: float,
+    request: Request, hardware: HardwareWatch, process: Machine, environ: Mapping[str, str], started_at: float,
     silent: Mapping[str, str] | None,
 ) -> RunRecord:  # fmt: skip
     """Read the files that the check is judged by and the node's facts, and choose what the ranks run on."""
@@ -97,7 +110,7 @@ def _probed(
     if request.baseline is not None and place.nodes > 1:
         raise UsageError("--baseline judges one node: run `preflight check` on each alone (--nnodes 1)")
     since = time.monotonic()
-    node, _ = probe_node(machine, process, silent=silent)
+    node, _ = probe_node(hardware.machine, process, silent=silent)
     history = read_history(request.history, node, is_quiet=request.quiet)
     if request.is_played:  # as if the job were started there with what is set here
         node = replace(node, environment=reported_environment(environ))
@@ -109,7 +122,7 @@ def _probed(
     if module and not module_exists(module):
         raise UsageError(f"--backend {path.backend}@{module}: there is no module {module} (PYTHONPATH?)")
     return RunRecord(
-        request, environ, started_at, place, node, path, inherited_tuning(environ), HardwareWatch(machine),
+        request, environ, started_at, place, node, path, inherited_tuning(environ), hardware,
         policy, baseline, history, durations_s=(("probe", time.monotonic() - since),),
     )  # fmt: skip
 
@@ -143,21 +156,22 @@ def _storage_tried(run: RunRecord, directory: str) -> RunRecord:
     return replace(run, durations_s=(*run.durations_s, ("storage", time.monotonic() - since)))
 
 
-def _tried(run: RunRecord, watch: Watcher) -> tuple[RunRecord, Peers | None]:
+def _tried(run: RunRecord, agent: AgentProcess, watch: Watcher) -> tuple[RunRecord, Peers | None]:
     """Have the ranks try what was planned; whatever ends that, also a signal, what came before it is kept."""
     why_no_ranks, launched, peers = run.launch.problem, Launch(), None
     try:
-        run = replace(run, run_dir=make_run_dir(), outside_before=probe_outside_events(live_machine()))
+        remove_old_run_dirs()
+        with held_back():  # a signal between the two would leave the folder behind
+            run = replace(run, run_dir=make_run_dir(), outside_before=agent.outside_before)
         if run.request.is_played:
             write_machine(run.run_dir, run.node, run.chosen)
         spec = build_spec(run, machine_path(run.run_dir) if run.request.is_played else "")
-        machine, elsewhere = run.watching.machine, run.request.is_other_machine
-        run = replace(run, watching=start_hardware_watch(machine, run.path, elsewhere, run.run_dir))
+        run.watching.begin(run.path, run.run_dir)
         kill_at = run.ends_at() - LAUNCHER_MARGIN_S
         if run.place.nodes > 1:
             spec, peers = meet(run, spec, launched)
         if not why_no_ranks:
-            launch(spec, run.environ, launched, watch, kill_at, peers)
+            launch(spec, agent, launched, watch, kill_at, peers)
         elif peers is None:
             launched.fail(why_no_ranks)
         else:

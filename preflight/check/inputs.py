@@ -7,10 +7,10 @@ from datetime import date
 from preflight.errors import UsageError
 from preflight.judge.check import all_checks
 from preflight.judge.policy import parse_policy
-from preflight.judge.seen_again import parts_of_node
 from preflight.model.baseline import Baseline
 from preflight.model.facts import NodeFacts
 from preflight.model.input_limits import BASELINE, POLICY, REPORT
+from preflight.model.parts import parts_of_node
 from preflight.model.policy import Policy
 from preflight.model.report import Report
 from preflight.model.saved_report import load_baseline, load_report

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import sysconfig
 import time
@@ -19,6 +19,7 @@ from preflight.model.installation import HTML_MODULES, Installation, InstalledPa
 from preflight.model.repairs import shm_room
 from preflight.model.units import size_text
 from preflight.stuck.collect.stacks import find_py_spy, read_stacks
+from preflight.system.crew import Crew
 from preflight.system.installed import GET_TORCH, module_exists
 from preflight.system.machine import Machine
 
@@ -94,16 +95,13 @@ def _stacks() -> InstalledPart:
         return InstalledPart(
             "stacks", NOTE, "py-spy is not installed: `stuck` sees no Python stacks", "pip install py-spy"
         )
-    with subprocess.Popen([sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stranger:
-        assert stranger.stdin is not None and stranger.stdout is not None
-        pid = int(stranger.stdout.readline() or 0)
-        time.sleep(0.2)  # until its parent is gone
-        stacks = (
-            read_stacks([pid], False, LOOK_S, os.getuid()).get(pid, Gap("no answer"))
-            if pid
-            else Gap("it did not start")
-        )
-        stranger.stdin.close()
+    stacks: object = Gap("the process to try it on did not start")
+    with contextlib.suppress(OSError), Crew[str]() as crew:
+        crew.start("stranger", [sys.executable, "-c", STRANGER], os.environ, LOOK_S)
+        for _, pid, lost in crew.listen(LOOK_S):
+            if lost is None:
+                time.sleep(0.2)  # until its parent is gone
+                stacks = read_stacks([pid], False, LOOK_S, os.getuid()).get(pid, Gap("no answer"))
     if isinstance(stacks, Gap):
         return InstalledPart("stacks", NOTE, f"not readable here: {stacks.reason}", ALLOW)
     return InstalledPart("stacks", OK, "py-spy can read other processes of this user")

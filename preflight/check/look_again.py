@@ -23,7 +23,7 @@ REPORT_S = 0.4  # for judging and writing
 
 @dataclass(frozen=True, slots=True)
 class LookedAgain:
-    """The second reading, with what the run had found before."""
+    """The second reading, combined with the run's earlier results."""
 
     disturbed: str  # why no speed counts, "" where nobody else used the GPUs
     hardware: Hardware | Gap

@@ -12,6 +12,7 @@ from preflight.model.parsing import parse_duration_s
 # The groups of options in --help; what has none stands last.
 TRIED, JUDGED, PRINTED = "Tests", "Verdict", "Output"
 NODES, ELSEWHERE = "Several nodes", "Other machines"
+ANSWERS_BACK = "-"  # the value of --on by which another preflight starts this one
 
 
 # An option that is `rare` stands in --help-all only.

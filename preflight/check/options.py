@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Annotated
 
 import typer
@@ -45,7 +46,7 @@ Backend = Annotated[
     str | None,
     valued(
         "NAME",
-        "nccl, gloo, or NAME@MODULE that registers it [default: nccl with GPUs, else gloo].",
+        "nccl, gloo, or NAME@MODULE for a backend that a Python module registers [default: nccl with GPUs, else gloo].",
         group=TRIED,
         rare=True,
     ),
@@ -65,7 +66,7 @@ Deadline = Annotated[
 ]
 ProbeDeadline = Annotated[
     float | None,
-    timed("Stop after T with partial results and exit code 3: 30, 1m [default: none].", "--deadline", group=TRIED),
+    timed("Stop after T (30, 1m) with partial results, exit code 3 [default: none].", "--deadline", group=TRIED),
 ]
 Minutes = Annotated[
     float | None,
@@ -96,9 +97,7 @@ SharedDirectory = Annotated[
     ),
 ]
 Strict = Annotated[bool, switch("Treat warnings as failures.", "--strict", group=JUDGED)]
-Accept = Annotated[
-    bool, switch("Judge the node, not the job: exit code 0 accepts it, 1 rejects it.", "--accept", group=JUDGED)
-]
+Accept = Annotated[bool, switch("Judge the node, not the job: 0 accepts, 1 rejects it.", "--accept", group=JUDGED)]
 Shadow = Annotated[
     bool,
     switch(
@@ -113,7 +112,7 @@ PolicyFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Apply a site's TOML policy: which checks are fatal, warn or are waived, and what the node must have.",
+        "Apply a site's TOML policy: reject rules and waivers.",
         "--policy",
         group=JUDGED,
     ),
@@ -132,8 +131,8 @@ HistoryFolder = Annotated[
     str | None,
     valued(
         "DIR",
-        "Read earlier reports from DIR. The node is rejected if the same GPU, pair or port failed in 2 of its last 3 "
-        "runs.",
+        "Read earlier reports from DIR. A GPU, pair or port that failed in 2 of the last 3 runs that tested it counts "
+        "as faulty. If the node is not good, the output shows what changed since its last good run.",
         "--history",
         group=JUDGED,
         rare=True,
@@ -192,6 +191,7 @@ Skip = Annotated[
 Output = Annotated[str, valued("FILE", "Write the output to FILE; - is stdout.", "--output", "-o", group=PRINTED)]
 # What `preflight run` tells its check, so that the page says what happens next.
 Starts = Annotated[str, typer.Option("--starts", hidden=True)]
+StartsOverSockets = Annotated[bool, typer.Option("--starts-over-sockets", hidden=True)]
 ForEngine = Annotated[
     Engine | None,
     choice(f"Name the options of a serving engine, too: {words(Engine)}.", "--for", metavar="NAME", group=PRINTED),
@@ -203,6 +203,47 @@ Keep = Annotated[
 Nnodes = Annotated[int | None, valued("N", "Number of nodes [default: the scheduler's].", "--nnodes", group=NODES)]
 NodeRank = Annotated[
     int | None, valued("R", "This node, from 0 [default: the scheduler's].", "--node-rank", group=NODES)
+]
+OnNodes = Annotated[
+    str | None,
+    valued(
+        "HOW:NODES",
+        "Check nodes: ssh:node[01-40], ssh:@FILE, slurm:4; k8s:4 prints a Job. Reports: preflight-reports/.",
+        "--on",
+        group=NODES,
+    ),
+]
+Together = Annotated[
+    bool,
+    switch(
+        "With --on ssh: or slurm: also test the paths between the nodes: one joint run, one report.",
+        "--together",
+        group=NODES,
+        rare=True,
+    ),
+]
+Image = Annotated[
+    str | None,
+    valued("NAME", "With --on k8s: the job's own image, with preflight in it.", "--image", group=NODES, rare=True),
+]
+Apply = Annotated[
+    bool,
+    switch(
+        "With --on k8s: pass the Job to kubectl instead of printing it, and exit with 3: nothing is checked yet.",
+        "--apply",
+        group=NODES,
+        rare=True,
+    ),
+]
+SlurmArgs = Annotated[
+    str | None,
+    valued(
+        "ARGS",
+        "With --on slurm: options of salloc, or inside a job of srun, such as '-p gpu --gres=gpu:8 --exclusive'.",
+        "--slurm-args",
+        group=NODES,
+        rare=True,
+    ),
 ]
 Endpoint = Annotated[
     str | None,
@@ -279,6 +320,21 @@ def parse_tests(text: str) -> frozenset[GpuTests]:
 def names_in(text: str) -> list[str]:
     """Return the names in a comma-separated list."""
     return [name.strip().lower() for name in text.split(",") if name.strip()]
+
+
+def parse_words(name: str, text: str) -> tuple[str, ...]:
+    """Return the words of a line that is written as for a shell."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"{name} {text[:40]!r}: {error}") from None
+
+
+def slurm_words(text: str | None, on: str | None) -> tuple[str, ...]:
+    """Return the words of --slurm-args; UsageError where --on does not call Slurm."""
+    if text and not str(on).startswith("slurm:"):
+        raise UsageError("--slurm-args: only --on slurm:... calls Slurm")
+    return parse_words("--slurm-args", text or "")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from preflight.check.request import Request
 from preflight.check.run_record import RunRecord
 from preflight.errors import Interrupted, PreflightError
 from preflight.explain.failed_trial import with_cause
+from preflight.fleet.changes import changes
 from preflight.judge.check import (
     Case,
     CheckResults,
@@ -30,14 +32,17 @@ from preflight.judge.phases import RunProgress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.seen_again import weighed
 from preflight.judge.speed_judges import beside_baseline, is_beside_baseline, judged_by
-from preflight.judge.verdict import decide, unanswered
+from preflight.judge.verdict import Decision, decide, unanswered
 from preflight.judge.workarounds import default_trial, works
+from preflight.model.change import Change
 from preflight.model.facts import EnvVar, Gap, known
 from preflight.model.finding import Finding
 from preflight.model.job import Job
 from preflight.model.joint import NO_JOINT_PHASE, JointPhase, SoloResult
+from preflight.model.parts import parts_of_node
 from preflight.model.profile import BY_ORDER, LEFT_OUT, SKIPPED, GpuTests
-from preflight.model.report import Advice, Report
+from preflight.model.repairs import SOURCE_ENV
+from preflight.model.report import Advice, NodeVerdict, Report, Verdict
 from preflight.model.storage import NO_DIRECTORY
 from preflight.model.trial import Comparison, Control, Outcome, RailTest, TrialResult, without_speeds
 from preflight.search.gpus.gpu_set import closed_gpus
@@ -45,6 +50,7 @@ from preflight.search.gpus.link_speeds import NO_GPU_TRIED, expected_of_trials
 from preflight.search.nodes.joint_plan import advice_of_nodes, hosts_by_rank, with_hosts
 from preflight.search.settings.environment import inherited_settings, matters
 from preflight.search.settings.rdma import rails_to_try
+from preflight.system.known_bugs import load_known_bugs
 from preflight.system.links import load_links
 from preflight.timeout.safe_timeout import safe_timeout
 from preflight.timeout.timings import nccl_settings, timings
@@ -91,11 +97,17 @@ def _judged(run: RunRecord, joint: JointPhase, seen: LookedAgain) -> Report:
     decision = decide(
         case, findings, skipped, trials, advice, run.launch.problems,
         strict=run.request.strict, accept=run.request.accept, cpu_path=not run.path.wants_gpus,
+        refuses_sockets=bool(run.request.starts) and not run.request.starts_over_sockets,
     )  # fmt: skip
+    if decision.exit_code:
+        findings = tuple(without_file(each, advice) for each in findings)
     gpu_tests = case.hardware
     assert gpu_tests is not None
+    good_at, changed = ("", ()) if _is_good(decision) else _since_good(run)
     return replace(
         blank,
+        good_at=good_at,
+        changed=changed,
         verdict=decision.verdict,
         node_verdict=decision.node_verdict,
         exit_code=run.launch.interrupted.exit_code if run.launch.interrupted else decision.exit_code,
@@ -126,6 +138,22 @@ def _judged(run: RunRecord, joint: JointPhase, seen: LookedAgain) -> Report:
     )
 
 
+def _since_good(run: RunRecord) -> tuple[str, tuple[Change, ...]]:
+    """Return when this node was last good, and what differs since then and may matter; "" if no report says so."""
+    parts = parts_of_node(run.node)
+    for report in reversed(run.past):
+        then = next((node for node in report.nodes if parts & parts_of_node(node)), None)
+        if _is_good(report) and then is not None:
+            found = changes(replace(then, host=run.node.host), run.node)  # a pod has another name each time
+            return report.created_at, tuple(each for each in found if each.matters)
+    return "", ()
+
+
+def _is_good(answer: Report | Decision) -> bool:
+    good = (Verdict.READY, Verdict.READY_WITH_ENV)
+    return answer.verdict in good and answer.node_verdict is not NodeVerdict.REJECT
+
+
 def _trials(run: RunRecord, joint: JointPhase, disturbed: str) -> tuple[TrialResult, ...]:
     """Return the trials, each with its cause; all nodes' where they came to run them together."""
     tried = run.launch.trials if joint.has_begun else run.launch.own_trials
@@ -145,7 +173,7 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], se
         links=load_links(), policy=run.policy, rails=_rails(run, trials, seen.disturbed), storage=run.storage,
         hardware=seen.hardware, outside=seen.outside, before=seen.before,
         baseline=run.baseline, baseline_source=request.baseline or "",
-        control=_control(run, joint),
+        control=_control(run, joint), bugs=load_known_bugs(),
         skip=dict.fromkeys(request.skipped, SKIPPED),
     )  # fmt: skip
     if not joint.has_begun:
@@ -269,6 +297,16 @@ def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
 
 def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, float], ...]:
     return (*run.durations_s, *last, ("total", time.monotonic() - run.started_at))
+
+
+def without_file(finding: Finding, advice: Advice) -> Finding:
+    """Return a finding whose workaround names its settings: a run that is not ready writes no file of them."""
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in advice.env]
+    settings = "; ".join([*exports, *(f"unset {name}" for name in advice.unset)])
+    if not settings:
+        return finding
+    fix, workaround = (text.replace(SOURCE_ENV, f"`{settings}`") for text in (finding.fix, finding.workaround))
+    return replace(finding, fix=fix, workaround=workaround)
 
 
 def unprobed(request: Request, error: Exception | Interrupted) -> Report:

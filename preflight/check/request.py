@@ -6,16 +6,27 @@ what the phases need takes many times as long to load.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from typing import ClassVar
 
 from preflight.check import option_kinds, options
+from preflight.check.option_kinds import ANSWERS_BACK
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
 from preflight.model.parsing import no_such
 from preflight.model.profile import ALL_TESTS, COLLECTIVES, GpuTests, Profile
+
+# What makes no sense with --on: files of one node, this machine's place among others, machines that are not there.
+NOT_WITH_ON: Mapping[str, object] = {
+    "env_out": "preflight.env", "also": None, "keep": False, "sysroot": None, "machine": None, "nnodes": None,
+    "node_rank": None, "rdzv_endpoint": None, "rdzv_id": None, "checkpoint_dir": None,
+}  # fmt: skip
+TOGETHER = frozenset({"env_out", "also", "rdzv_endpoint", "checkpoint_dir"})  # these do where the nodes meet
+WAYS = ("ssh:", "slurm:", "k8s:")
+HOSTS = "ssh:node[01-40], ssh:@FILE with a host per line, slurm:4 (nodes), slurm:node[01-40]"
+FORMS = f"write {HOSTS} or k8s:4x8 (with 8 GPUs)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,11 @@ class Request:
     node_rank: options.NodeRank = None
     rdzv_endpoint: options.Endpoint = None
     rdzv_id: options.RunId = None
+    on: options.OnNodes = None
+    together: options.Together = False
+    slurm_args: options.SlurmArgs = None
+    image: options.Image = None
+    apply: options.Apply = False
     checkpoint_dir: options.SharedDirectory = None
     tests: options.Tests = None
     collectives: options.Collectives = None
@@ -58,15 +74,48 @@ class Request:
     for_: options.ForEngine = None
     starts: options.Starts = ""
     starts_if_unknown: options.StartsIfUnknown = False
+    starts_over_sockets: options.StartsOverSockets = False
     default_only: ClassVar[bool] = False  # measure what the job gets, try nothing else
 
     def must_make_sense(self, checks: Set[str]) -> None:
         """Raise UsageError for a value that means nothing; `checks` are the names of all."""
-        _ = self.burn_s, self.wanted_tests, self.wanted_collectives, self.sizes_bytes
+        _ = self.burn_s, self.slurm_options, self.wanted_tests, self.wanted_collectives, self.sizes_bytes
         if self.sysroot is not None and self.machine is not None:
             raise UsageError("--sysroot and --machine: one machine at a time")
+        if self.is_elsewhere and (
+            refused := {
+                name
+                for name in NOT_WITH_ON.keys() - (TOGETHER if self.together else frozenset())
+                if getattr(self, name) != NOT_WITH_ON[name]
+            }
+        ):
+            name = min(refused).replace("_", "-")
+            why = "each node checks itself alone, and its report comes here"
+            if self.together:
+                why = "--on names the nodes, and they keep nothing"
+            elif refused in ({"rdzv_endpoint"}, {"checkpoint_dir"}):
+                why += "; --together makes a joint run"
+            raise UsageError(f"--on with --{name}: {why}")
+        if self.is_elsewhere and not str(self.on).startswith(WAYS):
+            raise UsageError(f"--on {self.on}: {FORMS}")
+        if self.together and not str(self.on).startswith(("ssh:", "slurm:")):
+            raise UsageError("--together: only --on ssh:... and slurm:... start nodes that can meet")
+        if (self.image is not None or self.apply) and not str(self.on).startswith("k8s:"):
+            raise UsageError("--image and --apply: only --on k8s:... makes a Job")
+        if self.apply and self.image is None:
+            raise UsageError("--apply: name the job's own image, which has preflight in it, with --image")
         if unknown := sorted(self.skipped - checks):
             raise no_such(f"--skip {unknown[0]}", "check", unknown[0], checks)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether other nodes are checked, and this one only collects."""
+        return self.on not in (None, ANSWERS_BACK)
+
+    @property
+    def slurm_options(self) -> tuple[str, ...]:
+        """The options that are passed on to salloc, or inside a job to srun."""
+        return options.slurm_words(self.slurm_args, self.on)
 
     @property
     def burn_s(self) -> float | None:

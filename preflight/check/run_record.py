@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from preflight.check.request import Request
-from preflight.judge.seen_again import part_of_gpu, part_of_port
 from preflight.model.baseline import Baseline
 from preflight.model.counters import Counts
 from preflight.model.facts import NodeFacts
+from preflight.model.parts import part_of_gpu, part_of_port
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
 from preflight.model.report import Report

@@ -15,6 +15,7 @@ from preflight.model.other_makers import other_gpus
 from preflight.search.backend_choice import has_nvidia_hardware
 from preflight.search.gpus.gpu_set import chosen_gpus
 from preflight.search.gpus.gpu_set_advice import GpuSetAdvice, advise_gpus
+from preflight.system.known_bugs import load_known_bugs
 from preflight.system.machine import Machine
 
 READING_SHARE = 0.7  # of the time before the deadline; the rest is for judging and printing, on a busy node too
@@ -72,7 +73,8 @@ def survey(node: NodeFacts, gpus: str | None) -> Survey:
     """Judge a node's facts, for the requested GPUs or all usable ones; UsageError if a requested GPU is missing."""
     chosen = chosen_gpus(node, gpus)
     wants_gpus = has_nvidia_hardware(node) or bool(other_gpus(node))
-    case = Case((node,), (), "nccl", 0, wants_gpus=wants_gpus, gpus=chosen)
+    bugs = load_known_bugs() if wants_gpus else ()  # a quick probe must not pay for it
+    case = Case((node,), (), "nccl", 0, wants_gpus=wants_gpus, gpus=chosen, bugs=bugs)
     checked = run_checks(fact_checks(), case)
     if gpus is None:
         return Survey(node, checked, None, None, cut_short(node))

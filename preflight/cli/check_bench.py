@@ -12,7 +12,7 @@ import typer
 from preflight.check import app as application
 from preflight.check.request import BenchRequest, Request
 from preflight.cli import commands
-from preflight.cli.check_outputs import give_up, open_outputs, save_interim, write_and_print
+from preflight.cli.check_outputs import Outputs, give_up, open_outputs, save_interim, write_and_print
 from preflight.cli.output import PROGRAM, check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
 from preflight.errors import Interrupted, UsageError
@@ -28,13 +28,14 @@ from preflight.system.inputs import read_input
 from preflight.system.kernel_queries import live_machine, machine_at
 from preflight.system.machine import Machine
 from preflight.system.streams import Progress, to_stderr
+from preflight.trial.agent_process import AgentProcess
 from preflight.trial.launch_result import LaunchResult, progress_line
 
 MOST_LINES = 3  # for the nodes that are still to be started
 SHADOWED = (1, 3)  # a wrong request stays 2, and a signal what it is
 
 
-def check(request: Request) -> None:
+def check(request: Request, agent: AgentProcess) -> None:
     """Run `preflight check`."""
     outputs = open_outputs(request)
     if outputs.detail is not Detail.VERDICT and request.node_rank == 0 and request.nnodes and request.rdzv_endpoint:
@@ -44,15 +45,21 @@ def check(request: Request) -> None:
         if others[MOST_LINES:]:
             to_stderr(f"{PROGRAM}: and so on to --node-rank {others[-1]}\n")
     with shadowed(request.shadow):
-        try:
+        with given_up(request, outputs):
             progress = Progress(is_quiet=outputs.detail is Detail.VERDICT)
-            checked = run_ranks(request, progress, lambda interim: save_interim(interim, outputs))
-        except (Exception, Interrupted) as error:
-            # Nobody may take an earlier run's answer for this one's.
-            if getattr(error, "exit_code", 3) != UsageError.exit_code:
-                give_up(application.unprobed(request, error), outputs)
-            raise
+            checked = run_ranks(request, agent, progress, lambda interim: save_interim(interim, outputs))
         write_and_print(checked, outputs)
+
+
+@contextmanager
+def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
+    """Write an unknown report if the run fails or is stopped: no earlier run's answer may be taken for this one's."""
+    try:
+        yield
+    except (Exception, Interrupted) as error:
+        if getattr(error, "exit_code", 3) != UsageError.exit_code:
+            give_up(application.unprobed(request, error), outputs)
+        raise
 
 
 @contextmanager
@@ -79,12 +86,12 @@ def _exit_with_0(code: int, why: str) -> None:
     raise typer.Exit(0) from None
 
 
-def bench(asked: commands.BenchOptions) -> None:
+def bench(asked: commands.BenchOptions, agent: AgentProcess) -> None:
     """Run `preflight bench`."""
     check_outputs(asked.json)
     request = BenchRequest(**{field.name: getattr(asked, field.name) for field in fields(asked)})
     detail = detail_of(asked.verbose, asked.quiet)
-    checked = run_ranks(request, Progress(is_quiet=detail is Detail.VERDICT))
+    checked = run_ranks(request, agent, Progress(is_quiet=detail is Detail.VERDICT))
     page = bench_page(checked.report, asked.json or "")
     print_result(asked.json, lambda: render_json(checked.report), lambda: page.shown(detail, style()))
     say_where(checked.run_dir)
@@ -92,7 +99,7 @@ def bench(asked: commands.BenchOptions) -> None:
 
 
 def run_ranks(
-    request: Request, progress: Progress, save: Callable[[Report], None] = lambda _: None
+    request: Request, agent: AgentProcess, progress: Progress, save: Callable[[Report], None] = lambda _: None
 ) -> application.Checked:
     """Run a check on this machine, on a tree's facts, or on a capture whose machine the backend simulates.
 
@@ -112,6 +119,6 @@ def run_ranks(
         progress.show(lambda width: progress_line(launched, request.until_s, width))
 
     try:
-        return application.check(request, machine, process, os.environ, show, STARTED_AT, save, silent)
+        return application.check(request, machine, process, os.environ, agent, show, STARTED_AT, save, silent)
     finally:
         progress.clear()

@@ -15,9 +15,7 @@ import typer
 from preflight.check import option_kinds, options
 from preflight.check.option_kinds import NODES, PRINTED, choice, timed, valued, words
 from preflight.check.request import Request as CheckOptions  # noqa: F401  one of the commands too
-from preflight.cli.explain_options import ExplainOptions  # noqa: F401
 from preflight.cli.output import STDOUT
-from preflight.cli.timeout_options import TimeoutOptions  # noqa: F401  one of the commands too
 from preflight.model.profile import Profile
 from preflight.show.formats import Format
 
@@ -29,7 +27,8 @@ EVIDENCE = "Evidence"  # of stuck
 class BenchOptions:
     """Time every collective under the default settings.
 
-    -v prints the table of nccl-tests. Exit codes: 0 the default settings work, 1 they do not, 2 usage, 3 inconclusive.
+    -v prints a table like that of nccl-tests. Exit codes: 0 the default settings work, 1 they do not, 2 usage,
+    3 inconclusive.
     """
 
     gpus: options.Gpus = None
@@ -93,23 +92,36 @@ ReportDeadline = Annotated[
 ]
 
 
+OnReportNodes = Annotated[
+    str | None,
+    valued(
+        "HOW:NODES",
+        "Run gpu-report on several nodes: ssh:node[01-04], ssh:@FILE or slurm:4. --output is then a folder.",
+        "--on",
+        group=NODES,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class GpuReportOptions:
     """Pack what only a real GPU can show, for an issue.
 
     Takes 10 minutes at most, needs no root, and uses the torch of this environment. Names of hosts, users and jobs,
     addresses, UUIDs and serial numbers are removed. Exit codes: 0 every part passed, 1 a part failed or found a fault,
-    2 usage or a GPU in use, 3 no GPU can be used.
+    2 usage or a GPU in use, 3 no GPU can be used, or a node sent nothing.
     """
 
     gpus: options.Gpus = None
     output: ReportedIn = "preflight-gpu.tar.gz"
     deadline: ReportDeadline = None
+    on: OnReportNodes = None
+    slurm_args: options.SlurmArgs = None
 
 
 OfProcess = Annotated[
     int | None,
-    typer.Argument(metavar="PID", show_default=False, help="A rank or the launcher of the job, such as 4711."),
+    typer.Argument(metavar="PID", show_default=False, help="PID of a rank or of the job's launcher: 4711."),
 ]
 Pid = Annotated[int | None, valued("PID", "The same as an option.", "--pid", rare=True)]
 AllJobs = Annotated[bool, typer.Option("--all", help="Look at every job on this node, one after the other.")]
@@ -120,6 +132,15 @@ Merge = Annotated[
     str | None,
     valued(
         "DIR", "Judge the evidence that several nodes wrote to DIR; do not look at this node.", "--merge", group=NODES
+    ),
+]
+OnJobsNodes = Annotated[
+    str | None,
+    valued(
+        "HOW:NODES",
+        "Look at all nodes of the job and print one page: ssh:node[01-04], ssh:@FILE or slurm:4.",
+        "--on",
+        group=NODES,
     ),
 ]
 Native = Annotated[
@@ -135,7 +156,7 @@ Dump = Annotated[
     bool,
     typer.Option(
         "--dump",
-        help="Ask torch to write flight recorder dumps, if the job has set up its pipe.",
+        help="Ask torch for flight recorder dumps, if the job set TORCH_NCCL_DEBUG_INFO_PIPE_FILE.",
         rich_help_panel=EVIDENCE,
         hidden=True,
     ),
@@ -157,8 +178,8 @@ Watch = Annotated[float | None, timed("Observe the ranks for at most T [default:
 class StuckOptions:
     """Show where each rank of a hung job waits, and why.
 
-    Looks at the ranks on this node and does not disturb them: it sends no signals and writes only --out and --json.
-    Exit codes: 0 not stuck, 1 stuck, 2 usage, 3 inconclusive.
+    Looks at the ranks on this node. It sends no signal and changes nothing in the job, unless you give --native, --dump
+    or --ras. It writes only --out and --json. Exit codes: 0 not stuck, 1 stuck, 2 usage, 3 inconclusive.
     """
 
     of: OfProcess = None
@@ -172,6 +193,7 @@ class StuckOptions:
     ras: AskRas = None
     out: Out = None
     merge: Merge = None
+    on: OnJobsNodes = None
     json: option_kinds.JsonPath = None
     verbose: option_kinds.Verbose = False
     quiet: option_kinds.Quiet = False
@@ -190,7 +212,8 @@ FormatOption = Annotated[
 class RenderOptions:
     """Convert a saved report to another format.
 
-    Exit codes: 0 written, 2 not a report, or not possible in this format, 3 the output could not be written.
+    Exit codes: 0 written, 2 usage (no report, or the format env for a report that is not ready), 3 the output could not
+    be written.
     """
 
     report: ReportFile
@@ -238,6 +261,28 @@ class BaselineOptions:
 
     reports: GoodReports
     output: BoundsOutput
+    verbose: option_kinds.Verbose = False
+    quiet: option_kinds.Quiet = False
+
+
+GoodFile = Annotated[str, typer.Argument(metavar="GOOD", help="Report of when it worked, or a capture; - is stdin.")]
+NowFile = Annotated[
+    str | None, typer.Argument(metavar="NOW", help="Report or capture of now [default: probe this machine].")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffOptions:
+    """Show what changed on a node since it worked.
+
+    The most suspicious change comes first. Compare two reports of one node, or the reports of two equal nodes. Without
+    NOW, preflight probes this machine. Exit codes: 0 nothing that matters, 1 a change that may matter, 2 usage, 3 no
+    node in common.
+    """
+
+    good: GoodFile
+    now: NowFile = None
+    json: option_kinds.JsonPath = None
     verbose: option_kinds.Verbose = False
     quiet: option_kinds.Quiet = False
 

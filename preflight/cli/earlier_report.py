@@ -19,6 +19,7 @@ from preflight.model.gap import known_or
 from preflight.model.input_limits import REPORT
 from preflight.model.saved_report import load_report
 from preflight.search.gpus.gpu_set import chosen_gpus, numbered_gpus
+from preflight.search.settings.infiniband import SOCKETS
 from preflight.show.env_file import render_env
 from preflight.system.files import write_atomically
 from preflight.system.kernel_queries import live_machine
@@ -43,6 +44,9 @@ def use_again(wanted: Request, most_s: float, environ: Mapping[str, str], *, is_
         if os.path.exists(path):
             report = load_report(read_own_input(path, REPORT), path)
             reason = why_not(report, now, most_s, place.nodes)
+            uses_sockets = place.nodes > 1 and any(name in SOCKETS for name, _ in report.advice.env)
+            if uses_sockets and not wanted.starts_over_sockets:
+                reason = reason or "leaves InfiniBand or RoCE unused (--allow-sockets)"
     except PreflightError as error:
         reason = f"can't be used: {str(error).removeprefix(f'{path}: ')}"
     if place.nodes > 1:

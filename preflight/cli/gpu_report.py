@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 import typer
 
+from preflight.check.options import slurm_words
 from preflight.cli import commands
 from preflight.cli.output import PROGRAM, check_outputs
 from preflight.errors import LaunchError, UsageError
@@ -22,29 +24,44 @@ from preflight.system.streams import to_stdout
 
 DEADLINE_S = 600.0
 GOOD = ("passed", "not run")
+REMOVED = "Names of hosts, users and\njobs, addresses, UUIDs and serial numbers were removed."
 
 
 def gpu_report(asked: commands.GpuReportOptions) -> None:
     """Run `preflight gpu-report`."""
-    deadline_s = asked.deadline or DEADLINE_S
-    until = time.monotonic() + deadline_s
+    slurm_words(asked.slurm_args, asked.on)
     check_outputs(asked.output)
+    results = pack(asked, asked.output, to_stdout)
+    ran = sum(result.outcome != "not run" for result in results)
+    size_mb = os.path.getsize(asked.output) / 1e6
+    to_stdout(
+        f"\n{asked.output} ({size_mb:.1f} MB) has the results of {counted(ran, 'part')}. {REMOVED}\n"
+        f"Next  look into it (`tar xzf {asked.output}`), then attach it to an issue of {PROGRAM}.\n"
+    )
+    raise typer.Exit(0 if all(result.outcome in GOOD for result in results) else 1)
+
+
+def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], object]) -> tuple[PartResult, ...]:
+    """Run all parts on this node and write the archive; `say` gets a line before them, and one for each."""
+    until = time.monotonic() + limit_s(asked)
     node, _ = probe_node(live_machine())
     gpus = free_gpus(node, asked.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     listed = parts()
     names = ", ".join(dict.fromkeys(name_of(gpu) for gpu in gpus))
     indices = ",".join(str(gpu.nvml_index) for gpu in gpus)
-    to_stdout(f"{len(listed)} parts on GPU {indices} ({names}), at most {duration_text(deadline_s)}\n")
+    say(f"{len(listed)} parts on GPU {indices} ({names}), at most {duration_text(limit_s(asked))}\n")
+
+    def tell(result: PartResult) -> None:
+        why = f"  {result.why}" if result.why else ""
+        say(f"  {result.name:<16}{result.outcome:<11}{result.took_s:>5.0f} s{why}\n")
+
     uuids = [known(gpu.uuid) for gpu in gpus]
-    results = run_parts(listed, uuids, asked.output, until, os.environ, _tell)
-    ran = sum(result.outcome != "not run" for result in results)
-    size_mb = os.path.getsize(asked.output) / 1e6
-    to_stdout(
-        f"\n{asked.output} ({size_mb:.1f} MB) has the results of {counted(ran, 'part')}. Names of hosts, users and "
-        "jobs, addresses, UUIDs\nand serial numbers were removed.\n"
-        f"Next  look into it (`tar xzf {asked.output}`), then attach it to an issue of {PROGRAM}.\n"
-    )
-    raise typer.Exit(0 if all(result.outcome in GOOD for result in results) else 1)
+    return run_parts(listed, uuids, archive, until, os.environ, tell)
+
+
+def limit_s(asked: commands.GpuReportOptions) -> float:
+    """Return how long all parts may take."""
+    return asked.deadline or DEADLINE_S
 
 
 def free_gpus(node: NodeFacts, asked: str | None, visible: str | None) -> tuple[Gpu, ...]:
@@ -60,8 +77,3 @@ def free_gpus(node: NodeFacts, asked: str | None, visible: str | None) -> tuple[
             who = f" (pid {pids})" if pids else ""
             raise UsageError(f"GPU {gpu.nvml_index} is in use{who}; wait, or name free GPUs with --gpus")
     return path.gpus
-
-
-def _tell(result: PartResult) -> None:
-    why = f"  {result.why}" if result.why else ""
-    to_stdout(f"  {result.name:<16}{result.outcome:<11}{result.took_s:>5.0f} s{why}\n")

@@ -10,13 +10,15 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from preflight import __version__
-from preflight.check.option_kinds import PRINTED
+from preflight.check.option_kinds import ANSWERS_BACK, PRINTED
 from preflight.cli.extras import must_have_linux
 from preflight.cli.hints import hint
 from preflight.cli.output import PROGRAM
@@ -62,7 +64,7 @@ COMMANDS = {
         ("preflight probe --gpus 0-3 --json -", "these GPUs, as JSON"),
     )),
     "bench": ("check_bench", "Time every collective under the default settings.", (
-        ("preflight bench -v", "the table of nccl-tests"),
+        ("preflight bench -v", "a table like that of nccl-tests"),
         ("preflight bench --gpus 0,1 --sizes 8:1G", "two GPUs, other sizes"),
     )),
     "render": ("reports", "Convert a saved report to another format.", (
@@ -77,13 +79,17 @@ COMMANDS = {
         ("preflight baseline good/ -o baseline.json", "write the thresholds"),
         ("preflight check --baseline baseline.json", "compare a node with them"),
     )),
+    "diff": ("diff", "Show what changed on a node since it worked.", (
+        ("preflight diff good/preflight-report.json", "this machine, compared with then"),
+        ("preflight diff good.json bad.json", "two reports: of one node, or of siblings"),
+    )),
     "capture": ("probe_capture", "Record this machine in one JSON file, for `probe --machine`.", (
         ("preflight capture -o node.json", "record this machine"),
         ("preflight probe --machine node.json", "probe it on another machine"),
     )),
     "gpu-report": ("gpu_report", "Pack what only a real GPU can show, for an issue.", (
         ("preflight gpu-report", "all GPUs, 10 minutes at most"),
-        ("preflight gpu-report --gpus 0", "one GPU"),
+        ("preflight gpu-report --on ssh:node[01-04]", "these nodes"),
     )),
     "doctor": ("doctor", "Say whether this installation is sound, and what is missing.", (
         ("preflight doctor", "check this installation (about 10 lines)"),
@@ -94,10 +100,14 @@ COMMANDS = {
         ("preflight checks memlock acs-redirects", "what these two verify"),
     )),
     "schema": ("reports", "Print the JSON Schema of the report, or of another document.", (
-        ("preflight schema", "of the report of `check`"),
-        ("preflight schema stuck", "of the JSON of `stuck`"),
+        ("preflight schema", "schema of the report of `check`"),
+        ("preflight schema stuck", "schema of the JSON of `stuck`"),
     )),
 }  # fmt: skip
+START_RANKS = frozenset({"check", "bench"})  # torch is imported for them while their own modules are loaded
+# The files of preflight/cli that know --on.
+ON_NODES = {"check": "on_nodes", "stuck": "stuck_on_nodes", "gpu-report": "gpu_report_on_nodes"}
+OPTIONS_APART = frozenset({"explain", "timeout"})  # in a file of their own, which takes time to load
 NEED_LINUX = frozenset({"check", "gpu-report", "run", "probe", "bench", "capture"})
 HELP_NAMES, HELP_ALL = ["-h", "--help"], "--help-all"
 
@@ -163,13 +173,21 @@ def _load(file: str) -> Any:
         raise BrokenInstallation(f"this installation can't be loaded: {type(error).__name__}: {error}") from error
 
 
-def _options_of(command: str) -> Any:
+def options_record(command: str) -> Any:
     """Return the record of what a command takes, None for one whose function says it."""
-    return getattr(_load("commands"), "".join(map(str.capitalize, [*command.split("-"), "options"])), None)
+    file = f"{command}_options" if command in OPTIONS_APART else "commands"
+    return getattr(_load(file), "".join(map(str.capitalize, [*command.split("-"), "options"])), None)
 
 
-def _function_of(command: str) -> Any:
-    return getattr(_load(COMMANDS[command][0]), command.replace("-", "_"))
+def _function_of(command: str, file: str | None = None) -> Any:
+    return getattr(_load(file or COMMANDS[command][0]), command.replace("-", "_"))
+
+
+def _agent(params: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    from preflight.trial.agent_process import started_agent  # noqa: PLC0415  only what starts ranks needs it
+
+    is_other_machine = params.get("sysroot") is not None or params.get("machine") is not None
+    return started_agent(os.environ, wakes_gpus=not is_other_machine)
 
 
 WIDE = 50  # columns for names and texts of options in two columns
@@ -193,14 +211,17 @@ class GroupedCommand(TyperCommand):
         name = str(self.name)
         if name in NEED_LINUX:
             must_have_linux(f"preflight {name}")
-        function = _function_of(name)
-        raise_on_signals()
-        try:
-            asked = super().invoke(ctx)
-            code = asked if _options_of(name) is None else function(asked)
-            raise_dropped()
-        finally:
-            ignore_signals()
+        on = ctx.params.get("on")
+        is_record = options_record(name) is not None
+        asked = super().invoke(ctx) if is_record else None  # what can't be parsed starts nothing
+        with _agent(ctx.params) if name in START_RANKS and on in (None, ANSWERS_BACK) else nullcontext() as agent:
+            function = _function_of(name, None if on is None else ON_NODES[name])
+            raise_on_signals()
+            try:
+                code = function(asked, *([agent] if agent else [])) if is_record else super().invoke(ctx)
+                raise_dropped()
+            finally:
+                ignore_signals()
         return code
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -266,7 +287,7 @@ def real_command(name: str) -> Any:
     real = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=takes
     )
-    real.command(name, cls=GroupedCommand)(_options_of(name) or _function_of(name))
+    real.command(name, cls=GroupedCommand)(options_record(name) or _function_of(name))
     command = typer.main.get_command(real)
     command.allow_interspersed_args = name != "run"  # what follows the job's name is the job's
     for param in command.params:

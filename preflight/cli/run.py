@@ -42,6 +42,15 @@ NotReady = Annotated[int, valued("N", "Exit code if the check fails and the job 
 Unknown = Annotated[
     OnUnknown, options.choice("If the check is inconclusive: start or stop.", "--on-unknown", group=JOB, metavar="NAME")
 ]
+AllowSockets = Annotated[
+    bool,
+    options.switch(
+        "Several nodes: start the job even if InfiniBand or RoCE fails and only TCP is left.",
+        "--allow-sockets",
+        group=JOB,
+        rare=True,
+    ),
+]
 StuckAfter = Annotated[
     float | None,
     timed(
@@ -79,6 +88,7 @@ def run(
     reuse: Reuse = None,
     exit_not_ready: NotReady = 78,
     on_unknown: Unknown = OnUnknown.START,
+    allow_sockets: AllowSockets = False,
     stuck_after: StuckAfter = None,
     keep_output: KeepOutput = None,
     split_ranks: SplitRanks = False,
@@ -106,6 +116,7 @@ def run(
         strict=strict, nnodes=nnodes, node_rank=node_rank, rdzv_endpoint=rdzv_endpoint, rdzv_id=rdzv_id,
         for_=engine_of_job(command),
         starts=os.path.basename(command[0]), starts_if_unknown=on_unknown is OnUnknown.START,
+        starts_over_sockets=allow_sockets,
     )  # fmt: skip
     visible = gpus_of_job(command, os.environ, gpus_here()) if gpus is None and nproc is None else ""
     if visible:

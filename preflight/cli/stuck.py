@@ -6,6 +6,8 @@ import os
 import platform
 import pwd
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 import typer
 
@@ -13,6 +15,7 @@ from preflight.cli.commands import StuckOptions
 from preflight.cli.extras import must_have_linux
 from preflight.cli.output import PROGRAM, STDOUT, check_outputs, detail_of, refuse_stdout, style
 from preflight.errors import Interrupted, UsageError
+from preflight.model.stuck import EXIT_CODES, StuckVerdict
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.show.json_document import render_json
 from preflight.show.stuck import job_title, jobs_page, stuck_page
@@ -23,6 +26,7 @@ from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes, wait_for_nodes, write_node
 from preflight.system.files import PRIVATE, write_atomically
 from preflight.system.kernel_queries import live_machine
+from preflight.system.known_bugs import load_known_bugs
 from preflight.system.machine import Machine
 from preflight.system.streams import to_stderr, to_stdout
 from preflight.trial.nodes.placement import step_nodes
@@ -55,10 +59,10 @@ def stuck(asked: StuckOptions) -> None:
             raise UsageError(f"{asked.merge}: no node wrote its evidence there{': ' + problems[0] if problems else ''}")
         for problem in problems:
             to_stderr(f"{PROGRAM}: {problem}\n")
-        raise typer.Exit(_answered(asked, nodes, stopped))
+        raise typer.Exit(answered(asked, nodes, stopped))
     must_have_linux("preflight stuck without --merge")
     machine = live_machine()
-    found = _find(asked, pid, machine)
+    found = find_jobs(asked, pid, machine)
     if len(found) > 1 and not asked.all_jobs:
         if asked.json is not None:
             raise UsageError(
@@ -72,11 +76,11 @@ def stuck(asked: StuckOptions) -> None:
             if job is not None and asked.all_jobs:
                 to_stdout(job_title(job.row(machine), is_first=not codes, is_quiet=asked.quiet))
             nodes = () if job is None else _look(asked, job, machine, stopped)
-            codes.add(_answered(asked, nodes, stopped))
+            codes.add(answered(asked, nodes, stopped))
     raise typer.Exit(stopped[0].exit_code if stopped else next(code for code in BY_WEIGHT if code in codes))
 
 
-def _find(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[FoundJob, ...]:
+def find_jobs(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[FoundJob, ...]:
     """Return the jobs that are asked for."""
     uid = _uid_of(asked.user) if asked.user is not None else os.geteuid()
     is_named = pid is not None or asked.job is not None or asked.all_jobs
@@ -86,15 +90,21 @@ def _find(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[Found
         to_stderr(f"{PROGRAM}: {table.note}\n")
     found = table.jobs(pid)
     if asked.job is not None:
-        found = tuple(each for each in found if asked.job in each.name.replace(":", " ").split()[1:])
+        found = tuple(each for each in found if each.goes_by(asked.job))
     if not found:
         to_stderr(f"{PROGRAM}: {_nobody(pid, asked.job, len(table.by_pid))}\n")
     return found
 
 
-def _answered(asked: StuckOptions, nodes: tuple[NodeEvidence, ...], stopped: list[Interrupted]) -> int:
-    """Print and write what the evidence says; return the exit code."""
-    report = answer(nodes)
+def answered(
+    asked: StuckOptions, nodes: tuple[NodeEvidence, ...], stopped: list[Interrupted], unseen: Sequence[str] = ()
+) -> int:
+    """Print and write what the evidence says; return the exit code. `unseen` are nodes that gave none, with why."""
+    report = answer(nodes, load_known_bugs())
+    if unseen and report.verdict is StuckVerdict.NOT_STUCK:
+        unknown, of_others = StuckVerdict.UNKNOWN, f"some nodes were not checked; of the others: {report.summary}"
+        report = replace(report, verdict=unknown, exit_code=EXIT_CODES[unknown], summary=of_others)
+    report = replace(report, not_seen=(*unseen, *report.not_seen))
     if stopped:
         to_stderr(f"{PROGRAM}: {stopped[0]}: these are the results so far\n")
     if asked.json is not None and asked.json != STDOUT:
@@ -105,12 +115,21 @@ def _answered(asked: StuckOptions, nodes: tuple[NodeEvidence, ...], stopped: lis
     return stopped[0].exit_code if stopped else report.exit_code
 
 
+def look_here(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: list[Interrupted]) -> NodeEvidence:
+    """Return this node's evidence about a job."""
+    options = CollectOptions(watch_s(asked), asked.native, asked.dump, ASKS[asked.ras])
+    return collect_node(machine, job, options, platform.node(), stopped)
+
+
+def watch_s(asked: StuckOptions) -> float:
+    """Return how long the ranks are watched at most."""
+    return WATCH_S if asked.watch is None else asked.watch
+
+
 def _look(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
     """Return the evidence about a job: this node's, and that of the others which wrote it to --out."""
-    watch_s = WATCH_S if asked.watch is None else asked.watch
-    options = CollectOptions(watch_s, asked.native, asked.dump, ASKS[asked.ras])
     started_at, out = time.time(), asked.out
-    evidence = collect_node(machine, job, options, platform.node(), stopped)
+    evidence = look_here(asked, job, machine, stopped)
     if out is None:
         return (evidence,)
     to_stderr(f"{PROGRAM}: this node's evidence is in {write_node(out, evidence)}\n")

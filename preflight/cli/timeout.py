@@ -16,8 +16,9 @@ from preflight.facts.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.model.facts import NodeFacts
 from preflight.model.fit import Batch, Fit, FitVerdict, ModelShape
 from preflight.model.gap import Gap
-from preflight.model.input_limits import MODEL_CONFIG, REPORT
+from preflight.model.input_limits import MODEL_CONFIG, REPORT, RUN_RECORD
 from preflight.model.job import Job
+from preflight.model.job_phases import Silence
 from preflight.model.parsing import parse_duration_s
 from preflight.model.report import Report
 from preflight.model.saved_report import load_report
@@ -37,6 +38,7 @@ from preflight.timeout.job_text import (
     parse_lora_share,
     parse_model_shape,
     parse_params,
+    parse_run_record,
 )
 from preflight.timeout.memory import MOST_BYTES, headroom_of, is_thinkable, will_it_fit
 from preflight.timeout.safe_timeout import safe_timeout, storage_range
@@ -60,7 +62,7 @@ def timeout(asked: TimeoutOptions) -> None:
         compile_s=seconds("--compile", asked.compile_time),
     )  # fmt: skip
     batch = batch_of(asked.seq_len, asked.micro_batch, asked.config)
-    job = replace(job, shape=batch.shape if batch else shape_of(asked.config))
+    job = replace(job, shape=batch.shape if batch else shape_of(asked.config), silences=silences_of(asked.from_run))
     current_s = None if asked.current is None else seconds("--current", asked.current)
     earlier = None if asked.report is None else load_report(read_input(asked.report, REPORT), asked.report)
     is_asked = asked.gpus is not None or (asked.params is not None and (is_linux() or earlier is not None))
@@ -143,6 +145,11 @@ def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
 def seconds(option: str, text: str | None) -> float:
     """Return a time in seconds, or 0 if the option was not given."""
     return 0.0 if text is None else parse_duration_s(text, option)
+
+
+def silences_of(record: str | None) -> tuple[Silence, ...]:
+    """Return how long an earlier run was silent in each phase; empty if none was given."""
+    return () if record is None else parse_run_record(read_input(record, RUN_RECORD), record)
 
 
 def shape_of(config: str | None) -> ModelShape | None:

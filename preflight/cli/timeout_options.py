@@ -68,7 +68,7 @@ Compile = Annotated[
 Lora = Annotated[
     str | None, valued("SHARE", "Share of trained parameters, as PEFT prints it: 0.5%.", group=JOB, rare=True)
 ]
-Current = Annotated[str | None, valued("T", "Timeout that the job has or died at: 1800.", group=KNOWN)]
+Current = Annotated[str | None, valued("T", "Timeout of the running or failed job: 1800.", group=KNOWN)]
 FrameworkOption = Annotated[
     Framework | None,
     typer.Option(
@@ -81,6 +81,15 @@ FrameworkOption = Annotated[
 ]
 ReportIn = Annotated[
     str | None, valued("FILE", "Report of `preflight check` with measured times; - is stdin.", group=KNOWN)
+]
+FromRun = Annotated[
+    str | None,
+    valued(
+        "FILE",
+        "How long the job was silent in each phase: preflight-run.json, which `run` writes of a job that ended well.",
+        group=KNOWN,
+        rare=True,
+    ),
 ]
 OnGpus = Annotated[str | None, valued("LIST", "GPUs of the job, as for `check`.", "--gpus", group=JOB, rare=True)]
 SeqLen = Annotated[
@@ -104,8 +113,8 @@ class TimeoutOptions:
     """Compute a safe timeout for the collectives of a job.
 
     Prints the setting of each framework. With --params, it also estimates whether the job fits into GPU memory.
-    Exit codes: 0 safe timeout found, 1 none is long enough or the GPUs are too small, 2 usage, 3 the checkpoint
-    directory could not or must be measured.
+    Exit codes: 0 safe timeout found, 1 none is long enough or the GPUs are too small, 2 usage, 3 measuring the
+    checkpoint directory failed or is needed.
     """
 
     params: Params = None
@@ -121,6 +130,7 @@ class TimeoutOptions:
     lora: Lora = None
     current: Current = None
     report: ReportIn = None
+    from_run: FromRun = None
     gpus: OnGpus = None
     seq_len: SeqLen = None
     micro_batch: MicroBatch = None

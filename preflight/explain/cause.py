@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -61,6 +62,20 @@ class Remedy:
         self.steps = steps
         self.env = env
         self.confirm_with = confirm_with
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a library or an adapter says in its own words: the headline for it, and what to do."""
+
+    words: str  # searched in the lines
+    verdict: str
+    steps: tuple[str, ...]
+
+
+def answer_in(answers: tuple[Answer, ...], *texts: str) -> Answer:
+    """Return the first answer that one of the texts has. The most specific comes first; the last one holds for any."""
+    return next(each for each in answers if any(re.search(each.words, text) for text in texts))
 
 
 # Looks at all that the logs hold, and at the cause's own events of the highest authority, the earliest first: at least

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -16,14 +15,13 @@ from preflight.explain.work_steps import shows_work
 from preflight.model.explanation import Confidence
 
 WHY = {
-    Authority.REFINED_TIMEOUT: "these ranks timed out waiting for a rank that had failed or was gone",
-    Authority.TIMEOUT: "these ranks timed out waiting for a rank that had failed or was gone",
+    Authority.REFINED_TIMEOUT: "this timeout follows from the cause above",
+    Authority.TIMEOUT: "this timeout follows from the cause above",
     Authority.ECHO: "connections break when the process at the other end stops",
     Authority.SILENCE: "it occurs in healthy runs too",
     Authority.UNEXPLAINED_DEATH: "a process that fails is often ended by a signal",
 }
 WARNING = re.compile(r"\[W\d{3,4} ")
-RANKS_PER_SIGN = 3
 OTHERWISE = "it came later, or such failures usually follow from the cause"
 
 
@@ -91,11 +89,8 @@ def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
-    """Return the first events of every sign, in order, for at most three ranks, and those of the best cause."""
-    chosen: dict[tuple[str, str], Event] = {}
-    per_sign: Counter[str] = Counter()
-    for event in earliest(dict.fromkeys([*evidence.failures(), *(named[0].claim.events if named else ())])):
-        if per_sign[event.sign] < RANKS_PER_SIGN and (event.sign, event.rank) not in chosen:
-            chosen[event.sign, event.rank] = event
-            per_sign[event.sign] += 1
+    """Return the first event of every sign, in order; the table of processes has those of each rank."""
+    chosen: dict[str, Event] = {}
+    for event in earliest((*evidence.failures(), *(named[0].claim.events if named else ()))):
+        chosen.setdefault(event.sign, event)
     return tuple(chosen.values())

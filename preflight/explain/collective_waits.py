@@ -21,6 +21,7 @@ RANK = re.compile(r"\[[Rr]ank(\d{1,6})\]|Rank(\d{1,6})\]")
 GROUP = re.compile(r"\[PG(?:ID(\d{1,10})PGGUID([\w-]{1,40})|([\w-]{1,40}))(?:\([\w-]{0,80}\))?Rank(\d{1,6})\]")
 DEFAULT_GROUP = "0"
 EVERYBODY = ("ALLREDUCE", "ALLGATHER", "REDUCE_SCATTER")  # operations that end on no rank before all have joined
+MOST_STATES = 500
 CLEARLY = 2  # collectives; a rank may be done with the last one a moment before its neighbour
 COALESCED = (1 << 64) - 1  # (size_t)-1: a coalesced send/recv, not a size
 
@@ -38,6 +39,11 @@ class Wait:
     ran_for_ms: int = 0
     last_enqueued: int = -2
     last_completed: int = -2
+
+    @property
+    def shown(self) -> str:
+        """Return the collective as `ALLREDUCE number 7`; without a number if the log gives none."""
+        return f"{self.op} number {self.seq}" if self.seq >= 0 else self.op
 
 
 class Waits:
@@ -138,7 +144,12 @@ def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
     collective was therefore a different operation on the second rank, unless the last data of it were lost. If more is
     enqueued behind a wait, a difference of one proves nothing: a rank may be done a moment before its neighbor.
     """
-    known = [wait for wait in waits if wait.seq >= 0 and wait.op]
+    # Thousands of ranks are in few states; two of each are enough, and pairs of all ranks would take minutes.
+    states: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
+    for wait in waits:
+        if wait.seq >= 0 and wait.op:
+            states[wait.group, wait.seq, wait.op, wait.last_completed, _stands(wait)].append(wait)
+    known = [wait for alike in list(states.values())[:MOST_STATES] for wait in alike[:2]]
     for one, other in permutations(known, 2):
         is_joint = one.op.lstrip("_").startswith(EVERYBODY)
         is_unlike = is_joint and one.rank != other.rank and one.group == other.group and one.op != other.op

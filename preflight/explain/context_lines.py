@@ -10,6 +10,8 @@ from preflight.explain.nccl_start import STEP_WORDS, StartStep
 from preflight.explain.run_ends import OTHER_EXCEPTIONS, RUN_ENDS
 from preflight.explain.signatures import PRINTED
 
+# An architecture in a path, and models of GPUs that known_bugs.toml tells apart.
+MACHINE = r"aarch64|\bGB(?:10|200|300)\b|\bV100\b|\bH20\b|\bRTX PRO 6000\b|\bRTX [45]0\d0\b"
 PATTERNS: dict[str, str] = {
     **RUN_ENDS,
     "context.world": r"n[Rr]anks \d{1,6}|world_size[=:] ?\d{1,6}|WORLD_SIZE[=:] ?\d{1,6}|"
@@ -18,13 +20,16 @@ PATTERNS: dict[str, str] = {
     "context.visible": r"CUDA_VISIBLE_DEVICES: ?\[|CUDA_VISIBLE_DEVICES ?= ?['\"]?\d",
     "context.nccl_step": "|".join(words for step, words in STEP_WORDS.items() if step is not StartStep.COLLECTIVE)
     + "|Destroy COMPLETE",
-    "context.progress": r"(?:float|half|bfloat16|double|u?int8|int32|fp8_\w{2,8}) +(?:sum|prod|min|max|avg|none) +-?\d",
+    "context.progress": r"(?:float|half|bfloat16|double|u?int8|int32|fp8_\w{2,8}) +(?:sum|prod|min|max|avg|none) +-?\d|"
+    r"\bbusbw: +[\d.]{1,20} +Gbps",  # nccl-tests; all_reduce_bench.py
     "context.version": PRINTED,
+    "context.machine": MACHINE,
     "context.nan": r"\b[Ll]oss\w{0,12}['\"]?(?: is|[=:]| ){1,3}['\"]?(?:nan|NaN)\b",
     "context.diag": r"NCCL DIAG ",
     "context.collective": STEP_WORDS[StartStep.COLLECTIVE],
     "context.save_frame": r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     "context.barrier_frame": r"(?:, in |#\d{1,3} )barrier\b",
+    "context.gid_change": r"NET/IB[^\n]{0,80}GID table change",
     "context.system_error": r"unhandled system error",
     "context.past_store": r"Completed store-based barrier",
     "context.data_frame": r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
@@ -60,7 +65,7 @@ ECHO_TYPES = re.compile(
 )
 ECHO_TEXT = re.compile(
     r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
-    r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"
+    r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|^Executor failed\.$|"
     r"\bE[EHIJZ]\d{4}: |"
     r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|(?:CUDA|HIP|NPU|HCCL function) error|hccl api|died unexpectedly|"
     r"worker process|collective operation|"
@@ -95,6 +100,7 @@ PYTHON_WARNING = re.compile(r"[A-Za-z]{2}Warning: ")
 NAMES_BEFORE = re.compile(
     r"[\s>]{0,9}(?:\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z?\s{1,3}(?:[\w.-]{1,60}\s{1,3})?)?"
     r"(?:[^\s:]{1,60}[:\])|>]\s{0,3}){0,3}"
+    r"(?:\((?:Worker|EngineCore)[^()\n]{0,60}\) ERROR \d\d-\d\d [\d:]{8} \[[\w./]{1,60}:\d{1,5}\] )?"  # vLLM's
 )
 
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 
 from preflight.explain.cause import Claim, all_causes
 from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes, timeline
+from preflight.explain.endings import are_in_order, read_endings, silent
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import is_full_bar
+from preflight.explain.known_bugs import known_bug_of, surroundings
 from preflight.explain.last_frames import FRAME
 from preflight.explain.last_words import MEANS, NUMBERS, last_words, looks_like_prose, to_fetch
 from preflight.explain.launchers import options_of_engines, with_launcher
 from preflight.explain.line_prefix import read_moment
-from preflight.explain.log_evidence import PHASE, LogEvidence, SourceState
+from preflight.explain.log_evidence import PHASE, LogEvidence, ProcessRow, SourceState
 from preflight.explain.log_scanner import Scanner
 from preflight.explain.run_ends import DONE, EXCEPTION, LEFT, RESTART
 from preflight.explain.signatures import KnownMessage, find
@@ -32,6 +34,7 @@ from preflight.model.explanation import (
     ExplainVerdict,
     Explanation,
     NamedCause,
+    ProcessEnd,
     Quote,
     SourceRead,
 )
@@ -53,6 +56,8 @@ LAST = "the last line of the log"
 EVIDENCE = 6
 TIMELINE = 12
 DIAGNOSED = 3  # notes
+PROCESSES = 256
+FEW_SILENT = 8
 TEXT = 200
 TIMEOUT_CAUSES = frozenset(
     {"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"}
@@ -115,20 +120,26 @@ def explain(
         evidence.sources.append(SourceState(seen.name, seen.size_bytes, 1))
     evidence.empty_logs.update(empty)
     evidence.settle()
+    evidence.processes = read_endings(evidence)
     named, consequences = rank_causes(evidence, causes)
     verdict = _verdict(evidence, named)
+    rows = evidence.processes if verdict not in (ExplainVerdict.HEALTHY, ExplainVerdict.UNFINISHED) else ()
     is_unsure = bool(named) and named[0].claim.confidence is Confidence.LOW
+    known = known_bug_of(evidence, named[0].cause.id, named[0].claim.confidence) if named else None
+    steps = (f"If it is this bug: {known[0].do}. How sure: {known[0].how_sure}.",) if known else ()
     return Explanation(
         schema_version=SCHEMA_VERSION,
         verdict=verdict,
         exit_code=EXIT_CODES[verdict],
-        summary=_summary(verdict, named, evidence),
-        causes=tuple(_named(r, evidence) for r in named),
+        summary=" ".join((_summary(verdict, named, evidence), *(known[1:] if known else ()))),
+        causes=tuple(_named(r, evidence, steps if r is named[0] else ()) for r in named),
         consequences=tuple(_consequence(r, evidence) for r in consequences),
         timeline=_timeline(evidence, named),
         notes=(*_notes(evidence, named), *_what_to_do(verdict, evidence)),
         capture_next=_capture(evidence) if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or is_unsure else (),
         unusual=_unusual(evidence, named) if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or named else (),
+        processes=_processes(rows, evidence),
+        processes_in_order=are_in_order(rows),
         sources=tuple(SourceRead(s.name, s.size_bytes, s.lines, s.note) for s in evidence.sources),
     )
 
@@ -151,6 +162,7 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
         or evidence.starts.steps
         or evidence.has(DONE, RESTART)
         or any(WARNED.search(line) for source in evidence.sources for line in source.tail)
+        or evidence.frameworks["engine"]
     )
     return ExplainVerdict.UNFINISHED if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
 
@@ -282,11 +294,11 @@ def _diagnosed(evidence: LogEvidence, named: tuple[Ranked, ...]) -> Iterator[str
         yield f"NCCL's own diagnostics: {text.partition(' in comm 0x')[0]}."
 
 
-def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
+def _named(ranked: Ranked, evidence: LogEvidence, before: tuple[str, ...]) -> NamedCause:
     cause, claim = ranked.cause, ranked.claim
     remedy = cause.remedy(evidence, claim)
-    known = find((event.text for event in claim.events[:20]), evidence.versions)
-    first = (_known_remedy(known, evidence),) if known else ()
+    known = find((event.text for event in claim.events[:20]), evidence.versions, surroundings(evidence))
+    first = (*before, *((_known_remedy(known, evidence),) if known else ()))
     engines = {*evidence.launchers, *map(str.lower, evidence.versions)}
     own = [row.step for row in options_of_engines(cause.id, engines)]
     written = (*first, *remedy.steps)
@@ -328,15 +340,23 @@ def _consequence(ranked: Ranked, evidence: LogEvidence) -> Consequence:
     )
 
 
+def _processes(rows: tuple[ProcessRow, ...], evidence: LogEvidence) -> tuple[ProcessEnd, ...]:
+    """Return the table of processes; of ranks that only the size of the job implies, only a few."""
+    missing = silent(rows)
+    told = [row for row in rows if row.first or row.code or row.has_log or len(missing) <= FEW_SILENT]
+    return tuple(
+        ProcessEnd(
+            row.process, row.rank, _quote(row.first, evidence) if row.first else None, row.how_it_ended, row.waited_for
+        )
+        for row in told[:PROCESSES]
+    )
+
+
 def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
     """Return the job's activity before a timeout, if the log names it."""
-    source = next((source for source in evidence.sources if source.phases), None)
+    phase = next((source.phases[0] for source in evidence.sources if source.phases), None)
     is_quoted = any(event.sign.startswith(PHASE) for ranked in named[:1] for event in ranked.claim.events)
-    if source is None or is_quoted or not _is_timeout(named):
-        return ()
-    phase = source.phases[0]
-    means = f"the job is {phase.phase.value}"
-    return (Quote(source.name, phase.line, "", "", read_moment(phase.text).text, phase.text.strip()[-TEXT:], means),)
+    return () if is_quoted or not _is_timeout(named) else _quotes(evidence.of_phase(phase), evidence, 1)
 
 
 def _proof(claim: Claim, evidence: LogEvidence) -> tuple[Quote, ...]:

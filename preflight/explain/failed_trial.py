@@ -16,6 +16,7 @@ IN_A_TRIAL = {
     "cuda_illegal_address": "a kernel failed, and a trial runs only NCCL's and torch's own: the GPU, its memory or a "
     "copy from another GPU is at fault",
 }
+SUFFERED = frozenset({"timeout", "connection", "killed", "stuck"})
 OWN, LIBRARY = "error", "log"  # what a rank raised, and what its library wrote
 
 
@@ -23,7 +24,7 @@ def with_cause(trial: TrialResult) -> TrialResult:
     """Return the trial with the cause that its ranks' errors and NCCL's logs prove; unchanged if they prove none."""
     if trial.outcome not in FAILED:
         return trial
-    causes = explain(_logs(trial.ranks)).causes
+    causes = explain(_logs(_that_tell(trial))).causes
     trial = replace(trial, ranks=_few_logs(trial))
     if not causes or causes[0].confidence is not Confidence.HIGH:
         return trial
@@ -35,6 +36,13 @@ def with_cause(trial: TrialResult) -> TrialResult:
         problem=f"{trial.problem}: {reason}" if trial.problem else reason,
         causes=(TrialCause(causes[0].cause, verdict, proof, source),),
     )
+
+
+def _that_tell(trial: TrialResult) -> tuple[RankEnd, ...]:
+    """Return the ranks whose output may hold the cause: not those that only lost a rank that a signal ended."""
+    if not any(end.rank in trial.culprits and end.ended == "signal" for end in trial.ranks):
+        return trial.ranks
+    return tuple(end for end in trial.ranks if end.ended not in SUFFERED)
 
 
 def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:

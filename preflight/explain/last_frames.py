@@ -28,6 +28,9 @@ PROCESS = re.compile(
 SOURCE_TEXT = 80
 
 
+TOP_LEVEL = "<module>"  # outside of every function
+
+
 @dataclass(frozen=True, slots=True)
 class LastFrame:
     """The innermost frame of the user's own code, or of the whole traceback if it has none."""
@@ -43,6 +46,11 @@ class LastFrame:
     def place(self) -> str:
         """Return it as `train.py:44`."""
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+    @property
+    def place_and_function(self) -> str:
+        """Return it as `train.py:44 (training_step)`; without the function outside of every function."""
+        return self.place if self.function == TOP_LEVEL else f"{self.place} ({self.function})"
 
 
 def process_of(text: str) -> str:

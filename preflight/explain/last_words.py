@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from preflight.explain import run_ends
+from preflight.explain.endings import STOPPED
 from preflight.explain.event import UNKNOWN, Authority, Event, Moment
 from preflight.explain.launchers import OTHER_LOGS, way
 from preflight.explain.log_evidence import RECORDED, LogEvidence, SourceState
 
 SHOWN = 5
 TEXT = 400
-# Of an elastic table, which ends with the rank that failed first.
-TABLE_RANK = re.compile(r"\brank\s{1,12}: (\d{1,7}) \(local_rank")
 NUMBERS = re.compile(r"[0-9a-fx]*\d[0-9a-fx]*")
 FEW_LINES = 3
 MARKUP = re.compile(
@@ -74,7 +73,7 @@ def to_fetch(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
-    ranks = list(dict.fromkeys(_silent_dead(evidence)))
+    ranks = [row.rank for row in evidence.processes if row.code not in ("", STOPPED) and row.raised is None]
     if ranks:
         noun = "rank" if len(ranks) == 1 else "ranks"
         yield (
@@ -86,15 +85,6 @@ def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
     yield from way(OTHER_LOGS, evidence.launchers)
     if evidence.alarms():
         yield KERNEL
-
-
-def _silent_dead(evidence: LogEvidence) -> Iterator[str]:
-    """Yield the ranks that a launcher names as the first failure, but that have no exception in the logs."""
-    heard_from = {event.rank for event, _ in (*evidence.exceptions, *evidence.echoes) if event.rank}
-    for source in evidence.sources:
-        found = [match[1] for line in source.tail if (match := TABLE_RANK.search(line))]
-        if found and found[-1] not in heard_from:
-            yield found[-1]
 
 
 def _tells(event: Event) -> int:

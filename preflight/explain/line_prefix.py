@@ -71,7 +71,10 @@ def read_prefix(text: str) -> Prefix:
 
 
 def read_moment(text: str) -> Moment:
-    """Return the first time stamp of a line. glog's has no year and is in local time; other formats have own clocks."""
+    """Return the first time stamp of a line, with its format as clock. Stamps of two formats can't be compared.
+
+    glog's, for one, has no year and is in local time.
+    """
     for clock, pattern in (("glog", GLOG), ("iso", ISO)):
         if match := pattern.search(text):
             *date, hour, minute, second = match.groups()

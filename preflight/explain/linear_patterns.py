@@ -13,7 +13,7 @@ try:
 except ImportError:  # no wheel for this Python: many times slower, and still linear (tests/explain/test_hostile.py)
     HAS_RE2 = False
 
-MEMORY_BYTES = 32 << 20
+MEMORY_BYTES = 48 << 20  # with less, its DFA for all signs does not fit, and re2 falls back to a slow engine
 
 
 class Match(Protocol):

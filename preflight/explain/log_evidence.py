@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from preflight.explain import run_ends
 from preflight.explain.collective_waits import Waits
-from preflight.explain.context_lines import Raised
+from preflight.explain.context_lines import Raised, read_exception
 from preflight.explain.event import Authority, Event, Moment
 from preflight.explain.flight_recorder import Recording
-from preflight.explain.job_progress import NcclStarts, Phase, PhaseRecord
+from preflight.explain.job_progress import NcclStarts, PhaseRecord
 from preflight.explain.last_frames import LastFrame
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import Survival
 from preflight.explain.unusual_lines import UnusualLine
+from preflight.model.job_phases import Phase
 
 KEPT_PER_SIGN = 200
 KEPT_RANKS_PER_SIGN = 4096
 TAIL_LINES = 30
 RECORDED = "recorder.entry"
+SIGNALS = {number.value: number.name for number in signal.Signals}
 PHASE = "phase: "  # with what the job does
 
 
@@ -41,6 +44,37 @@ class SourceState:
     tail: tuple[str, ...] = ()
     table: dict[str, str] = field(default_factory=dict)  # exit code by rank, of torchrun's table of failures
     steps: int = 0  # of its work that it told of after something alarming, as far as they were counted
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """What the logs tell of one process.
+
+    `first` is its own first abnormal line, and no launcher's line about it; `raised` ends its first traceback. `code`
+    is the exit code that a launcher reports, negative for a signal.
+    """
+
+    process: str  # "rank 3", else the prefix of a worker's lines or the name of its log
+    rank: str
+    first: Event | None
+    raised: Event | None
+    code: str
+    waited_for: str
+    has_log: bool  # a file of its own, which may be empty
+
+    @property
+    def how_it_ended(self) -> str:
+        """Return "KeyError, exit code 1" or "SIGKILL"; "no error in its log"; "" if nothing tells."""
+        words = []
+        if self.raised is not None and (error := read_exception(self.raised.text)) is not None:
+            words.append(error.type.rpartition(".")[2])
+        if self.code.startswith("-"):
+            words.append(SIGNALS.get(int(self.code[1:]), f"signal {self.code[1:]}"))
+        elif self.code:
+            words.append(f"exit code {self.code}")
+        if self.first is None and self.has_log:
+            words.append("no error in its log")
+        return ", ".join(words)
 
 
 @dataclass(slots=True)
@@ -70,6 +104,7 @@ class LogEvidence:
     timeout_options_s: list[float] = field(default_factory=list)
     visible_gpus: str = ""
     survival: Survival = field(default_factory=lambda: Survival({}, (), (), ()))
+    processes: tuple[ProcessRow, ...] = ()  # once it is settled (endings.py)
 
     def keep(self, event: Event) -> bool:
         """Record an event, unless enough of its kind and rank were recorded; return whether it was recorded."""
@@ -144,10 +179,6 @@ class LogEvidence:
         """Return the lines that report that the job completed."""
         return self.of(run_ends.SUCCESS)
 
-    def ranks_with_logs(self) -> set[str]:
-        """Return the ranks that have a log of their own, also an empty one, by the names of the files."""
-        return {source.file_rank for source in self.sources if source.file_rank} | self.empty_logs
-
     def frame(self, event: Event) -> LastFrame | None:
         """Return where the traceback ended whose last line this is."""
         framed = self.frames.get((event.source, event.line))
@@ -156,21 +187,6 @@ class LogEvidence:
     def waited(self) -> tuple[tuple[Event, LastFrame], ...]:
         """Return the tracebacks that end in a collective that the user's own code calls."""
         return tuple(each for each in self.frames.values() if each[1].call and each[1].is_own)
-
-    def table(self) -> dict[str, str]:
-        """Return the exit code of every rank in the launcher's tables of failures."""
-        return {rank: code for source in self.sources for rank, code in source.table.items()}
-
-    def known_ranks(self) -> set[str]:
-        """Return the ranks that the log knows of: by the job's size, by logs of their own, by the launcher's table."""
-        by_size = {str(rank) for rank in range(min(self.world_size, 4096))}
-        return by_size | self.ranks_with_logs() | set(self.table())
-
-    def raised(self) -> tuple[Event, ...]:
-        """Return the last line of every traceback and exception of a rank that the log names, the earliest first."""
-        framed = (event for event, _ in self.frames.values())
-        others = (event for event, _ in (*self.exceptions, *self.echoes))
-        return earliest(event for event in dict.fromkeys((*framed, *others)) if event.rank)
 
     def of_phase(self, phase: PhaseRecord | None) -> tuple[Event, ...]:
         """Return the line that names a phase, as one that can be quoted."""

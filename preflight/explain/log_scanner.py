@@ -10,7 +10,7 @@ from dataclasses import replace
 from preflight.explain import context_lines, run_ends
 from preflight.explain.cause import Cause
 from preflight.explain.event import Authority, Event
-from preflight.explain.job_progress import LOOK_BACK_BYTES, Phase, PhaseRecord, last_phase
+from preflight.explain.job_progress import LOOK_BACK_BYTES, PhaseRecord, last_phase
 from preflight.explain.last_frames import read_last_frame
 from preflight.explain.launchers import launcher_of
 from preflight.explain.line_prefix import Prefix, clean, line_around, read_prefix
@@ -22,6 +22,7 @@ from preflight.explain.survival import FEW
 from preflight.explain.unusual_lines import HARDER, READ_BYTES, UnusualLines
 from preflight.explain.unwrap_lines import unwrapped
 from preflight.explain.work_steps import StepCounter
+from preflight.model.job_phases import Phase
 
 LINE_LIMIT = 2000  # of a longer line, what lies around the sign
 BEFORE_SIGN = 400
@@ -31,6 +32,7 @@ OVERLAP = 512
 TAIL_BYTES = 16 << 10
 TEXT_LIMIT = 400
 SIGNS_PER_LINE = 40
+LONGEST_SIGN = 500  # bytes
 SATURATED = 3000  # lines of one sign; more of the same can't change the answer, and a flood must not cost minutes
 FRAMES_KEPT = 500
 RAISED_KEPT = 2000  # exceptions of one kind
@@ -45,7 +47,8 @@ IGNORED = re.compile(
 )
 FINALIZER = b", in _run_finalizers"  # of multiprocessing, which prints what they raise
 IGNORED_BYTES = 300
-FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})\b|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
+ONLY_WARNED = "To silence this warning"  # vLLM and SGLang: they go on without their own all-reduce
+FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})(?![0-9A-Za-z])|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
 TABLE = re.compile(
     rb"\brank {1,12}: (\d{1,7}) \(local_rank: \d{1,7}\)[^\n]{0,20}\n[^\n]{0,60}exitcode {1,9}: (-?\d{1,5})"
 )
@@ -63,6 +66,10 @@ def rank_of(name: str) -> str:
     """Return the rank that the name of a log tells; "" if it tells none."""
     match = FILE_RANK.search(name)
     return match[1] or match[2] if match else ""
+
+
+def _frameworks(text: str) -> list[str]:
+    return [name for name, pattern in context_lines.FRAMEWORKS.items() if re.search(pattern, text)]
 
 
 class Scanner:
@@ -163,6 +170,8 @@ class Scanner:
         if not prefix.rank and source.file_rank:
             prefix = Prefix(source.file_rank, prefix.host, prefix.moment)
         matches = self._matches(text)
+        if ONLY_WARNED in text:
+            matches = [match for match in matches if self._signs[match[0]][0] != "p2p.failed"]
         if not any(index in self._open for index, *_ in matches):
             return self._is_barren(block, at)
         has_sign = any(self._signs[index][1] for index, *_ in matches)
@@ -229,6 +238,7 @@ class Scanner:
         """
         data = text.encode("ascii", "replace")  # one byte a character: places stay the same
         found: dict[int, tuple[int, int, int]] = {}
+        read: set[bytes] = set()  # a line that repeats itself is read once
         position = 0
         for _ in range(SIGNS_PER_LINE):
             match = self._find.search(data, position)
@@ -236,6 +246,10 @@ class Scanner:
                 break
             start = match.start()
             position = start + 1
+            if (ahead := data[start : start + LONGEST_SIGN]) in read:
+                position = match.end()
+                continue
+            read.add(ahead)
             if (named := self._name.match(data, start)) is not None and named.lastgroup is not None:
                 index = int(named.lastgroup[1:])
                 found.setdefault(index, (index, start, named.end()))
@@ -273,12 +287,12 @@ class Scanner:
             case "context.world":
                 evidence.world_size = max([evidence.world_size, *map(int, NUMBER.findall(event.match))])
             case "context.framework":
-                known = context_lines.FRAMEWORKS.items()
-                evidence.frameworks.update(name for name, pattern in known if re.search(pattern, event.match))
+                evidence.frameworks.update(_frameworks(event.match))
             case "context.version":
                 evidence.versions = {**read_versions(event.text), **evidence.versions}
             case "context.launcher":
                 evidence.launchers.add(launcher_of(event.match))
+                evidence.frameworks.update(_frameworks(event.match))  # an engine starts its own ranks
             case "context.timeout_option":
                 if found := OPTION_SECONDS.search(event.match):
                     evidence.timeout_options_s.append(float(found[1]) if found[1] else float(found[2]) * 60)

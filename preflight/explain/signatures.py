@@ -1,4 +1,7 @@
-"""Known messages, each with one remedy: the rows of data/signatures.toml, and the versions for which they hold."""
+"""Known messages, each with one remedy: the rows of data/signatures.toml, and the lines of data/known_bugs.toml.
+
+Both tables say for which versions a row holds.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 
+from preflight.model.known_bugs import KnownBug, Surroundings, version_numbers
 from preflight.model.toml import read_toml
+from preflight.system.known_bugs import load_known_bugs
 
 # How libraries print their own version.
 VERSIONS: tuple[tuple[str, str], ...] = (
     ("NCCL", r"NCCL version (\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)|using nccl==(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)"),
     ("torch", r"(?:torch==|[Pp]y[Tt]orch version:? {1,3}|torch version:? {1,3})(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)"),
+    ("aws-ofi-nccl", r"aws-ofi-nccl(?:==| )v?(\d{1,3}\.\d{1,3}\.\d{1,3})"),
+    ("flashinfer", r"flashinfer(?:-python|_python)?(?:==| version:? )(\d{1,3}\.\d{1,3}\.\d{1,3})"),
+    ("driver", r"[Dd]river [Vv]ersion: {1,3}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)"),
     ("vLLM", r"(?:vLLM API server version |LLM engine \(v)(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)"),
 )
 PRINTED = "|".join(re.sub(r"\((?=\\d)", "(?:", pattern) for _, pattern in VERSIONS)
@@ -34,14 +42,31 @@ class Signature:
     library: str = ""
     since: str = ""
     fixed: str = ""
+    bug: KnownBug | None = None  # the row of known_bugs.toml, if it is one
 
-    def applies_to(self, versions: Mapping[str, str]) -> bool:
-        """Return whether the row holds for the library's version in the log; it does if the log tells none."""
+    @classmethod
+    def of(cls, bug: KnownBug) -> Signature:
+        """Return the line of a known bug as a known message."""
+        says = bug.says if bug.headline else ""
+        return cls(
+            bug.id, re.compile(bug.line), bug.do, bug.address, bug.proof, bug.cause, says, bug.component, bug.first,
+            bug.fixed, bug,
+        )  # fmt: skip
+
+    def applies_to(self, versions: Mapping[str, str], around: Surroundings | None) -> bool:
+        """Return whether the row holds for the library's version in the log; it does if the log tells none.
+
+        A bug of one kind of machine whose line other faults print as well holds only if the log tells of the machine.
+        """
+        if self.bug is not None and self.bug.is_told_by_machine and not self.bug.is_of_machine(around):
+            return False
         has = versions.get(self.library, "")
         if not has:
             return True
-        is_old = bool(self.since) and _numbers(has) < _numbers(self.since)
-        is_new = bool(self.fixed) and _numbers(has) >= _numbers(self.fixed)
+        if self.bug is not None:
+            return self.bug.has(has)
+        is_old = bool(self.since) and version_numbers(has) < version_numbers(self.since)
+        is_new = bool(self.fixed) and version_numbers(has) >= version_numbers(self.fixed)
         return not is_old and not is_new
 
 
@@ -58,7 +83,8 @@ def signatures() -> tuple[Signature, ...]:
     """Return the rows. The file is part of the program, so an invalid row is a defect and raises an exception."""
     text = (resources.files("preflight") / "data" / "signatures.toml").read_text(encoding="utf-8")
     rows = read_toml(text, "signatures.toml")["row"]
-    return tuple(Signature(**{**row, "pattern": re.compile(row["pattern"])}) for row in rows)
+    messages = (Signature(**{**row, "pattern": re.compile(row["pattern"])}) for row in rows)
+    return (*(Signature.of(bug) for bug in load_known_bugs() if bug.line), *messages)
 
 
 def read_versions(text: str) -> dict[str, str]:
@@ -67,9 +93,11 @@ def read_versions(text: str) -> dict[str, str]:
     return {library: next(filter(None, match.groups())) for library, match in found if match}
 
 
-def find(texts: Iterable[str], versions: Mapping[str, str], *, names: bool = False) -> KnownMessage | None:
+def find(
+    texts: Iterable[str], versions: Mapping[str, str], around: Surroundings | None = None, *, names: bool = False
+) -> KnownMessage | None:
     """Return the first row whose message is in one of the texts; with `names`, only of rows that have a headline."""
-    rows = [row for row in signatures() if row.applies_to(versions) and (row.says or not names)]
+    rows = [row for row in signatures() if row.applies_to(versions, around) and (row.says or not names)]
     for text in texts:
         for row in rows:
             if match := row.pattern.search(text):
@@ -81,7 +109,3 @@ def _filled(remedy: str, match: re.Match[str]) -> str:
     for number, value in enumerate(match.groups(), 1):
         remedy = remedy.replace(f"{{{number}}}", value or "")
     return remedy
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d{1,9}", version))

@@ -111,9 +111,11 @@ def digest(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
-def packed(forms: Iterable[str], words: Iterable[str]) -> bytes:
+def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | None = None) -> bytes:
     """Return a background as bytes: the number of forms, their hashes, and those of the words."""
-    one, other = (sorted(set(map(digest, texts))) for texts in (forms, words))
+    known = earlier or Background(frozenset(), frozenset())
+    one = sorted({*map(digest, forms), *known.forms})
+    other = sorted({*map(digest, words), *known.words})
     return len(one).to_bytes(4, "big") + b"".join(one) + b"".join(other)
 
 
@@ -151,19 +153,26 @@ class UnusualLines:
         spans = []
         position = 0
         while (match := HITS.search(text, position)) is not None:
-            start = max(text.rfind(b"\n", 0, match.start()), text.rfind(b"\r", 0, match.start())) + 1
-            ends = [at for at in (text.find(b"\n", match.end()), text.find(b"\r", match.end())) if at >= 0]
-            end = min(ends, default=len(text))
+            # Each search ends at the line: a text of one kind of line end is read once.
+            low, after = position, match.end()
+            start = max(text.rfind(b"\n", low, match.start()), text.rfind(b"\r", low, match.start()), low - 1) + 1
+            ends = text.find(b"\n", after)
+            end = ends if ends >= 0 else len(text)
+            returns = text.find(b"\r", after, end)
+            end = returns if returns >= 0 else end
             spans.append((start, end))
             position = max(end, match.end(), match.start() + 1)
-        line, counted = first_line, 0
+        line, counted, last = first_line, 0, b""
         for start, end in spans[-SCORED:]:
             line += text.count(b"\n", counted, start)
             counted = start
             if self._left <= 0:
                 return
             self._left -= 1
-            self._score(source, place(line), clean(text[start : min(end, start + LINE_LIMIT)]))
+            raw = text[start : min(end, start + LINE_LIMIT)]
+            if raw != last:  # the first of those alike is the one that is kept
+                self._score(source, place(line), clean(raw))
+            last = raw
 
     def _score(self, source: int, line: int, text: str) -> None:
         words = words_of(text)

@@ -15,6 +15,7 @@ from preflight.system.machine import Json, Machine
 T = TypeVar("T")
 
 CLASS = "sys/class/net"
+CONF = "proc/sys/net/ipv4/conf"
 IFF_UP = 0x1  # linux/if.h
 
 # linux/if_arp.h
@@ -79,6 +80,8 @@ def _read_netif(machine: Machine, entry: Json) -> Netif:
         numa_node=shown(lambda: _read_numa_node(machine, device)),
         addresses=gap_or(lambda: tuple(answered(entry["addresses"]))),
         gateways=gap_or(lambda: tuple(answered(entry["gateways"]))),
+        networks=_networks(entry),
+        arp_ignore=_arp_ignore(machine, name),
     )
 
 
@@ -122,6 +125,17 @@ def _read_numa_node(machine: Machine, device: str) -> int:
         lambda: parse_numa_node(machine.text(f"{device}/numa_node")),
         lambda: parse_numa_node(machine.text(f"{device}/../numa_node")),
     )
+
+
+def _networks(entry: Json) -> tuple[str, ...]:
+    """Return the networks of an interface; an earlier release did not ask for them."""
+    found = entry.get("networks")
+    return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
+
+
+def _arp_ignore(machine: Machine, name: str) -> int:
+    found = gap_or(lambda: max(read_whole(machine, f"{CONF}/{each}/arp_ignore") for each in ("all", name)))
+    return -1 if isinstance(found, Gap) else found
 
 
 def netif_kind(marks: Marks) -> NetifKind:  # noqa: PLR0911 - one line a kind

@@ -87,7 +87,7 @@ def probe_node(
     """Return the node's facts and the seconds that each probe took; a probe that fails or stalls gives a Gap.
 
     If `machine` is only a tree of files, `software` is the machine whose Python, environment and limits count.
-    A `capture` receives every read. `silent` holds the groups that gave no answer when a capture was made.
+    A `capture` receives every read. `silent` holds the groups of probes that gave no answer on the captured machine.
     `meanwhile` is called while the probes run, so that it can load the next modules without extra time.
     A fact that is not read by `ends_at` (monotonic) is a Gap that says so; `cut_short` names it.
     `waking_s` is NVML's additional time limit, for a driver that has to wake its GPUs.

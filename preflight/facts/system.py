@@ -9,10 +9,11 @@ from functools import partial
 from preflight.errors import UnreadableFact
 from preflight.facts.cgroup import read_cpu_limit, read_memory_limit_bytes, read_pids_limit
 from preflight.facts.reading import first_of, gap_or, need, parse_cpu_list, parse_cpu_mask, parse_meminfo, parse_whole
-from preflight.model.facts import ContainerKind, NumaNode, Overcommit, ShmFacts, SystemFacts
+from preflight.model.facts import ContainerKind, NumaNode, Overcommit, ShmFacts, SystemFacts, known_or
 from preflight.system.machine import Machine
 
 DMI = "sys/class/dmi/id"
+NO_NAME = re.compile(r"to be filled|default string|^system (?:product|manuf)|not specified|^(?:none|n/a|0)$", re.I)
 
 # Vendors and products of virtual machines only: Amazon's and Google's names also stand on their bare-metal hosts.
 VIRTUAL = (
@@ -63,6 +64,8 @@ def probe_system(machine: Machine) -> SystemFacts:
         cgroup_pids_limit=gap_or(lambda: read_pids_limit(machine)),
         overcommit=gap_or(lambda: parse_overcommit(machine.text("proc/sys/vm/overcommit_memory"))),
         commit_left_bytes=gap_or(lambda: parse_commit_left(meminfo())),
+        product=gap_or(lambda: _read_dmi(machine, "sys_vendor", "product_name")),
+        bios=gap_or(lambda: _read_dmi(machine, "bios_vendor", "bios_version", "bios_date")),
     )
 
 
@@ -95,10 +98,19 @@ def _read_container(machine: Machine) -> ContainerKind:
 def _read_hypervisor(machine: Machine) -> str:
     if machine.exists("sys/hypervisor/type"):
         return machine.text("sys/hypervisor/type")
-    product = [gap_or(partial(machine.text, f"{DMI}/{name}")) for name in ("sys_vendor", "product_name")]
-    dmi = " ".join(word for word in product if isinstance(word, str))
     cpuinfo = gap_or(lambda: machine.text("proc/cpuinfo"))
+    dmi = known_or(gap_or(lambda: _read_dmi(machine, "sys_vendor", "product_name")), "")
     return parse_hypervisor(dmi, cpuinfo if isinstance(cpuinfo, str) else "")
+
+
+def _read_dmi(machine: Machine, *names: str) -> str:
+    """Return what the firmware says of the machine, in this order, without words that its maker left to be filled."""
+    values = [gap_or(partial(machine.text, f"{DMI}/{name}")) for name in names]
+    texts = [" ".join(value.split()) for value in values if isinstance(value, str)]
+    told = [text for text in texts if text and not NO_NAME.search(text)]
+    if not told:
+        raise UnreadableFact(f"/{DMI}: {', '.join(names)}: not there, or without a name")
+    return " ".join(told)
 
 
 def parse_cpu_model(cpuinfo: str) -> str:

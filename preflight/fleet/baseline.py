@@ -15,10 +15,10 @@ from preflight.model.baseline import (
     Point,
     Reference,
     false_rejections,
-    floor_share,
     group_of,
     judge_node,
     spread,
+    usual_share,
 )
 from preflight.model.gap import Gap
 from preflight.model.stats import robust_centre, robust_spread, t_quantile
@@ -63,12 +63,12 @@ def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
 
 
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
-    """Return the number of good nodes with which a baseline detects this loss (0.05) in 95 of 100 slow nodes."""
+    """Return the number of good nodes with which a baseline notices this loss (0.05) in 95 of 100 slow nodes."""
     wanted = -math.log1p(-loss)
     for nodes in _growing():
         grown = replace(reference, nodes=nodes)
-        floor = floor_share(grown, MOST_REPEATS, false_rejections(references, reference))
-        if -math.log(floor) + t_quantile(1e6, DETECTION) * spread(grown, MOST_REPEATS) <= wanted:
+        usual = usual_share(grown, MOST_REPEATS, false_rejections(references, reference))
+        if -math.log(usual) + t_quantile(1e6, DETECTION) * spread(grown, MOST_REPEATS) <= wanted:
             return nodes
     return Gap("nodes or repetitions differ too much: no number of nodes is enough")
 

@@ -105,6 +105,8 @@ def _settings(node: Json, gpus: list[Json]) -> Iterator[tuple[str, str]]:
         {
             "kernel": system.get("kernel"),
             "CPU model": system.get("cpu_model"),
+            "server model": system.get("product"),
+            "BIOS": system.get("bios"),
             "CPUs": system.get("cpu_count"),
             "memory GiB": _in(GIB, system.get("memory_total_bytes")),
             "IOMMU options": system.get("iommu_options"),

@@ -18,7 +18,7 @@ from preflight.model.baseline import (
     software_of,
 )
 from preflight.model.facts import Gap, known_or
-from preflight.model.fleet import Bound, Learnt, Unread
+from preflight.model.fleet import Learnt, LearntBound, Unread
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.saved_report import as_report
 
@@ -78,9 +78,9 @@ def why_not_good(report: Report) -> str:
     return "" if repetitions_of(report.trials) else bad
 
 
-def _bound(references: tuple[Reference, ...], each: Reference) -> Bound:
+def _bound(references: tuple[Reference, ...], each: Reference) -> LearntBound:
     floor = floor_share(each, MOST_REPEATS, false_rejections(references, each))
-    return Bound(each, floor, nodes_to_detect(references, each, LOSS))
+    return LearntBound(each, floor, nodes_to_detect(references, each, LOSS))
 
 
 def _report(document: object, path: str) -> tuple[Report | None, str]:

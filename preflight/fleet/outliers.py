@@ -3,23 +3,57 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from preflight.fleet.digest import NodeDigest
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.fleet import Drift, Group, Metric, Odd
 from preflight.model.stats import MAD_TO_SIGMA, t_quantile
 
-LEAST_NODES = 8  # among fewer nobody can be called odd: a spread of so few is often tiny by luck
+LEAST_NODES = Bound(
+    8, "nodes",
+    "a spread of fewer is often tiny by luck, so that somebody would always be odd",
+    "scripts/studies/fleets.py",
+    "too low: good nodes are named; too high: small fleets get no answer",
+)  # fmt: skip
 SKEWED = (" slowest rank", " slow calls")  # a largest value, which has a tail: bounded above only, as Gumbel's
+# The slowest GPU or pair of a node: a least value, which has a tail too.
+LEAST_OF_NODE = re.compile(r".* (?:TFLOP/s|NUMA GB/s)|peer copy .*")
 GUMBEL_IQR, GUMBEL_MEDIAN = 1.573, 0.3665  # of its scale: distance of the quartiles, median above the mode
-FALSE_ALARMS = 0.05  # per fleet, over all nodes and metrics, where figures are normal about their median
-LEAST_DEVIATION = 0.03  # of a speed or a time; less is nobody's concern however sure
+FALSE_ALARMS = Bound(
+    0.05, "of fleets with a wrongly named node",
+    "over all nodes and figures together, if they are normal about their median",
+    "scripts/studies/fleets.py",
+    "too high: good nodes are named; too low: slow ones are not",
+)  # fmt: skip
+LEAST_DEVIATION = Bound(
+    0.03, "of a speed or a time",
+    "less is nobody's concern, however sure it is",
+    JUDGMENT,
+    "too low: nodes are named for what no job notices",
+)  # fmt: skip
 LEAST_DEGREES = 5.0
-SURE_NODES = 20  # among fewer the spread itself is a guess, so a deviation must be the larger
-COUNT_SPREAD = 0.5  # of the logarithm of a count; counts of errors have long tails
-MAJORITY = 0.9  # of a group: then another value is drift
+SURE_NODES = Bound(
+    20, "nodes",
+    "among fewer the spread itself is a guess, so a deviation must be the larger",
+    "scripts/studies/fleets.py",
+    "too low: good nodes of small fleets are named; too high: slow ones are not",
+)  # fmt: skip
+COUNT_SPREAD = Bound(
+    0.5, "of the logarithm of a count",
+    "counts of errors have long tails",
+    JUDGMENT,
+    "too low: a node with a few errors more is named; too high: one with many is not",
+)  # fmt: skip
+MAJORITY = Bound(
+    0.9, "of the nodes have one value",
+    "then another value is named as different",
+    JUDGMENT,
+    "too low: a rollout that is half done is called drift; too high: drift is not named",
+)  # fmt: skip
 RARE = 0.02
 MAD_EFFICIENCY = 0.37  # a spread from the median deviation is as sure as a standard deviation of so many nodes
 LEAST_FREEDOM = 4.0
@@ -40,12 +74,12 @@ def compare_nodes(nodes: Sequence[NodeDigest]) -> tuple[Group, ...]:
 def _group(kind: tuple[tuple[str, str], ...], members: list[NodeDigest], judgements: int) -> Group:
     members = sorted(members, key=lambda node: node.host)
     hosts = tuple(node.host for node in members)
-    if len(members) < LEAST_NODES:
-        too_few = f"{len(members)} nodes are too few to find outliers; {LEAST_NODES} are needed"
+    if len(members) < LEAST_NODES.value:
+        too_few = f"{len(members)} nodes are too few to find outliers; {LEAST_NODES.whole} are needed"
         return Group(kind, hosts, (), (), _drifts(members), too_few)
     freedom = max(LEAST_FREEDOM, MAD_EFFICIENCY * (len(members) - 1))
-    limit = t_quantile(freedom, 1 - FALSE_ALARMS / 2 / max(1, judgements))
-    names = sorted({name for node in members for name in node.metrics})
+    limit = t_quantile(freedom, 1 - FALSE_ALARMS.value / 2 / max(1, judgements))
+    names = dict.fromkeys(name for node in members for name in node.metrics)  # as in the reports: sizes in order
     metrics = [metric for name in names if (metric := _metric(name, members, limit))]
     drift = _drifts(members)
     odd = [each for metric in metrics for each in _odd_by(metric, members)]
@@ -56,18 +90,18 @@ def _group(kind: tuple[tuple[str, str], ...], members: list[NodeDigest], judgeme
 
 def _metric(name: str, members: Sequence[NodeDigest], limit: float) -> Metric | None:
     values = [node.metrics[name] for node in members if name in node.metrics]
-    if len(values) < LEAST_NODES:
+    if len(values) < LEAST_NODES.value:
         return None
     scaled = [_scale(name, value) for value in values]
     centre = statistics.median(scaled)
     spread = MAD_TO_SIGMA * statistics.median(abs(value - centre) for value in scaled)
     least_spread, least_deviation = _leasts(name)
     far = limit * max(spread, least_spread)
-    if name.endswith(SKEWED):
+    if name.endswith(SKEWED) or LEAST_OF_NODE.fullmatch(name):
         lower, _, upper = statistics.quantiles(scaled, n=4)
         rare = 1 - statistics.NormalDist().cdf(limit)
         far = max(far, (upper - lower) / GUMBEL_IQR * (-math.log(max(rare, LEAST_CHANCE)) - GUMBEL_MEDIAN))
-    margin = max(far, least_deviation * max(1.0, SURE_NODES / len(values)))
+    margin = max(far, least_deviation * max(1.0, SURE_NODES.value / len(values)))
     low, high = (_unscale(name, each) for each in (centre - margin, centre + margin))
     median, histogram = _unscale(name, centre), _histogram(values)
     return Metric(name, len(values), median, min(values), max(values), low, high, histogram)
@@ -92,7 +126,8 @@ def _odd_by(metric: Metric, members: Sequence[NodeDigest]) -> list[Odd]:
         is_one_sided = _is_count(metric.name) or metric.name.endswith(SKEWED)
         if abs(distance) > margin and not (distance < 0 and is_one_sided):
             usual = f"{metric.median:.4g} (usual: {max(metric.low_bound, 0):.4g} to {metric.high_bound:.4g})"
-            odd.append(Odd(node.host, node.path, metric.name, f"{value:.4g}", usual, abs(distance) / margin))
+            share = value / metric.median if metric.median > 0 else 0.0
+            odd.append(Odd(node.host, node.path, metric.name, f"{value:.4g}", usual, abs(distance) / margin, share))
     return odd
 
 
@@ -119,8 +154,8 @@ def _unscale(name: str, value: float) -> float:
 def _leasts(name: str) -> tuple[float, float]:
     """Return the minimum spread, and the minimum deviation that counts."""
     if _is_count(name):
-        return COUNT_SPREAD, 0.0
-    return 0.0, LEAST_DEGREES if name.endswith(" C") else -math.log1p(-LEAST_DEVIATION)
+        return COUNT_SPREAD.value, 0.0
+    return 0.0, LEAST_DEGREES if name.endswith(" C") else -math.log1p(-LEAST_DEVIATION.value)
 
 
 def _drifts(members: Sequence[NodeDigest]) -> tuple[Drift, ...]:
@@ -138,7 +173,7 @@ def _drifts(members: Sequence[NodeDigest]) -> tuple[Drift, ...]:
 def _odd_setting(drift: Drift, members: Sequence[NodeDigest]) -> list[Odd]:
     """Return the few nodes whose setting differs from that of nearly all. An even mix is drift without an outlier."""
     usual, holders = drift.values[0]
-    if len(holders) < MAJORITY * len(members):
+    if len(holders) < MAJORITY.value * len(members):
         return []
     paths = {node.host: node.path for node in members}
     rare = [(value, hosts) for value, hosts in drift.values[1:] if len(hosts) <= max(1, RARE * len(members))]

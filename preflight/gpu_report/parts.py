@@ -16,7 +16,8 @@ CLEAN_UP_S = 15.0  # for a check to end by itself, and to say what it knows
 class ReportPart:
     """A command, its limit in seconds, and the question that it answers.
 
-    `least_gpus` is the number of GPUs that it needs, `program` a program that may be missing.
+    `least_gpus` is the number of GPUs that it needs, `program` a program that may be missing. A command that can end
+    in time gets `--deadline`, `ends_before_s` before its limit: what it knows by then is worth more than a kill.
     """
 
     name: str
@@ -26,6 +27,12 @@ class ReportPart:
     least_gpus: int = 1
     program: str = ""
     env: tuple[tuple[str, str], ...] = ()
+    ends_before_s: float = 0.0
+
+    def within(self, limit_s: float) -> tuple[str, ...]:
+        """Return the command for a limit that may be shorter than its own."""
+        deadline_s = max(1.0, limit_s - self.ends_before_s)
+        return (*self.command, "--deadline", f"{deadline_s:.0f}") if self.ends_before_s else self.command
 
 
 def parts() -> tuple[ReportPart, ...]:
@@ -76,10 +83,10 @@ def _smi(name: str, answers: str, *arguments: str) -> ReportPart:
 
 def _check(profile: str, answers: str, limit_s: float) -> ReportPart:
     options = ("--profile", profile, "--backend", "nccl", "--json", "report.json", "-v", "--keep")
-    return _preflight(profile, answers, limit_s, "check", *options, "--deadline", f"{limit_s - CLEAN_UP_S:.0f}")
+    return ReportPart(profile, answers, tuple(own_argv("check", *options)), limit_s, ends_before_s=CLEAN_UP_S)
 
 
 def _bench(name: str, answers: str, env: tuple[tuple[str, str], ...]) -> ReportPart:
     options = ("--backend", "nccl", "--profile", "quick", "--json", "report.json", "-v")
-    command = tuple(own_argv("bench", *options, "--deadline", "45"))
-    return ReportPart(name, answers, command, 60, least_gpus=2, env=env)
+    command = tuple(own_argv("bench", *options))
+    return ReportPart(name, answers, command, 60, least_gpus=2, env=env, ends_before_s=CLEAN_UP_S)

@@ -88,10 +88,10 @@ def _run(part: ReportPart, folder: Path, gpus: int, until: float, environ: Mappi
         return replace(result, why="the time for all parts was over")
     folder.mkdir()
     since = time.monotonic()
-    command = ("/bin/sh", "-c", IN_FOLDER, "sh", str(folder), *part.command)
+    command = ("/bin/sh", "-c", IN_FOLDER, "sh", str(folder), *part.within(limit_s))
     log = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        child = start_program(command, {**environ, "TMPDIR": str(folder)}, log)
+        child = start_program(command, {**environ, "TMPDIR": str(folder)}, log, is_asked=False)
     finally:
         os.close(log)
     try:
@@ -104,7 +104,7 @@ def _run(part: ReportPart, folder: Path, gpus: int, until: float, environ: Mappi
     took_s, code = round(time.monotonic() - since, 1), child.exitcode
     if is_late:
         return replace(result, outcome="timed out", took_s=took_s, why=f"it had {limit_s:.0f} s")
-    is_check = "--deadline" in part.command or part.name == "probe"
+    is_check = part.ends_before_s or part.name == "probe"
     outcome = "passed" if code == 0 else "found" if is_check and code in (1, 3) else "failed"
     return replace(result, outcome=outcome, code=code, took_s=took_s, why=f"exit code {code}" if code else "")
 

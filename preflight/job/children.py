@@ -159,10 +159,11 @@ class Children:
             self.last_signal = number
         if number in (signal.SIGTSTP, signal.SIGCONT):
             self._may_stop = number == signal.SIGTSTP
-        if info.si_code == FROM_KERNEL or self._was_sent_to_all(number) or self._main is None:
+        was_sent_to_all = self._was_sent_to_all(number)  # asked of the terminal's as well: it must not keep its record
+        if info.si_code == FROM_KERNEL or was_sent_to_all or self._main is None:
             return
-        if UNDONE_BY.get(number) in signal.sigpending():  # the kernel drops it for that one, at the witness as well
-            return
+        if number in UNDONE_BY and {number, UNDONE_BY[number]} & signal.sigpending():
+            return  # the kernel drops it for that one, at the witness as well; the last that came is passed on
         for _ in range(TRIES):
             with contextlib.suppress(OSError):  # another user's by now (sudo): its sender may not signal it either
                 os.kill(self._main.pid, number)
@@ -194,10 +195,13 @@ class Children:
                 break
             self._witnessed += data
         had_it = number in self._witnessed
-        if had_it:
-            self._witnessed.remove(number)
         if number not in signal.sigpending():  # two that came at once are one for us, and may be two for the witness
             self._witnessed = self._witnessed.replace(bytes([number]), b"")
+        elif had_it and number >= signal.SIGRTMIN:  # the kernel counts these; of others, two may be one for the witness
+            self._witnessed.remove(number)
+        undone = UNDONE_BY.get(number)
+        if undone is not None and undone not in signal.sigpending():  # the kernel dropped ours for this one
+            self._witnessed = self._witnessed.replace(bytes([undone]), b"")
         return had_it
 
     def _stop_with_main(self) -> None:

@@ -7,16 +7,14 @@ import fcntl
 import itertools
 import os
 import shutil
-import stat
 import tempfile
-import time
 from typing import NamedTuple
 
 from preflight.job.say import say
+from preflight.system.ownership import own_folders
 
 NAME = "preflight-job-"
 RUNNING = ".running"  # in a private folder, locked while its run lives, and gone when what lies there is to stay
-KEPT_S = 7 * 24 * 3600.0  # how long what a failed job left lies there
 
 
 class Folder(NamedTuple):
@@ -59,26 +57,21 @@ def make_folder(users: str) -> Folder:
 
 def remove_abandoned() -> None:
     """Remove this user's private folders of killed runs, and those older than a week."""
-    with os.scandir(tempfile.gettempdir()) as entries:
-        for entry in entries:
-            if entry.name.startswith(NAME):
-                with contextlib.suppress(OSError):
-                    _remove_if_abandoned(entry)
+    for path, is_old in own_folders(tempfile.gettempdir(), NAME):
+        with contextlib.suppress(OSError):
+            _remove_if_abandoned(path, is_old)
 
 
-def _remove_if_abandoned(entry: os.DirEntry[str]) -> None:
-    status = entry.stat(follow_symlinks=False)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        return
+def _remove_if_abandoned(path: str, is_old: bool) -> None:
     try:
-        running = os.open(os.path.join(entry.path, RUNNING), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        running = os.open(os.path.join(path, RUNNING), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        if time.time() - status.st_mtime > KEPT_S:
-            shutil.rmtree(entry.path, ignore_errors=True)
+        if is_old:
+            shutil.rmtree(path, ignore_errors=True)
         return
     try:
         fcntl.flock(running, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its run lives
-        shutil.rmtree(entry.path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(running)
 

@@ -30,7 +30,7 @@ class Look(Enum):
 
 
 class Movement:
-    """Watches one job from a monotonic time on, and decides when to examine it."""
+    """Watches one job from the creation of this object on, and decides when `stuck` should examine it."""
 
     def __init__(self, after_s: float, output_bytes: Callable[[], int], pid: int) -> None:
         self._after_s = after_s

@@ -26,7 +26,11 @@ class Found(NamedTuple):
 
 
 class StuckLook:
-    """Runs `stuck` on the job; `own` runs preflight with its output in a file, and returns its exit code."""
+    """Runs `preflight stuck` on the job.
+
+    The callable `own(arguments, fd)` runs a command of preflight with its output in `fd`. It returns the exit code, or
+    None if the command was killed.
+    """
 
     def __init__(self, folder: Folder, own: Callable[[Sequence[str], int], int | None]) -> None:
         self.path = folder.file("stuck.json") if folder.path else ""

@@ -22,6 +22,7 @@ from preflight.job.movement import Look, Movement
 from preflight.job.order import Order
 from preflight.job.output import Streams
 from preflight.job.say import contained, say, write_all
+from preflight.job.silences import Silences
 from preflight.job.stuck_look import NOT_STUCK, STUCK, Found, StuckLook
 from preflight.system.own_command import own_argv
 from preflight.system.processes import die_with_parent
@@ -62,6 +63,8 @@ class Watcher:
         self._mask = mask  # of signals, as our caller had it
         self._stuck = StuckLook(folder, lambda arguments, page: self._own(arguments, page, is_for_a_running_job=True))
         self._family = Family(0)
+        self._silences = Silences(time.monotonic())
+        self._was_stuck = False
         self._ended = -1  # where the job's end is told
 
     def run(self, ended: int, job_pid: int) -> None:
@@ -85,6 +88,7 @@ class Watcher:
         while not self._has_ended(min(TICK_S, movement.look_s)):
             self._family.look()
             news, now = self._streams.news(), time.monotonic()
+            self._silences.hear(news, now)
             times_out = not is_said and now >= deaf_until and any(map(TIMED_OUT.search, news))
             look = Look.DUE if times_out else movement.look()
             if look is Look.NO or (look is Look.DUE and is_said):
@@ -95,6 +99,7 @@ class Watcher:
             if self._has_ended(0.0):
                 return
             if found.code == STUCK:
+                self._was_stuck = True
                 movement.found_stuck()
                 if look is Look.DUE:
                     self._say_stuck(TIMES_OUT.format(pid) if times_out else STILL.format(movement.still_s, pid), found)
@@ -156,6 +161,10 @@ class Watcher:
                 write_all(2, b"\n")
         if code == 0:
             self._stuck.forget()
+            if not self._was_stuck:
+                now, folder = time.monotonic(), os.path.dirname(self._order.env_path)
+                self._silences.hear(streams.news(), now)
+                self._silences.keep(folder, os.uname().nodename, now)
         kept = streams.paths if code != 0 else []
         if self._stuck.is_held:
             kept = [self._stuck.path, *kept]

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from preflight.errors import DispensableFact, NotApplicable, NotRun, UnreadableFact
+from preflight.model.bound import Bound
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import (
     Blame,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `prob
     from preflight.model.counters import OutsideEvent
     from preflight.model.gpu_test import Hardware
     from preflight.model.isolation import Isolation
+    from preflight.model.known_bugs import KnownBug
     from preflight.model.links import Links
     from preflight.model.lookback import KernelHistory
     from preflight.model.network_survey import NetworkSurvey
@@ -62,6 +64,7 @@ class Case:
     isolation: Isolation | None = None  # what groups of these nodes showed
     outside: tuple[OutsideEvent, ...] = ()  # what the kernel did to processes here while the ranks ran
     before: KernelHistory | Gap | None = None  # what the kernel wrote before the run; None where nobody asked for it
+    bugs: tuple[KnownBug, ...] = ()  # of versions, as data/known_bugs.toml has them
     control: Control | None = None  # what was repeated, and the cure; None where nobody could have
     skip: Mapping[str, str] = field(default_factory=dict)  # names of checks that are not to be run, each with why
 
@@ -77,12 +80,16 @@ class _Check(CheckDescription):
         *evidence: Evidence,
         blame: Blame | None = None,
         parts: tuple[str, ...] = (),
+        workaround: str = "",
     ) -> Finding:
         """Return a finding of this check, in the check's fault domain unless `blame` gives another.
 
         `parts` (judge/seen_again.py) are the parts at fault, for the runs to come.
         """
-        return Finding(self.name, blame or self.blame, severity, subject, problem, fix, evidence, parts=parts)
+        blamed = blame or self.blame
+        return Finding(
+            self.name, blamed, severity, subject, problem, fix, evidence, parts=parts, workaround=workaround
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,7 @@ class NodeCheck(_Check):
     """A check of one node at a time. If a node lacks a fact, the check is skipped for this node only."""
 
     judge: Callable[[NodeFacts, Case], Findings]
+    bounds: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +105,20 @@ class RunCheck(_Check):
     """A check of the whole run: of its trials, or of its nodes compared with each other."""
 
     judge: Callable[[Case], Findings]
+    bounds: tuple[Bound, ...] = ()
 
 
 Check = NodeCheck | RunCheck
 
 
 def node_check(
-    name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...]
+    name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...], bounds: tuple[Bound, ...] = ()
 ) -> Callable[[Callable[[NodeFacts, Case], Findings]], NodeCheck]:
     """Turn a generator that judges one node into a check; its docstring is the check's documentation.
 
     `blame` is the usual fault domain. `unseen` is the effect on the verdict if the check is inconclusive. `reads` names
-    the facts that the check reads. The docstring's first paragraph says what holds if the check finds nothing. Its last
-    paragraph, after "Can't see:", says what the check does not prove.
+    the facts that the check reads, and `bounds` the thresholds that decide it. The docstring's first paragraph says
+    what holds if the check finds nothing. Its last paragraph, after "Can't see:", says what the check does not prove.
 
     The generator determines how the check ends. If it yields nothing, the check passes. It raises NotApplicable if
     there was nothing to check, and NotRun if the measurement that it judges was not made. It raises UnreadableFact if a
@@ -118,19 +127,19 @@ def node_check(
 
     def check_of(judge: Callable[[NodeFacts, Case], Findings]) -> NodeCheck:
         promise, blind_to = _documented(judge)
-        return NodeCheck(name, promise, blame, reads, blind_to, unseen, judge)
+        return NodeCheck(name, promise, blame, reads, blind_to, unseen, judge, bounds)
 
     return check_of
 
 
 def run_check(
-    name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...]
+    name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...], bounds: tuple[Bound, ...] = ()
 ) -> Callable[[Callable[[Case], Findings]], RunCheck]:
     """Turn a generator that judges a whole run into a check; the rest is as for `node_check`."""
 
     def check_of(judge: Callable[[Case], Findings]) -> RunCheck:
         promise, blind_to = _documented(judge)
-        return RunCheck(name, promise, blame, reads, blind_to, unseen, judge)
+        return RunCheck(name, promise, blame, reads, blind_to, unseen, judge, bounds)
 
     return check_of
 
@@ -244,7 +253,7 @@ BY_WEIGHT = (
 
 
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
-    """Return how a check ended on several nodes combined; the reason comes from the nodes that ended in this way."""
+    """Return how a check ended on several nodes taken together; the reason comes from the nodes that decided."""
     outcomes = [outcome for outcome, _ in ended]
     outcome = next((each for each in BY_WEIGHT if each in outcomes), CheckOutcome.NOT_RUN)
     reason = "; ".join(dict.fromkeys(reason for each, reason in ended if each is outcome and reason))

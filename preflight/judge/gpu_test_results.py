@@ -9,12 +9,18 @@ from statistics import median
 from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case
 from preflight.judge.gpus_of_node import NO_GPU, name_of, subject
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import Gap, known_or
 from preflight.model.gpu_test import Ending, GpuTest, Hardware, PairTruth
 from preflight.model.stats import MAD_TO_SIGMA
 
 UNDECIDED = frozenset({Ending.INCONCLUSIVE, Ending.SKIPPED})
-SIGMAS = 5.0
+SIGMAS = Bound(
+    5.0, "robust standard deviations below its siblings",
+    "besides the share: seven siblings have a rough spread, so the usual three would blame good ones",
+    JUDGMENT,
+    "too low: noise blames a GPU; too high: a slow GPU among unequal ones passes",
+)  # fmt: skip
 LEAST_TO_JUDGE = 2  # siblings beside the one that is judged
 
 
@@ -75,7 +81,7 @@ def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float
     """Return place, value and the siblings' median of each item whose value is below the share `below` of this median.
 
     The value must also be lower than the usual spread of the siblings: SIGMAS robust standard deviations (median/MAD).
-    With a single sibling, the slow one of the two is unknown, unless the share is below the square of `below`.
+    With a single sibling, it is unknown which of the two is slow, unless the share is below the square of `below`.
     """
     found = []
     for gpu, value in values.items():
@@ -85,6 +91,6 @@ def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float
         middle = median(others)
         spread = MAD_TO_SIGMA * median(abs(other - middle) for other in others)
         limit = below if len(others) >= LEAST_TO_JUDGE else below * below
-        if value < limit * middle and value < middle - SIGMAS * spread:
+        if value < limit * middle and value < middle - SIGMAS.value * spread:
             found.append((gpu, value, middle))
     return found

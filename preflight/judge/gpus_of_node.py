@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case
 from preflight.judge.node_limits import is_contained
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import Gap, Gpu, NodeFacts, NvidiaPciDevice, known, known_or
 from preflight.model.finding import Severity
 from preflight.model.gap import NO_ANSWER, NOT_OFFERED
@@ -18,8 +19,18 @@ CUT_SHORT = "not read"
 NO_GPU = "there is no NVIDIA GPU to be used"
 GIVEN_NONE = "the container was given no GPU"
 NVIDIA = "nvidia"
-IDLE_PERCENT = 5  # one sample of an idle GPU may show a few percent
-CONTEXT_BYTES = 256 << 20  # a CUDA context holds more; without a reserve told apart "used" includes the driver's own
+IDLE_PERCENT = Bound(
+    5, "% of utilization",
+    "one sample of an idle GPU may show a few percent",
+    JUDGMENT,
+    "too low: an idle GPU is called busy and no speed is judged; too high: speeds are judged while another job runs",
+)  # fmt: skip
+CONTEXT_BYTES = Bound(
+    256 << 20, "bytes in use",
+    "a CUDA context holds more, and the driver's own reserve is not counted",
+    JUDGMENT,
+    "too low: an idle GPU is called busy and no speed is judged; too high: speeds are judged while another job runs",
+)  # fmt: skip
 SLOWED_BY = {
     "hw_slowdown": "the hardware slows it down",
     "hw_thermal_slowdown": "it is too hot",
@@ -109,9 +120,9 @@ def subject(node: NodeFacts, gpu: Gpu) -> str:
 
 
 def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
-    """Return `host GPUs 0-1, 0-2`."""
+    """Return `host GPU pairs 0-1, 0-2`; `GPUs 0-2` would be three GPUs."""
     named = ", ".join(f"{a}-{b}" for a, b in pairs[:6]) + (" ..." if len(pairs) > 6 else "")
-    return f"{node.host} GPUs {named}"
+    return f"{node.host} GPU {'pair' if len(pairs) == 1 else 'pairs'} {named}"
 
 
 def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
@@ -133,9 +144,11 @@ def is_busy(gpu: Gpu) -> bool:
     A process is proof, and so is utilization together with memory. Utilization alone is no proof: NVML may report it
     right after the driver was loaded, and long after a process was killed in a kernel.
     """
-    own_bytes = CONTEXT_BYTES if isinstance(gpu.memory_reserved_bytes, int) else IDLE_BYTES
+    own_bytes = CONTEXT_BYTES.value if isinstance(gpu.memory_reserved_bytes, int) else IDLE_BYTES
     holds_memory = known_or(gpu.memory_used_bytes, 0) >= own_bytes
-    return bool(known_or(gpu.processes, ())) or (holds_memory and known_or(gpu.utilization_percent, 0) > IDLE_PERCENT)
+    return bool(known_or(gpu.processes, ())) or (
+        holds_memory and known_or(gpu.utilization_percent, 0) > IDLE_PERCENT.value
+    )
 
 
 def why_disturbed(gpus: Sequence[Gpu]) -> str:

@@ -11,7 +11,7 @@ MOST_NAMED = 8
 
 
 def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the interfaces that NCCL_SOCKET_IFNAME selects: by prefixes, `=` exactly, `^` all but these, `^=` both."""
+    """Return the interfaces that NCCL_SOCKET_IFNAME selects: prefixes; `=` exact names; `^` or `^=` all others."""
     is_excluding, rest = value.startswith("^"), value.removeprefix("^")
     is_exact, rest = rest.startswith("="), rest.removeprefix("=")
     words = [word for word in rest.split(",") if word]

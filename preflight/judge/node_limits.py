@@ -6,12 +6,22 @@ import math
 
 from preflight.errors import NotApplicable
 from preflight.judge.check import Case
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import ContainerKind, Gap, NodeFacts
 from preflight.model.finding import Blame
 
-# One connection's buffers: 4 MiB for Simple (NCCL_BUFFSIZE's default) and about as much for LL and LL128 together.
-BYTES_PER_CONNECTION = 9 << 20
-CHANNELS = 4  # what NCCL opens between GPUs without NVLink; more only where SHM is not used
+BYTES_PER_CONNECTION = Bound(
+    9 << 20, "bytes of /dev/shm per connection",
+    "4 MiB for Simple (NCCL_BUFFSIZE's default) and about as much for LL and LL128 together",
+    "docs/dev/nccl-facts.md",
+    "it only warns; a trial that fails from it is a FAIL",
+)  # fmt: skip
+CHANNELS = Bound(
+    4, "channels between GPUs without NVLink",
+    "what NCCL opens where SHM is used",
+    JUDGMENT,
+    "it only warns; a trial that fails from it is a FAIL",
+)  # fmt: skip
 
 
 def is_contained(node: NodeFacts) -> bool:
@@ -56,4 +66,4 @@ def nccl_shm_bytes(local_ranks: int) -> int:
     """
     if local_ranks < 2:
         return 0
-    return local_ranks * min(local_ranks - 1, 2) * CHANNELS * BYTES_PER_CONNECTION
+    return local_ranks * min(local_ranks - 1, 2) * CHANNELS.whole * BYTES_PER_CONNECTION.whole

@@ -13,7 +13,8 @@ from preflight.model.trial import Outcome, TrialResult
 from preflight.search.gpus.locality import NVLINK, locality_of
 
 TRANSLATING = frozenset({"DMA", "DMA-FQ"})
-MEANWHILE = "until then NCCL_P2P_LEVEL=NVL with NVLink, NCCL_P2P_DISABLE=1 without"
+WITHOUT_PCIE_P2P = "set NCCL_P2P_LEVEL=NVL if NVLink joins the job's GPUs, else NCCL_P2P_DISABLE=1"
+WITHOUT_P2P = "set NCCL_P2P_DISABLE=1, which protects NCCL"  # what uses no NVLink either
 VERBS_KINDS = frozenset({NicKind.INFINIBAND, NicKind.ROCE, NicKind.MIXED})
 
 
@@ -60,9 +61,9 @@ def carries_traffic(node: NodeFacts, name: str) -> bool:
     return not ports or any(isinstance(port.state, Gap) or port.state is PortState.ACTIVE for port in ports)
 
 
-def meanwhile(case: Case) -> str:
+def p2p_workaround(case: Case) -> str:
     """Return the workaround until P2P over PCIe is repaired; "" if its data were verified."""
-    return "" if any(map(_is_proved, case.trials)) else f"; {MEANWHILE}"
+    return "" if any(map(_is_proved, case.trials)) else WITHOUT_PCIE_P2P
 
 
 def _is_proved(trial: TrialResult) -> bool:

@@ -1,4 +1,4 @@
-"""The faulty parts in findings and in earlier runs, by names that survive a reboot: UUIDs of GPUs, GUIDs of ports.
+"""The faulty parts in findings and in earlier runs.
 
 A single failure rejects no node. A node is rejected if the same part fails in two of three runs, or if a counter
 confirms the failure.
@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING
 
 from preflight.judge.check import Case
 from preflight.judge.finding_text import first_line
-from preflight.model.facts import NodeFacts, known_or
 from preflight.model.finding import REJECTS_A_NODE, Evidence, Finding, Severity
-
-if TYPE_CHECKING:  # `preflight probe` asks what a part is called, and loads no report for it
-    from preflight.model.report import Report
+from preflight.model.parts import PAIR, uuid_of
+from preflight.model.report import Report
 
 RUNS, ENOUGH = 3, 2
-PAIR = "+"  # between the UUIDs of two GPUs that nobody can tell apart
 MOST_CHARACTERS = 300  # of what an earlier report says
 COUNTERS = "new-hardware-errors"
 # Measured beside a default that works: what was slow, or failed, once of several times is no reason to start no job.
@@ -81,39 +76,8 @@ def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
     return (PAIR.join(sorted(uuids)),) if len(uuids) == 2 and all(uuids) else ()
 
 
-def part_of_gpu(node: NodeFacts, nvml_index: int) -> tuple[str, ...]:
-    """Return the GPU's UUID; empty if it is not known."""
-    uuid = _uuid(node, nvml_index)
-    return (uuid,) if uuid else ()
-
-
-def part_of_pair(node: NodeFacts, a: int, b: int) -> tuple[str, ...]:
-    """Return the UUIDs of both GPUs joined into one name; empty if one is not known."""
-    uuids = sorted((_uuid(node, a), _uuid(node, b)))
-    return (PAIR.join(uuids),) if all(uuids) else ()
-
-
-def part_of_port(node: NodeFacts, hca: str, port: int) -> tuple[str, ...]:
-    """Return the port's GUID, which is the lower half of its first GID; empty if the GID could not be read."""
-    gids = (known_or(each.gids, ()) for each in known_or(node.hca_ports, ()) if (each.hca, each.port) == (hca, port))
-    first = next((gid.gid for gid in next(gids, ()) if gid.gid_index == 0), "")
-    return (f"port {':'.join(first.split(':')[-4:])}",) if first else ()
-
-
-def parts_of_node(node: NodeFacts) -> frozenset[str]:
-    """Return the names of all the node's GPUs and RDMA ports for which such a name is known."""
-    gpus = (part_of_gpu(node, gpu.nvml_index) for gpu in known_or(node.gpus, ()))
-    ports = (part_of_port(node, each.hca, each.port) for each in known_or(node.hca_ports, ()))
-    return frozenset(chain(*gpus, *ports))
-
-
-def _uuid(node: NodeFacts, nvml_index: int) -> str:
-    found = (gpu.uuid for gpu in known_or(node.gpus, ()) if gpu.nvml_index == nvml_index)
-    return known_or(next(found, ""), "")
-
-
 def _uuids_by_rank(case: Case) -> tuple[str, ...]:
     """Return the UUID of each rank's GPU; empty if ranks have no GPUs, or if the assignment is unknown."""
     chosen = case.gpus_by_node or (case.gpus,)
-    uuids = [_uuid(node, index) for node, gpus in zip(case.nodes, chosen, strict=False) for index in gpus]
+    uuids = [uuid_of(node, index) for node, gpus in zip(case.nodes, chosen, strict=False) for index in gpus]
     return tuple(uuids) if case.wants_gpus and len(uuids) == case.world_size else ()

@@ -9,6 +9,7 @@ from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case
 from preflight.judge.workarounds import default_trial, must_have_trials, works
 from preflight.model.baseline import Judged, difference, hardware_class_of, judge_node, repetitions_of
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.collective import Collective
 from preflight.model.facts import known, known_or
 from preflight.model.links import Expected
@@ -17,7 +18,12 @@ from preflight.model.trial import CollectiveResult, TrialResult
 from preflight.model.units import size_text
 from preflight.search.gpus.link_speeds import expected_busbw
 
-LARGE_BYTES = 64 << 20  # below, latency decides and not the links
+LARGE_BYTES = Bound(
+    64 << 20, "bytes of a collective",
+    "below, latency decides and not the links",
+    JUDGMENT,
+    "too low: latency is called a slow link; too high: less is looked at",
+)  # fmt: skip
 HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
 
@@ -125,7 +131,7 @@ def beside_links(case: Case) -> tuple[TrialResult, list[Measured]]:
     trial = _trial_to_judge(case)
     largest = list(_largest(trial))
     if not largest:
-        raise NotApplicable(f"nothing of {size_text(LARGE_BYTES)} or more was measured")
+        raise NotApplicable(f"nothing of {size_text(LARGE_BYTES.whole)} or more was measured")
     return trial, [_measured(case, trial, result) for result in largest]
 
 
@@ -143,7 +149,9 @@ def _trial_to_judge(case: Case) -> TrialResult:
 
 def _largest(trial: TrialResult) -> Iterator[CollectiveResult]:
     for collective in HELD_AGAINST_LINKS:
-        large = [r for r in trial.results if r.collective is collective and r.size_bytes >= LARGE_BYTES and r.verified]
+        large = [
+            r for r in trial.results if r.collective is collective and r.size_bytes >= LARGE_BYTES.whole and r.verified
+        ]
         if large:
             yield max(large, key=lambda result: result.size_bytes)
 

@@ -10,8 +10,12 @@ from preflight.judge.finding_text import first_line
 from preflight.judge.workarounds import default_trial, works
 from preflight.model.facts import Gap
 from preflight.model.finding import REJECTS_A_NODE, Blame, CheckOutcome, Finding, Severity, SkippedCheck, Unseen
+from preflight.model.gap import known_or
 from preflight.model.report import SCHEMA_VERSION, Advice, NodeVerdict, Report, Verdict
 from preflight.model.trial import AS_IS, Outcome, TrialResult
+from preflight.model.units import counted
+from preflight.search.settings.infiniband import SOCKETS
+from preflight.search.settings.rdma import usable_ports
 
 EXIT_CODES = {Verdict.READY: 0, Verdict.READY_WITH_ENV: 0, Verdict.NOT_READY: 1, Verdict.UNKNOWN: 3}
 NODE_EXIT_CODES = {NodeVerdict.ACCEPT: 0, NodeVerdict.REJECT: 1, NodeVerdict.UNKNOWN: 3}
@@ -24,6 +28,7 @@ LEAVES_OPEN = frozenset({"gpu-busy", "gpu-memory"})  # beside another job, or wh
 DECIDES_WITHOUT_GPU = frozenset({"policy-expectation"})  # the site says what the node must have
 # With a cure these only warn about the job, but the default failed all the same, and a node answers for that.
 WORKED_ROUND = frozenset({"trial-failed", "data-verified", "p2p-data"})
+ALLOW_SOCKETS = "`run --allow-sockets` starts the job all the same"
 NOT_SHOWN_BY_A_JOB = frozenset({"hca-port-inactive"})  # one node's job does not need it, its next one may
 COUNT_AS_WARNINGS = WORKED_ROUND | NOT_SHOWN_BY_A_JOB
 
@@ -52,16 +57,21 @@ def decide(
     strict: bool,
     accept: bool,
     cpu_path: bool,
+    refuses_sockets: bool = False,
 ) -> Decision:
     """Return the answer; with `strict`, a warning counts as a failure; with `accept`, the node decides the exit code.
 
-    `not_ready` is proven only by a FAIL finding that does not blame preflight, or by trials of which none works. If
-    preflight failed to do a part, or if a check crashed, the verdict is `unknown`, never `ready`.
+    With `refuses_sockets`, the verdict is `not_ready` if the settings leave RDMA ports between nodes unused. Apart from
+    that, `not_ready` needs a FAIL finding that does not blame preflight, or trials of which none works. If preflight
+    failed to do a part, or if a check crashed, the verdict is `unknown`, never `ready`.
     """
     failing = [f for f in findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     verdict, why = _for_the_job(failing, skipped, trials, advice, problems)
     if verdict in (Verdict.READY, Verdict.READY_WITH_ENV):
-        why = f"{_ran(case, cpu_path)}, data verified; {why}"
+        unused = _unused_fabric(case, advice)
+        why = f"{_ran(case, cpu_path)}, data verified; {why}{unused}"
+        if unused and refuses_sockets:
+            verdict, why = Verdict.NOT_READY, f"{why}; {ALLOW_SOCKETS}"
     if not accept:
         word = "ready with settings" if verdict is Verdict.READY_WITH_ENV else verdict.value.replace("_", " ")
         return Decision(verdict, NOT_ASKED_FOR, EXIT_CODES[verdict], f"{word}: {why}")
@@ -106,13 +116,13 @@ def _for_the_job(
 ) -> Answer:
     proof = [finding for finding in failing if finding.blame is not Blame.HARNESS]
     if proof:
-        return Verdict.NOT_READY, _worst(proof)
+        return Verdict.NOT_READY, _worst(proof, failing)
     unchecked = _could_not_look([f for f in failing if f.severity is Severity.FAIL], skipped, trials, problems)
     if unchecked:
         return Verdict.UNKNOWN, unchecked
     verdict, why = _by_trials(trials, advice)
     if failing and verdict is not Verdict.NOT_READY:  # a warning of preflight's own, which --strict makes count
-        return Verdict.UNKNOWN, _worst(failing)
+        return Verdict.UNKNOWN, _worst(failing, failing)
     return verdict, why
 
 
@@ -141,7 +151,7 @@ def _could_not_look(
     if problems:
         return first_line(problems[0]) or "preflight was inconclusive"
     if failing:
-        return _worst(failing)
+        return _worst(failing, failing)
     unseen = [check for check in skipped if check.crashed or check.costs is Unseen.ANSWER]
     if unseen:
         return _unseen(unseen[0])
@@ -170,10 +180,10 @@ def _for_the_node(
     judged = list(dict.fromkeys(judged))
     against = [finding for finding in judged if finding.blame in REJECTS_A_NODE and not finding.is_unconfirmed]
     if against:
-        return NodeVerdict.REJECT, _worst(against)
+        return NodeVerdict.REJECT, _worst(against, failing)
     disturbed = [finding for finding in findings if finding.check in LEAVES_OPEN]
     if disturbed or judged:
-        sentence = _why_open(judged) if judged else ""
+        sentence = _why_open(judged, failing) if judged else ""
         return NodeVerdict.UNKNOWN, sentence or f"{_shown(disturbed[0])}; rerun when it is free"
     verdict, why = answer
     if verdict in (Verdict.UNKNOWN, Verdict.NOT_READY):
@@ -184,12 +194,12 @@ def _for_the_node(
     return NodeVerdict.ACCEPT, why
 
 
-def _why_open(judged: Sequence[Finding]) -> str:
+def _why_open(judged: Sequence[Finding], failing: Sequence[Finding]) -> str:
     if any(finding.is_unconfirmed for finding in judged):
-        return f"{_worst(judged)}; it failed once, which does not reject a node: rerun"
+        return f"{_worst(judged, failing)}; it failed once, which does not reject a node: rerun"
     if judged[0].blame is Blame.HARNESS:
-        return _worst(judged)
-    return f"{_worst(judged)}; the cause is the {judged[0].blame.value}, not the node"
+        return _worst(judged, failing)
+    return f"{_worst(judged, failing)}; the cause is the {judged[0].blame.value}, not the node"
 
 
 def _unseen(check: SkippedCheck) -> str:
@@ -200,10 +210,10 @@ def _unseen(check: SkippedCheck) -> str:
     return f"the check {check.check} {how}: {first_line(check.reason)}"
 
 
-def _worst(findings: Sequence[Finding]) -> str:
+def _worst(findings: Sequence[Finding], failing: Sequence[Finding]) -> str:
     first = next((f for f in findings if f.severity is Severity.FAIL), findings[0])
-    others = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    as_failure = " [a warning; --strict]" if first.severity is Severity.WARN else ""
+    others = f" (and {counted(len(findings) - 1, 'other finding')})" if len(findings) > 1 else ""
+    as_failure = " [a warning; --strict]" if first.severity is Severity.WARN and first in failing else ""
     return f"{_shown(first)}{as_failure}{others}"
 
 
@@ -215,6 +225,15 @@ def _ran(case: Case, cpu_path: bool) -> str:
     where = ", no GPU tested" if cpu_path else ""
     nodes = f" of {len(case.nodes)} nodes" if len(case.nodes) > 1 else ""
     return f"{case.world_size} rank{'' if case.world_size == 1 else 's'}{nodes} on {case.backend}{where}"
+
+
+def _unused_fabric(case: Case, advice: Advice) -> str:
+    """Return that sockets leave the RDMA ports unused; "" if the settings do not say so for several nodes."""
+    is_off = len(case.nodes) > 1 and any(name in SOCKETS for name, _ in advice.env)
+    rates = [sum(known_or(port.rate_gbit_s, 0.0) for port in usable_ports(node)) for node in case.nodes]
+    if not is_off or not any(rates):
+        return ""
+    return f"; over TCP: the RDMA ports ({min(rates) / 8:g} GB/s per node) stay unused"
 
 
 def _changes(advice: Advice) -> str:

@@ -12,7 +12,7 @@ from preflight.model import repairs
 from preflight.model.finding import Blame, Severity
 from preflight.model.nccl_variables import VARIABLES
 from preflight.model.trial import AS_IS, DEFAULT, FAILED, Outcome, TrialResult
-from preflight.search.settings.control import Proof, has_failed, intermittent, proof_of
+from preflight.search.settings.control import has_failed, intermittent, is_cure
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,8 @@ def cures(case: Case) -> tuple[TrialResult, ...]:
     if default_works(case):
         return ()
     if case.control is not None:  # a cure is what was shown by going back
-        is_cure = proof_of(case.control, case.trials) in (Proof.PROVED, Proof.PROVISIONAL)
         chosen = [each for each in case.trials if each.candidate == case.control.chosen and works(each)]
-        return tuple(chosen[-1:]) if is_cure else ()
+        return tuple(chosen[-1:]) if is_cure(case.control, case.trials) else ()
     working = [trial for trial in case.trials if trial.candidate != DEFAULT and works(trial)]
     return tuple(trial for trial in working if not any(_set_by(other) < _set_by(trial) for other in working))
 
@@ -103,7 +102,8 @@ def is_seen_once(case: Case) -> bool:
         return False
     reruns = case.control.reruns
     failures = sum(map(has_failed, case.trials)) + sum(each.outcome in FAILED for each in reruns)
-    return failures < 2 or any(each.comes_and_goes for each in intermittent(case.trials, reruns))
+    differing = () if is_cure(case.control, case.trials) else intermittent(case.trials, reruns)
+    return failures < 2 or any(each.comes_and_goes for each in differing)
 
 
 def hidden_faults(case: Case) -> tuple[Hidden, ...]:

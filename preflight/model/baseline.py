@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.collective import Collective
 from preflight.model.facts import NodeFacts
 from preflight.model.gap import Gap
@@ -20,15 +21,41 @@ from preflight.model.stats import t_quantile, tolerance_factor
 from preflight.model.trial import AGAIN, DEFAULT, Outcome, TrialResult
 
 BASELINE_SCHEMA = 1
-FALSE_REJECTIONS = 0.006  # of good nodes aimed at, so that 0.01 holds though spreads learnt from 20 nodes are rough
+FALSE_REJECTIONS = Bound(
+    0.006, "of good nodes rejected",
+    "aimed at, so that 0.01 holds though spreads learned from 20 nodes are rough",
+    "scripts/studies/baselines.py",
+    "too high: good nodes are drained; too low: slow ones are accepted",
+)  # fmt: skip
 # How the false rejections are shared: large sizes decide a job, single sizes add what only they show.
 PARTS = {"large": 0.8, "small": 0.1, "single": 0.1}
 SUSPICIOUS = 0.20  # of good nodes that one group of sizes sends into a repetition
 MOST_REPEATS = 3
 LARGE_BYTES = 16 << 20  # from here on bandwidth decides, below it latency has its part
-CONFIDENCE = 0.95  # in that no more good nodes are rejected, whichever nodes a baseline is learnt from
-LEAST_LOSS = 0.001  # of a speed: less rejects nothing, however equal good nodes are
-OTHER_SOFTWARE_SHARE = 0.95  # what an update of driver, NCCL or torch may leave of a speed: judgment
+CONFIDENCE = Bound(
+    0.95, "of baselines reject no more",
+    "whichever nodes a baseline is learned from",
+    "scripts/studies/baselines.py",
+    "too low: some baselines drain good nodes; too high: small baselines see less",
+)  # fmt: skip
+LEAST_LOSS = Bound(
+    0.001, "of a speed",
+    "less is not mentioned, however equal good nodes are",
+    JUDGMENT,
+    "none that a job would notice",
+)  # fmt: skip
+REJECTED_LOSS = Bound(
+    0.065, "of a speed",
+    "good nodes of two kinds (20% of them 4% slower) or with heavy tails differ by less; a loss of 10% is more",
+    "scripts/studies/baselines.py",
+    "too low: good nodes are drained; too high: slow ones only get a warning",
+)  # fmt: skip
+OTHER_SOFTWARE_SHARE = Bound(
+    0.95, "of a speed",
+    "an update of driver, NCCL or torch may cost some percent of the whole fleet's speed",
+    JUDGMENT,
+    "too high: an update drains the fleet; too low: a slow node is unknown until the baseline is learned again",
+)  # fmt: skip
 ROBUST_SHARE = 0.8  # efficiency of the robust spread beside the standard deviation, as degrees of freedom
 
 
@@ -66,7 +93,13 @@ class Judged:
     share: float  # their geometric mean; of three and more the median, so that one that was disturbed does not count
     floor: float  # below it the node is rejected
     is_suspicious: bool  # worth a repetition
-    is_below: bool
+    is_below: bool  # below the floor
+    usual: float = 0.0  # few good nodes are below it; never less than the floor
+
+    @property
+    def is_slow(self) -> bool:
+        """Return whether few good nodes are as slow; it need not be below the floor."""
+        return self.share < self.usual
 
 
 Point = tuple[Collective, int]
@@ -102,7 +135,7 @@ def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
 
 
 def other_software(baseline: Baseline, node: NodeFacts) -> str:
-    """Return the versions of a node that no node of the baseline had, each with theirs; "" if there are none."""
+    """Return the versions that no node of the baseline had, each with the baseline's versions; "" if there are none."""
     theirs = dict(baseline.software)
     mine = [(name, value, theirs.get(name, value)) for name, value in software_of(node)]
     return "; ".join(f"{name} {value}, not {known}" for name, value, known in mine if value not in known.split(", "))
@@ -159,17 +192,31 @@ def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) ->
 def false_rejections(references: Sequence[Reference], reference: Reference) -> float:
     """Return the share of good nodes that this reference alone may reject."""
     kin = [each for each in references if _kind(each) == _kind(reference)]
-    return FALSE_REJECTIONS * PARTS[_kind(reference)] / len(kin)
+    return FALSE_REJECTIONS.value * PARTS[_kind(reference)] / len(kin)
 
 
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the share of the reference below which a good node falls with this probability.
+    """Return the minimum, as a share of the reference, below which a node is rejected.
+
+    It is never above what good nodes may lose. For large sizes it is not far below that either: how much good nodes
+    differ there is known better than the spread of a few nodes tells. `measured` is as in `usual_share`.
+    """
+    most = 1 - REJECTED_LOSS.value
+    usual = usual_share(reference, measured, probability)
+    if reference.size_bytes or reference.group != "large":
+        return min(most, usual)
+    rare = math.exp(-t_quantile(math.inf, 1 - probability) * spread(reference, measured))  # if this were the spread
+    return min(most, max(usual, rare))
+
+
+def usual_share(reference: Reference, measured: int, probability: float) -> float:
+    """Return the share of the reference that a good node misses with this probability.
 
     The share holds for the mean of `measured` repetitions.
     """
     freedom = max(2.0, ROBUST_SHARE * (reference.nodes - 1) - 1)
-    factor = max(t_quantile(freedom, 1 - probability), tolerance_factor(freedom, 1 - probability, CONFIDENCE))
-    return min(1 - LEAST_LOSS, math.exp(-factor * spread(reference, measured)))
+    factor = max(t_quantile(freedom, 1 - probability), tolerance_factor(freedom, 1 - probability, CONFIDENCE.value))
+    return min(1 - LEAST_LOSS.value, math.exp(-factor * spread(reference, measured)))
 
 
 def spread(reference: Reference, measured: int) -> float:
@@ -201,7 +248,8 @@ def _judge(reference: Reference, shares: Sequence[float], probability: float) ->
     if times > 2:
         mean, times = statistics.median(shares), times - 1  # a median is as sure as a mean of fewer
     floor = floor_share(reference, times, probability)
+    usual = max(floor, usual_share(reference, times, probability))
     # A single size is noisy, and there are many: only a group's mean asks for a repetition so readily.
     doubt = SUSPICIOUS if not reference.size_bytes else SUSPICIOUS / 20
-    suspicious = mean < max(floor, floor_share(reference, times, doubt))
-    return Judged(reference, tuple(shares), mean, floor, suspicious, mean < floor)
+    suspicious = mean < max(usual, usual_share(reference, times, doubt))
+    return Judged(reference, tuple(shares), mean, floor, suspicious, mean < floor, usual)

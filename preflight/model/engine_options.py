@@ -1,6 +1,6 @@
-"""What a fault of the node needs in the options of a serving engine: a table. preflight has tried none of these.
+"""A table of serving engines' options that work around faults of the node. preflight has tried none of these.
 
-The settings of NCCL that preflight tries do not reach the engines' own all-reduce. A new engine or option is a row.
+The NCCL settings that preflight tries do not affect the engines' own all-reduce. A new engine or option is a new row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Engine(Word):
 
 
 class Fault(Word):
-    """What is wrong on the node, whoever found it."""
+    """A fault of the node, whichever command found it."""
 
     P2P = "p2p"  # data is lost in direct copies between two GPUs
     MULTICAST = "multicast"  # NVLink SHARP or the fabric between nodes does not work
@@ -48,7 +48,7 @@ class EngineOption:
 
     @property
     def step(self) -> str:
-        """The row as one line: the option, the reason, and that it was not tried."""
+        """The row as one line: the option, the reason, and the remark that it was not tried."""
         return f"{self.engine.value}: {self.option}   # {self.why} (not tried; {self.engine.value} {self.versions})"
 
 

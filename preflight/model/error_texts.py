@@ -59,11 +59,12 @@ TEXTS = {
         r"[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error", ("shm",)),
     "shm.hint": ErrorText("there was no room, or a bus error",
         r"No space left|Bus error|SIGBUS", ("shm",)),
-    "ib.completion": ErrorText("data for a peer was not acknowledged over InfiniBand/RoCE",
+    "ib.completion": ErrorText("a transfer over InfiniBand or RoCE ended with an error",
         r"EI0013|RO?CE CQE has error|Got completion (?:from peer|with)[^\n]{0,120}(?:error (?:1[0-4]|[1-46-9])\b|"
         r"status[= ][\w ]{0,30}\(?(?:1[0-4]|[1-46-9])\b|vendor[ _]err[= ](?:129|81|136|135|137)\b)", ("ib",)),
     "ib.flushed": ErrorText("a queue was emptied after another error",
-        r"Got completion (?:from peer|with)[^\n]{0,120}(?:error 5\b|status[= ][\w ]{0,30}\(?5\b)", ("ib",)),
+        r"Got completion (?:from peer|with)[^\n]{0,120}(?:error 5\b|status[= ][\w ]{0,30}\(?5\b)|"
+        r"UCX {1,3}ERROR [^\n]{0,100}Work Request Flushed", ("ib",)),
     "ib.memlock": ErrorText("a call into the InfiniBand library failed",
         r"(?:[Cc]all to (?:wrap_)?)?ibv_(?:reg_mr|create_[cq])\w{0,20}[^\n]{0,80}Cannot allocate memory", ("ib",)),
     "ib.verbs": ErrorText("a call into the InfiniBand library failed",
@@ -82,10 +83,11 @@ TEXTS = {
     "ib.link": ErrorText("the link of a fast network port went down",
         r"(?:mlx[45]_|irdma|bnxt_re|rdma|ib\d)[^\n]{0,40}(?:[Ll]ink (?:is )?(?:DOWN|[Dd]own)|state[^\n]{0,10}DOWN)|"
         r"NET/IB[^\n]{0,60}(?:link|port)[^\n]{0,20}(?:down|DOWN|inactive)", ("ib",)),
-    "ib.ucx": ErrorText("data for a peer was not acknowledged over InfiniBand/RoCE",
+    "ib.ucx": ErrorText("a transfer over InfiniBand or RoCE ended with an error",
         r"mlx5: [^\n]{1,80}: got completion with error|transport retry counter exceeded|"
         r"The InfiniBand retry count between|(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|"
-        r"Remote (?:access|operation)|Input/output error)", ("ib",)),
+        r"Remote (?:access|operation)|Input/output error)|UCX {1,3}ERROR [^\n]{0,40}completion[^\n]{0,80}: "
+        r"(?:Transport|Remote|Local)", ("ib",)),
     "ib.other": ErrorText("a queue pair, a call of the verbs library or a port failed",
         r"Got completion (?:from|with)|\bibv_\w{2}|async (?:\w{1,20} )?event ?:|local catastrophic|"
         r"transport retry counter", ("ib",)),

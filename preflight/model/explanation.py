@@ -63,6 +63,17 @@ class NamedCause:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """What the logs say about one process: a rank, or a worker that its line prefix or its log identifies."""
+
+    process: str  # "rank 3"
+    rank: str
+    first: Quote | None  # its own first abnormal line; None: no log has one
+    ended: str  # "KeyError, exit code 1"; "" if no log says how
+    waited_for: str  # "ALLREDUCE number 7"; "" if no log says that it waited
+
+
+@dataclass(frozen=True, slots=True)
 class Consequence:
     """Another event in the log, and the reason for which it followed from the cause."""
 
@@ -98,6 +109,8 @@ class Explanation(Printable):
     capture_next: tuple[str, ...]  # what to switch on so that the next failure tells more
     sources: tuple[SourceRead, ...]
     unusual: tuple[Quote, ...] = ()  # lines that no healthy run prints, if no cause is proved; they name none
+    processes: tuple[ProcessEnd, ...] = ()  # by their first abnormal line; then those without one
+    processes_in_order: bool = False  # that order is the order of time: one log, or one clock
 
     @property
     def in_short(self) -> str:

@@ -62,6 +62,8 @@ class SystemFacts:
     cgroup_pids_limit: int | Limit | Gap = NOT_READ  # processes and threads together
     overcommit: Overcommit | Gap = NOT_READ
     commit_left_bytes: int | Gap = NOT_READ  # of CommitLimit; it matters only where overcommit is NEVER
+    product: str | Gap = NOT_READ  # the server's maker and model; in a cloud, the kind of instance
+    bios: str | Gap = NOT_READ  # its maker, version and date
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ class Netif:
     numa_node: int | Gap
     addresses: tuple[str, ...] | Gap  # IPv4 first, without prefix length
     gateways: tuple[str, ...] | Gap  # default gateways reached through it
+    networks: tuple[str, ...] = ()  # IPv4 networks that it is joined to, as 10.1.0.0/16; () if that is not known
+    arp_ignore: int = -1  # the larger of its own and of all's, 0: it answers for any address of the host; -1: not known
 
 
 @dataclass(frozen=True, slots=True)

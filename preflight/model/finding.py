@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from preflight.model.repairs import SOURCE_ENV
 from preflight.model.word import Word
 
 
@@ -71,6 +72,12 @@ class Finding:
     waived: str = ""  # until when and why the site's policy lets it pass
     is_unconfirmed: bool = field(default=False, metadata={"json": "unconfirmed"})  # seen once: it rejects no node
     parts: tuple[str, ...] = ()  # GPUs by UUID, pairs of them (UUID+UUID) and RDMA ports by GUID that it accuses
+    workaround: str = ""  # what lets jobs run until `fix` is done; "" if there is none
+
+    @property
+    def workaround_apart(self) -> str:
+        """Return the workaround for a page whose headline has the settings to source; "" if it is to source them."""
+        return "" if SOURCE_ENV in self.workaround else self.workaround
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Odd:
     value: str
     usual: str
     times_margin: float  # distance from the median in margins, above 1; 0 for a setting
+    share: float = 0.0  # of the median; 0 for a setting and where the median is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,12 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """A reference of a baseline, its threshold, and the number of good nodes with which it detects a loss of 5%."""
+class LearntBound:
+    """A reference of a baseline, its threshold, and the number of good nodes with which it notices a loss of 5%."""
 
     reference: Reference
     floor: float  # as a share: below it a node is rejected, after all repetitions
-    finds_5_percent_from: int | Gap  # so many good nodes find 95 of 100 nodes that lost 5%
+    finds_5_percent_from: int | Gap  # so many good nodes notice 95 of 100 nodes that lost 5%
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Learnt:
     """A baseline, and the data that it was computed from."""
 
     baseline: Baseline
-    bounds: tuple[Bound, ...]
+    bounds: tuple[LearntBound, ...]
     reports: int
     left_out: tuple[Unread, ...]  # reports that say nothing of a good node, and why
     own_rejected: tuple[str, ...] = ()  # of its nodes, those that a baseline of the others rejects

@@ -39,7 +39,9 @@ TOPOLOGY = InputLimit("topology", 1 * MIB, 0, 0)
 RECORDING = InputLimit("flight recorder dump", 16 * MIB, 1_000_000, 0)
 STUCK_NODE = InputLimit("node's evidence", 32 * MIB, 2_000_000, 20)
 ARCHIVE = InputLimit("archive of logs", 16384 * MIB, 10_000, 1)  # of what it holds, unpacked; values are files
+RUN_RECORD = InputLimit("record of a run", 1 * MIB, 1_000, 4)
 MODEL_CONFIG = InputLimit("model configuration", 4 * MIB, 200_000, 40)
+NESTED = frozenset((dict, list))  # json and toml make exactly these types
 
 
 def parse_json(text: str, limit: InputLimit, name: str) -> Any:
@@ -60,17 +62,19 @@ def check_text(text: str, limit: InputLimit, name: str) -> None:
     """Raise MalformedInput if a text exceeds the limits of its kind."""
     if len(text) > limit.most_bytes:
         raise MalformedInput(f"{name}: {limit.too_large()}")
-    if limit.most_values and sum(text.count(each) for each in ",[{:=") > limit.most_values:
+    # A text that is shorter than its limit of values can't have more, and need not be counted.
+    if 0 < limit.most_values < len(text) and sum(text.count(each) for each in ",[{:=") > limit.most_values:
         raise MalformedInput(f"{name}: more than {limit.most_values} values, which no {limit.kind} has")
 
 
-def _refuse_depth(document: object, most: int, name: str) -> None:
-    level, depth = [document], 0
-    while level := [each for each in level if isinstance(each, (list, dict))]:
+def _refuse_depth(document: Any, most: int, name: str) -> None:
+    level, depth = [document] if type(document) in NESTED else [], 0
+    while level:
         depth += 1
         if depth > most:
             raise MalformedInput(f"{name}: nested too deeply")
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        parts = [each.values() if type(each) is dict else each for each in level]
+        level = [inner for each in parts for inner in each if type(inner) in NESTED]
 
 
 def _reason(error: ValueError | RecursionError, text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from preflight.model.fit import ModelShape
+from preflight.model.job_phases import Silence
 from preflight.model.word import Word
 
 
@@ -73,6 +74,7 @@ class Job:
     eval_s: float = 0.0
     compile_s: float = 0.0
     shape: ModelShape | None = None  # of the model's config.json
+    silences: tuple[Silence, ...] = ()  # of an earlier run of it that ended well
 
     @property
     def assumed_nodes(self) -> int:

@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,6 +72,7 @@ class Launcher:
     sets_limits: str = ""
     keeps_logs: str = ""
     versions: str = ""  # in whose sources the options were read
+    titles: str = ""  # a pattern of the titles that its processes give themselves, with their name as its only group
 
 
 # The more precise first: Ray runs on Kubernetes and under Slurm too, torchrun below all of them.
@@ -203,6 +205,7 @@ LAUNCHERS = (
             has_script=False,
         ),
         versions="0.11.0, 0.22.0, 0.33.0: vllm/engine/arg_utils.py, vllm/config/parallel.py",
+        titles=r"VLLM::(\w{1,60})$",  # Worker_TP1, Worker_PP0_TP1, EngineCore, EngineCore_DP0: vLLM 0.32.0
     ),
     Launcher(
         "sglang",
@@ -221,6 +224,13 @@ LAUNCHERS = (
             has_script=False,
         ),
         versions="0.5.5, 0.5.14, 0.5.23: sglang/srt/server_args.py, sglang/srt/managers/data_parallel_controller.py",
+        titles=r"sglang::(\w{1,60})$",  # scheduler_TP1, detokenizer
     ),
 )  # fmt: skip
+TITLES = tuple(re.compile(each.titles) for each in LAUNCHERS if each.titles)
 NODE_COUNTS = tuple(name for each in LAUNCHERS for name in each.node_counts)  # the first that is set counts
+
+
+def engine_name(title: str) -> str:
+    """Return the name that a process of a serving engine gives itself, such as `Worker_TP1`; "" for other processes."""
+    return next((match[1] for each in TITLES if (match := each.match(title))), "")

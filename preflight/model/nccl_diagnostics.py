@@ -14,7 +14,7 @@ LINE = re.compile(r"NCCL DIAG (?:\[\w{1,8}\])? {0,4}(\S[^\n]{0,600})")
 
 
 class Says(Enum):
-    """What a form says of the machine."""
+    """What a line of this form means for the machine."""
 
     FINE = "what was looked at is in order, or only counted"
     UNKNOWN = "the check was inconclusive"
@@ -98,12 +98,12 @@ def printed(*patterns: str) -> str:
 
 
 def form_of(text: str) -> Diag | None:
-    """Return the form of a line without its prefix; None if no row knows it."""
+    """Return the form of a line without its prefix; None if no row matches."""
     return next((form for form in FORMS if re.match(form.pattern, text)), None)
 
 
 def unusual(line: str) -> str:
-    """Return what a line of the diagnostics says if it is a failure or a difference; "" for every other line."""
+    """Return the text of a diagnostics line that reports a failure or a difference; "" for every other line."""
     match = LINE.search(line)
     form = form_of(match[1]) if match else None
     return match[1] if match and form and form.says in (Says.DIFFERS, Says.FAILED) else ""

@@ -50,7 +50,7 @@ def parse_nccl_version(text: str) -> Version | None:
 
 
 def why_not_ask(text: str, reviews: Sequence[RasReview] = REVIEWS) -> str:
-    """Return why this release of NCCL is not queried through RAS, as a sentence without a period; "" if it may be."""
+    """Return why this NCCL release is not queried through RAS, without a final period; "" if it may be queried."""
     version = parse_nccl_version(text)
     rows = [each for each in reviews if version is not None and each.first <= version < each.before]
     risky = next((each for each in rows if not each.is_safe), None)

@@ -26,7 +26,7 @@ class Variable:
 
 
 P2P = Repair(f"{P2P_ANYWHERE}. Until then {UNPROTECTED}")
-SITE = Repair("nothing: name the interface that leads to the other nodes in the site's settings")
+SITE = Repair("none needed; name the interface that leads to the other nodes in the site's settings")
 VARIABLES = (
     Variable(
         "NCCL_P2P_DISABLE", families=("p2p",), off="1", costs="direct GPU-to-GPU copies, NVLink included", hides="P2P",

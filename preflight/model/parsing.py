@@ -1,4 +1,4 @@
-"""Parsers for durations that people type, for version numbers, for integers as strtoll reads them; unknown names."""
+"""Parsers for durations, version numbers and integers (as strtoll reads them); errors for unknown names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def version_tuple(text: str) -> tuple[int, ...]:
 
 
 def parsed_integer(value: str) -> tuple[int, str]:
-    """Return the integer that strtoll with base 0 reads, and the rest of the text; 0 and the whole text if none."""
+    """Return the integer that strtoll with base 0 reads, and the rest; if there is no integer, 0 and the whole text."""
     found = re.match(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", value, re.ASCII)
     if found is None:
         return 0, value
@@ -63,7 +63,7 @@ def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageEr
 
 
 def guess(name: str, known: Collection[str]) -> str:
-    """Return the names that are spelled like an unknown name, as a question; all names if none is and there are few."""
+    """Return `did you mean NAME?` with the names of similar spelling; if there are none, all names if they are few."""
     alike = ", ".join(difflib.get_close_matches(name.lower(), known, n=3))
     listed = f"there are {', '.join(known)}" if len(known) < FEW else "`preflight checks` lists them"
     return f"did you mean {alike}?" if alike else listed

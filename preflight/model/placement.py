@@ -11,8 +11,13 @@ PLAIN = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
 
 def start_line(nodes: int, node_rank: int, endpoint: str) -> str:
-    """Return what is typed on a node to let it join a run that no scheduler starts."""
+    """Return the command that a user types on a node so that it joins a run that no scheduler starts."""
     return f"preflight check --nnodes {nodes} --node-rank {node_rank} --rdzv-endpoint {endpoint}"
+
+
+def endpoint_text(host: str, port: int | str) -> str:
+    """Return HOST:PORT, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +50,13 @@ class Placement:
 
 
 def start_of(place: Placement, node_rank: int) -> str:
-    """Return what is typed on a node that is still missing; "" where a scheduler starts the nodes."""
-    by_hand = any(origin.what == "node rank" and origin.source.startswith("--") for origin in place.origins)
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    return start_line(place.nodes, node_rank, f"{host}:{place.ports[0]}") if by_hand and place.ports else ""
+    """Return the command to type on a node that is still missing; "" if a program starts the nodes."""
+    by_hand = all(origin.what != "run id" for origin in place.origins) and any(
+        origin.what == "node rank" and origin.source.startswith("--") for origin in place.origins
+    )
+    if not by_hand or not place.ports:
+        return ""
+    return start_line(place.nodes, node_rank, endpoint_text(place.host, place.ports[0]))
 
 
 def compress(hosts: Iterable[str]) -> str:

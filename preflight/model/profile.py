@@ -52,7 +52,7 @@ class Effort:
 
 EFFORTS = {
     Profile.QUICK: Effort(
-        "seconds", 180.0, (0.15, 7, 40, 3), runs_each=2, gemm_s=0.3, copy_s=0.02, for_speed=False, verified_calls=0,
+        "seconds", 180.0, (0.1, 7, 30, 3), runs_each=2, gemm_s=0.3, copy_s=0.02, for_speed=False, verified_calls=0,
         sizes_bytes=(8, MIB, 32 * MIB, GIB),
     ),
     Profile.STANDARD: Effort("minutes", 900.0, (0.5, 9, 60, 3), runs_each=4, gemm_s=2.0, copy_s=0.2),

@@ -23,6 +23,8 @@ class Repair:
 
 
 NO_REPAIR = Repair("")
+SOURCE_ENV = "`source preflight.env`"  # for a file that only a ready job gets
+BEFORE_THE_JOB = f"{SOURCE_ENV} before the job"
 
 
 def shm_room(gib: int = 8) -> Repair:
@@ -34,19 +36,20 @@ def shm_room(gib: int = 8) -> Repair:
     )
 
 
-IOMMU = "boot with `iommu=pt` (or with the IOMMU off in the firmware)"
+IOMMU = "boot with `iommu=pt`, or turn the IOMMU off in the firmware"
 ACS = (
-    "turn ACS off on the PCIe bridges between the GPUs (`sudo lspci -vvv | grep ACSCtl`, then `sudo setpci -s BRIDGE "
-    "ECAP_ACS+6.w=0` after every boot, or in the firmware)"
+    "turn ACS off on the PCIe bridges between the GPUs: `sudo setpci -s BRIDGE ECAP_ACS+6.w=0` after every boot (`sudo "
+    "lspci -vvv | grep ACSCtl` shows them), or in the firmware"
 )
-P2P = f"{IOMMU}, and {ACS}"
-P2P_VIRTUAL = "in a virtual machine, have its host set ACS and ATS as the vendor's guide for pass-through says"
-P2P_ANYWHERE = f"{P2P}; {P2P_VIRTUAL}"
+P2P = f"{IOMMU}; also {ACS}"
+PASS_THROUGH = "have its host set ACS and ATS as the vendor's guide for pass-through says"
+P2P_VIRTUAL = f"this is a virtual machine: {PASS_THROUGH}"
+P2P_ANYWHERE = f"{P2P}; in a virtual machine, {PASS_THROUGH}"
 UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code'
 NVLINKS = "look at `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"
 FABRIC_MANAGER = (
-    "check that the Fabric Manager runs, in the driver's own version: `systemctl status nvidia-fabricmanager` and "
-    "/var/log/fabricmanager.log"
+    "check that the Fabric Manager is running and has the driver's version: `systemctl status nvidia-fabricmanager` "
+    "and /var/log/fabricmanager.log"
 )
 MEMLOCK = Repair(
     "run `echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/90-rdma.conf` and log in again; for Slurm set "
@@ -55,7 +58,7 @@ MEMLOCK = Repair(
     "the container runtime (Kubernetes)",
 )
 RDMA = Repair(
-    "check the RDMA ports with `ibstat` (Active, LinkUp), `ulimit -l` (unlimited) and `show_gids` (RoCE)",
+    "`ibstat` must show Active and LinkUp, and `ulimit -l` unlimited; for RoCE, `show_gids` must list the address",
     "start the container with `--device /dev/infiniband --ulimit memlock=-1` (docker, podman), or request the RDMA "
     "device plugin's resource (Kubernetes); then check the ports with `ibstat`",
 )

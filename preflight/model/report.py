@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from preflight.errors import NotReady
 from preflight.model.baseline import Judged
+from preflight.model.change import Change
 from preflight.model.counters import CounterChange
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, RanCheck, SkippedCheck
@@ -88,7 +89,7 @@ class NodeVerdict(Word):
 
 
 class RunPhaseEnd(Word):
-    """How far a phase of the run came."""
+    """How far a phase of the run got."""
 
     COMPLETED = "completed"
     PARTIAL = "partial"  # it was cut short: what it gave until then is in the report
@@ -162,6 +163,8 @@ class Report(Printable):
     isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault
     narrowed: str = ""  # the options that had something left out: --skip, --tests, --sizes, --collectives
     control: Control = NO_CONTROL  # what was repeated to see whether a failure follows the settings
+    good_at: str = ""  # --history: when this node was last good (RFC 3339), if it is not now
+    changed: tuple[Change, ...] = ()  # what differs since then and may matter, most suspicious first
     parts_tried: tuple[str, ...] = ()  # this node's GPUs by UUID, RDMA ports by GUID; none where a run was cut short
 
     @property

@@ -1,7 +1,7 @@
-"""How an answer of the Python API shows itself: `print` prints its page, a notebook shows HTML.
+"""How an answer of the Python API shows itself: `print` prints its page, and a notebook shows HTML.
 
-The pages are made above this folder. What makes them is entered in WRITERS by the API, so a record that did not come
-from there prints its short form.
+Other folders make the pages: the API registers the functions in WRITERS. A record that did not come from the API prints
+its short form.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Renderers(NamedTuple):
-    """What shows one kind of answer."""
+    """The functions that show one kind of answer."""
 
     page: Callable[[Any], str]  # as the command prints it
     html: Callable[[Any], str]  # a part of a page in a notebook
@@ -22,7 +22,7 @@ WRITERS: dict[type, Renderers] = {}
 
 
 class Printable:
-    """An answer that prints as its page; `in_short` is what a REPL shows."""
+    """An answer that prints as its page; a REPL shows `in_short`."""
 
     __slots__ = ()
 

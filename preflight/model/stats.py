@@ -25,7 +25,7 @@ def t_quantile(df: float, confidence: float) -> float:
 
 
 def tolerance_factor(df: float, share: float, confidence: float) -> float:
-    """Return how many standard deviations below the mean at most 1 - `share` of all values lie, with this confidence.
+    """Return k: with this confidence, at least `share` of all values are above the mean minus k standard deviations.
 
     Natrella's approximation of the one-sided factor (NIST/SEMATECH e-Handbook 7.2.6.3), for df + 1 values.
     """

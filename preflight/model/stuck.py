@@ -114,6 +114,7 @@ class RankPlace:
     for_s: float | Gap  # how long it has slept
     detail: str  # what the kernel adds: the file, the lock's holder, the data worker
     works: str = ""  # how it is known to make progress while others wait for it; "" if it is not
+    name: str = ""  # as a serving engine calls it: Worker_TP1
 
     @classmethod
     def gone(cls, rank: int | Gap, host: str, pid: int, activity: Activity, doing: str, why: str) -> RankPlace:
@@ -137,22 +138,22 @@ class RankPlace:
 
     @property
     def whereabouts(self) -> str:
-        """The rank's place as the text after "is": `in a save: torch.save (train.py:52, save), for 40 s`."""
-        at = f" ({self.at})" if self.at else ""
+        """The rank's place after "is": `writing a checkpoint: torch.save (train.py:52, save), for 40 s`."""
+        at = f" ({self.at.removesuffix(f', {self.doing}')})" if self.at else ""  # a function is named once
         time = f", for {duration_text(self.for_s)}" if self.stands and isinstance(self.for_s, float) else ""
         detail = f", {self.detail}" if self.detail else ""
         return f"{IN_WORDS[self.activity]} {self.doing}{at}{self.surroundings}{detail}{time}"
 
     @property
     def rest(self) -> str:
-        """Whether the rank's process sleeps or runs, in words: `pid 102: has slept for 40 s`."""
+        """Whether the rank's process sleeps or runs, in words: `pid 102 has slept for 40 s`."""
         if self.spins:
             rest = "runs without a pause, in one place"
         elif self.stands and isinstance(self.for_s, float):
             rest = f"has slept for {duration_text(self.for_s)}"
         else:
             rest = "did not run during the watch" if self.stands else "runs, or wakes now and then"
-        return f"pid {self.pid}: {rest}"
+        return f"pid {self.pid} {rest}"
 
 
 def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
@@ -161,7 +162,14 @@ def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
 
 
 def rank_names(places: Sequence[RankPlace]) -> str:
-    """Return `rank 3`, `ranks 1, 2`, `ranks 0-3`, or the pid of a rank whose number is not known."""
+    """Return `rank 3`, `ranks 1, 2`, `ranks 0-3`, or the pid of a rank whose number is not known.
+
+    Processes of a serving engine have the names that it gives them.
+    """
+    if places and all(place.name for place in places):
+        names = [place.name for place in places]
+        more = f" and {len(names) - MOST_RANKS} more" if names[MOST_RANKS:] else ""
+        return f"{', '.join(names[:MOST_RANKS])}{more}"
     numbers = ranks_of(places)
     unknown = [f"process {place.pid}" for place in places if not isinstance(place.rank, int)]
     more = f" and {len(numbers) - MOST_RANKS} more" if numbers[MOST_RANKS:] else ""
@@ -182,6 +190,29 @@ class Culprit:
     steps: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class KnownHang:
+    """A known bug that fits the job's software, and the signs of it in the job."""
+
+    bug: str  # its id in known_bugs.toml
+    version: str  # "NCCL 2.28.9"; only the component's name if its version is not known
+    says: str
+    do: str
+    how_sure: str
+    address: str
+    where: str  # a condition that was not read
+    is_shown: bool  # a frame of it is on a stack; otherwise all ranks wait alike, as they do with it
+    not_known: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The bug, as one sentence."""
+        condition = f", if {self.where}" if self.where else ""
+        lacks = f"; {', '.join(self.not_known)} is not known" if self.not_known else ""
+        word = "This is likely" if self.is_shown else "This may be"
+        return f"{word} a known bug of {self.version}{condition}: {self.says}{lacks}."
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class StuckReport(Printable):
     """The answer to the question "why does my job hang now"."""
@@ -195,6 +226,7 @@ class StuckReport(Printable):
     hints: tuple[str, ...]  # what points somewhere and proves nothing
     not_seen: tuple[str, ...]
     nodes: tuple[NodeEvidence, ...]
+    known_bugs: tuple[KnownHang, ...] = ()  # that fit versions, machine and size, the surest first
 
     @property
     def in_short(self) -> str:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from preflight.model.gap import Gap, known_or
 
 SCHEMA_VERSION = 1
+NOT_LOOKED = Gap("not read")
 NO_PY_SPY = "py-spy is not installed"  # how the reason begins where no stack can be read
 NO_PTRACE = "ptrace is forbidden"  # how the reason begins where stacks can't be read for want of a permission
 OF_C = re.compile(r"(?i)^$|\.(?:so(?:\.[\d.]+)?|c|cc|cpp|cxx|cu|h|hpp|inc|pyx|s)$")  # libraries and sources
 GROUP_THREADS = ("gloo", "pt_gloo", "pt_nccl", "nccl")  # how the names of a process group's threads begin
 WORKING_SHARE = 0.45  # of a GPU's power limit: a kernel that waits takes less
+HELD_S = 1.0  # who is stopped for so long is not looked at by a profiler
 BUSY_S = 0.4  # of CPU time: a thread that takes less during a watch need not be looked at once more
 
 
@@ -29,8 +31,9 @@ class Frame:
     line: int
 
     def __str__(self) -> str:
-        """Return `train.py:212, train_step`."""
-        return f"{posixpath.basename(self.file)}:{self.line}, {self.short_name}"
+        """Return `train.py:212, train_step`; without the function outside of every function."""
+        place = f"{posixpath.basename(self.file)}:{self.line}"
+        return place if self.function == "<module>" else f"{place}, {self.short_name}"
 
     @property
     def short_name(self) -> str:
@@ -69,6 +72,12 @@ class ThreadState:
     def may_have_run(self) -> bool:
         """Return whether the thread runs or may have run during the watch; not every kernel counts its switches."""
         return self.state == "R" or self.wakes != 0
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the thread is stopped, and not only for a moment: a profiler stops it many times a second."""
+        is_moment = isinstance(self.asleep_s, float) and self.asleep_s < HELD_S and self.wakes != 0
+        return self.state in "Tt" and not is_moment
 
     def rests(self, rest_s: float) -> bool:
         """Return whether the thread slept for `rest_s`, or for the whole watch if the kernel gives no duration."""
@@ -153,7 +162,7 @@ class Process:
 
     @property
     def busiest_changing_thread(self) -> ThreadState | None:
-        """The busiest thread whose Python stack was read at both ends of the watch, and is another; None for none."""
+        """The busiest thread whose Python stack differs between the two ends of the watch; None if there is none."""
         first, last = (
             {stack.tid: stack.python_frames for stack in known_or(stacks, ())}
             for stacks in (self.earlier_stacks, self.stacks)
@@ -164,7 +173,7 @@ class Process:
 
     @property
     def native_cpu_s(self) -> float:
-        """The CPU time of the threads that run no Python, as those of numpy; 0 where NCCL's spin among them."""
+        """The CPU time of the threads that run no Python, such as numpy's; 0 with NCCL, whose threads spin."""
         if isinstance(self.stacks, Gap) or self.uses_nccl:
             return 0.0
         known = {self.pid, *(stack.tid for stack in self.stacks)}
@@ -216,6 +225,7 @@ class RankProcess:
     process: Process
     helpers: tuple[Process, ...]
     output: OutputTail | Gap
+    name: str = ""  # as a serving engine calls it: Worker_TP1
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +242,7 @@ class HeldLock:
 
     waiting_pid: int
     holding_pid: int
-    holder: str  # its command line, "" where it can't be seen
+    holder: str  # its name, "" where it can't be seen
     path: str  # "" where it can't be told
 
 
@@ -291,6 +301,48 @@ class RecordedLag:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedLibrary:
+    """A library that ranks have mapped and whose bugs are known by version."""
+
+    component: str
+    version: str  # "" where it names none
+    path: str
+    how: str = ""  # the variable that chose it, such as LD_PRELOAD
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobSoftware:
+    """The versions that the ranks of a node have loaded, and the node's CPU, kernel, driver and GPUs; "" = unknown."""
+
+    libraries: tuple[LoadedLibrary, ...]
+    architecture: str
+    kernel: str
+    driver: str
+    gpus: tuple[str, ...]  # the names of the models
+
+    @property
+    def versions(self) -> dict[str, tuple[str, ...]]:
+        """The versions by component; several if the ranks have mapped several."""
+        found: dict[str, tuple[str, ...]] = {}
+        for each in self.libraries:
+            if each.version and each.version not in found.get(each.component, ()):
+                found[each.component] = (*found.get(each.component, ()), each.version)
+        found |= {name: (value,) for name, value in (("driver", self.driver), ("kernel", self.kernel)) if value}
+        return found
+
+    @property
+    def twice(self) -> str:
+        """The component of which ranks have mapped several versions, in words with the paths; "" if there is none."""
+        for name, several in self.versions.items():
+            if len(several) > 1:
+                own = [each for each in self.libraries if each.component == name and each.version]
+                paths = (f"{each.version} ({each.how + ' ' if each.how else ''}{each.path})" for each in own)
+                return f"two versions of {name} are loaded: {', '.join(paths)}"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeEvidence:
     """The evidence from one node."""
 
@@ -308,6 +360,8 @@ class NodeEvidence:
     recorded: RecordedLag | Gap
     xid_lines: tuple[str, ...] | Gap  # of the kernel log, which does not tell here how old they are
     not_seen: tuple[str, ...]  # what could not be looked at, with what would allow it
+    software: JobSoftware | Gap = NOT_LOOKED
+    servers: tuple[RankProcess, ...] = ()  # what gives a serving engine's ranks their work, the nearest first; no ranks
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:

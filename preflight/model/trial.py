@@ -168,6 +168,7 @@ class TrialResult:
     causes: tuple[TrialCause, ...] = ()  # at most one; empty where the logs prove none
     connect_us: float | Gap = NOT_MEASURED  # making the group and its first collective, slowest rank
     failed_in: str = ""  # IN_START, or the collective that was timed; empty where it worked
+    nccl: str = ""  # the version of NCCL that its ranks had loaded; "" where it was not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +249,10 @@ NO_CONTROL = Control()
 
 
 def odds(one: int, other: int) -> int:
-    """Return the number of orders in which these failures and successes can fall.
+    """Return the number of possible orders of these failures and successes.
 
-    If a fault does not depend on the settings, the observed order appears by luck in 1 of that many, because the order
-    was random. Luck then looks like a workaround.
+    If a fault does not depend on the settings, every order is equally likely, because the order of the runs was random.
+    So chance looks like a workaround in 1 of that many cases.
     """
     return math.comb(one + other, one)
 

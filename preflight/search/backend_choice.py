@@ -113,7 +113,7 @@ def why_hardware_unknown(node: NodeFacts) -> str:
 
 
 def why_not_testable(node: NodeFacts) -> str:
-    """Return which GPUs of other vendors this node has. Two ranks on the CPU would not test those."""
+    """Return which GPUs of other vendors this node has. Two ranks on the CPU would not test these GPUs."""
     others = other_gpus(node)
     if not others:
         return ""

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.collective import Collective
 from preflight.model.trial import CollectiveResult, RankTime, TrialResult
 
-LATE_ABOVE = 1.2
+LATE_ABOVE = Bound(
+    1.2, "times the other ranks' own time, at every size",
+    "ranks of healthy nodes differ by less at all sizes at once",
+    JUDGMENT,
+    "too low: noise repeats a trial and warns; too high: a late rank passes",
+)  # fmt: skip
 SMALLEST_JUDGED_BYTES = 64 << 10  # below it latency noise decides
 GPU_DECISION_BYTES = 32 << 20
 # A scheduler's whim on a busy CPU costs a time slice; a GPU's collective of 32 MiB takes no longer than this in all.
-LEAST_LATENESS_CPU_US = 200.0
-LEAST_LATENESS_GPU_US = 20.0
+LEAST_LATENESS_CPU_US = Bound(
+    200.0, "µs later than the others, on CPUs",
+    "less is a time slice of the scheduler",
+    JUDGMENT,
+    "too low: a busy machine warns; too high: a late rank passes",
+)  # fmt: skip
+LEAST_LATENESS_GPU_US = Bound(
+    20.0, "µs later than the others, on GPUs",
+    "less is the jitter of launching a kernel",
+    JUDGMENT,
+    "too low: a healthy rank warns; too high: a late rank passes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +50,10 @@ def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
     if not results or any(len(result.ranks) < 2 for result in results):
         return ()
     found = tuple(Late(result, max(result.ranks, key=lambda rank: rank.slowdown)) for result in results)
-    least_us = LEAST_LATENESS_GPU_US if on_gpus else LEAST_LATENESS_CPU_US
-    is_late = all(each.time.slowdown > LATE_ABOVE and each.time.own_us - each.others_us >= least_us for each in found)
+    least_us = LEAST_LATENESS_GPU_US.value if on_gpus else LEAST_LATENESS_CPU_US.value
+    is_late = all(
+        each.time.slowdown > LATE_ABOVE.value and each.time.own_us - each.others_us >= least_us for each in found
+    )
     return found if is_late and len({each.time.rank for each in found}) == 1 else ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from preflight.model.baseline import MOST_REPEATS
-from preflight.model.fleet import Bound, Learnt
+from preflight.model.fleet import Learnt, LearntBound
 from preflight.model.gap import Gap
 from preflight.model.units import counted, size_text, three_digits
 from preflight.show.document import (
@@ -26,12 +26,12 @@ from preflight.show.text import fact_text
 
 HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "minimum", "5% loss"))
 SHORT_HEADERS: tuple[str | Column, ...] = (
-    "collective", "sizes", right("nodes differ", drop=1), *figures("minimum", "finds 5% with")
+    "collective", "sizes", right("nodes differ", drop=1), *figures("minimum", "nodes for 5% loss")
 )  # fmt: skip
 EXPLAINED = (
     "GB/s: the median. nodes, repeats: how far good nodes differ, and repetitions on one node (standard deviations). "
     f"minimum: below it a node is rejected, after {MOST_REPEATS} repetitions. 5% loss: with a baseline of this many "
-    f"good nodes, 95 of 100 nodes that lost 5% are found."
+    f"good nodes, 95 of 100 nodes that lost 5% are noticed, with a warning."
 )
 MOST_NAMED = 8
 NEVER = "never: nodes or repetitions differ so much that a loss of 5% stays hidden, however many nodes are measured."
@@ -53,13 +53,13 @@ def baseline_page(learnt: Learnt, path: str) -> Page:
     speeds = table(SHORT_HEADERS, map(_short_row, together))
     groups += [[*([BLANK] if groups else []), speeds]]
     sizes = len(learnt.bounds) - len(together)
-    bounds = f"{sizes} sizes and {len(together)} groups of them, each with its minimum ({ALL})"
-    foot = [("Next", _next(learnt, path)), ("Bounds", bounds), ("Written", quoted_path(path))]
+    bounds = f"{sizes} sizes and {len(together)} groups of sizes, each with its minimum ({ALL})"
+    foot = [("Next", _next(learnt, path)), ("Minimum", bounds), ("Written", quoted_path(path))]
 
     def whole() -> list[Block]:
         return [
             *head,
-            *section("Bounds", table(HEADERS, map(_row, learnt.bounds))),
+            *section("Minimum of each size", table(HEADERS, map(_row, learnt.bounds))),
             note(EXPLAINED),
             *map(note, _weaknesses(learnt)),
             *left_out("Left out", learnt.left_out, more=""),
@@ -71,7 +71,7 @@ def baseline_page(learnt: Learnt, path: str) -> Page:
 
 
 def _is_weak(learnt: Learnt) -> bool:
-    """Return whether some of its own nodes would be rejected, or a loss of 5% would not be."""
+    """Return whether some of its own nodes would be rejected, or a loss of 5% would not be noticed."""
     return bool(learnt.own_rejected) or _is_loss_hidden(learnt)
 
 
@@ -103,7 +103,7 @@ def _next(learnt: Learnt, path: str) -> str:
     return f"preflight check --accept --baseline {quoted_path(path)}"
 
 
-def _row(bound: Bound) -> list[str]:
+def _row(bound: LearntBound) -> list[str]:
     each = bound.reference
     least = three_digits(each.busbw_gb_s * bound.floor) if each.size_bytes else f"{bound.floor:.1%}"
     return [
@@ -117,6 +117,6 @@ def _row(bound: Bound) -> list[str]:
     ]
 
 
-def _short_row(bound: Bound) -> list[str]:
+def _short_row(bound: LearntBound) -> list[str]:
     collective, group, _, nodes, _, floor, loss = _row(bound)
     return [collective, group, nodes, floor, loss]

@@ -9,6 +9,8 @@ from preflight.model.engine_options import SETTINGS, Engine, EngineOption, Fault
 from preflight.model.finding import Severity
 from preflight.model.gap import NO_ANSWER, Gap
 from preflight.model.report import PAUSED, NodeVerdict, Report, Verdict
+from preflight.model.units import counted
+from preflight.show.changes import since_good
 from preflight.show.checks_and_findings import (
     could_not_look,
     counts_line,
@@ -23,13 +25,15 @@ from preflight.show.network_survey import between_sections
 from preflight.show.screen import AGAIN, ALL, TOLD, Page, short
 from preflight.show.settings import evidence_of, export, quoted_path, recommendation_section
 from preflight.show.speeds import rails_section, speeds_section
-from preflight.show.text import Detail, Style, line
+from preflight.show.text import Detail, Style, line, rfc3339
 from preflight.show.transport import transport_section
 from preflight.show.trials import comparisons_section, left_out_section, search_section, trials_section
 from preflight.show.verdict import (
     SIMULATED,
     by_weight,
+    covers,
     deciding,
+    is_good,
     phase_text,
     unfinished,
     unfinished_section,
@@ -88,7 +92,7 @@ def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO
             *_problems(report),
             *(short(each, report.headline) for each in by_weight(report)),
         ],
-        [("Next", next_step), *_timeouts(report), checks, ("Written", files)],
+        [("Next", next_step), *_changed(report), *_covers(report), *_timeouts(report), checks, ("Written", files)],
         lambda: [*_whole(report, written.env or DEFAULT_ENV), *_engine_section(report, job.engine)],
         is_one_line=_lacks_only_torch(report),
     )
@@ -127,6 +131,8 @@ def _whole(report: Report, env_path: str) -> list[Block]:
         *_could_not_look(report),
         *silent_sections(report.checks),
         *counts_line(report.checks, report.findings),
+        *section("Changed since it was good", *(Text(each, 2, 4) for each in since_good(report))),
+        *(Text(text, hang=len("Covers: "), label="Covers: ") for _, text in _covers(report)),
         *_durations(report),
     ]
 
@@ -146,10 +152,10 @@ def _could_not_look(report: Report) -> list[Block]:
 
 
 def _is_ordinary(fact: str, backend: str) -> bool:
-    """Return whether healthy machines lack this fact too: virtual interfaces have no speed, CPU machines no driver."""
+    """Return whether healthy machines lack this fact too: virtual interfaces have no speed, small VMs no BIOS."""
     about_gpus = fact.startswith(("driver", "gpu", "device_nodes", "nvidia_pci", "software.torch.", "rdma.", "xid"))
     return (about_gpus and backend == "gloo") or fact.startswith(
-        ("netifs[", "gpus[", "pci[", "nics[", "hca_ports[", "other_devices")
+        ("netifs[", "gpus[", "pci[", "nics[", "hca_ports[", "other_devices", "system.product", "system.bios")
     )
 
 
@@ -257,4 +263,19 @@ def _timeouts(report: Report) -> list[tuple[str, str]]:
     if report.exit_code != 0 or isinstance(advice.pg_timeout_s, Gap) or isinstance(advice.init_timeout_s, Gap):
         return []
     both = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start"
-    return [("Timeout", f"{both}; `preflight timeout` includes model size and checkpoints")]
+    return [("Timeout", f"{both} (see `preflight timeout`)")]
+
+
+def _changed(report: Report) -> list[tuple[str, str]]:
+    """Return what differs since the node was last good, if an earlier report says that it was."""
+    if not report.good_at:
+        return []
+    first, *others = since_good(report)
+    more = f"; {counted(len(others), 'other change')} ({ALL})" if others else ""
+    return [("Changed", f"since {rfc3339(report.good_at)}, when it was good: {first}{more}")]
+
+
+def _covers(report: Report) -> list[tuple[str, str]]:
+    """Return what a good answer rests on; where --accept asked, it stands with the verdict on the job."""
+    covered = covers(report) if is_good(report) and isinstance(report.node_verdict, Gap) else ""
+    return [("Covers", covered)] if covered else []

@@ -166,7 +166,8 @@ def _finding(finding: Finding, style: Style) -> list[str]:
     for each in finding.evidence:
         name = shorten(clean(each.what), style.width // 3)
         parts.append(Text(f"{each.value} ({each.source})", 8, 10, label=f"{name}: "))
-    parts += [Text(finding.fix, 8, 10, label="fix: ")] if finding.fix else []
+    for label, text in (("fix: ", finding.fix), ("workaround: ", finding.workaround)):
+        parts += [Text(text, 8, 10, label=label)] if text else []
     return lines_of(parts, style)
 
 

@@ -104,7 +104,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A cell for each row and column, by name, in blocks; notes stand next to the rows, and the title "" is theirs."""
+    """Cells by row name and column name, in blocks. Notes are shown in a column with the title "", next to the rows."""
 
     rows: Sequence[Sequence[str]]
     columns: Sequence[Sequence[str]]

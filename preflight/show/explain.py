@@ -10,10 +10,11 @@ from preflight.model.explanation import (
     ExplainVerdict,
     Explanation,
     NamedCause,
+    ProcessEnd,
     Quote,
     SourceRead,
 )
-from preflight.model.units import counted
+from preflight.model.units import counted, numbers_text
 from preflight.show.document import BLANK, Block, Code, Text, answer_line, bullet, grouped, listed, section
 from preflight.show.screen import ALL, Page
 from preflight.show.text import clean, line
@@ -22,7 +23,7 @@ FOUND = {Confidence.HIGH: "FOUND", Confidence.MEDIUM: "LIKELY", Confidence.LOW: 
 CONFIDENCE = {
     Confidence.HIGH: "Confidence: high",
     Confidence.MEDIUM: "Confidence: medium",
-    Confidence.LOW: "Confidence: low, since other causes leave the same log",
+    Confidence.LOW: "Confidence: low",
 }
 HEAD = {
     ExplainVerdict.HEALTHY: ("NOTHING FAILED", "green"),
@@ -34,6 +35,8 @@ SCREEN_LINES = 2  # of it on one screen: one may be a consequence; two that agre
 COMMENT = "   # "  # behind a command
 TIMELINE_LINES = 8
 RANKS = 6
+SEVERAL = 2
+PROCESSES = 8
 NAME = 48
 FILES = 4  # that could not be read for one reason
 REASONS = 8
@@ -65,7 +68,10 @@ def explain_page(explanation: Explanation) -> Page:
 
 def _whole(explanation: Explanation) -> list[Block]:
     causes, sources = explanation.causes, explanation.sources
-    moments = explanation.timeline[:TIMELINE_LINES] if explanation.timeline[1:] and causes else ()
+    processes = _processes(explanation)
+    firsts = {(row.first.source, row.first.line) for row in explanation.processes if row.first and processes}
+    moments = [quote for quote in explanation.timeline if (quote.source, quote.line) not in firsts]
+    moments = moments[:TIMELINE_LINES] if causes and (moments[1:] or processes) else []
     last = () if causes else explanation.timeline
     about = "About the timeout" if any("timeout" in text for text in explanation.notes) else "Note"
     if not causes:
@@ -77,6 +83,7 @@ def _whole(explanation: Explanation) -> list[Block]:
         *(_cause(causes[0], sources) if causes else []),
         *section("The last lines that matter", *(part for quote in last for part in _quote(quote, sources))),
         *section("What happened, in order", *(_moment(quote, sources) for quote in moments)),
+        *processes,
         *section("Also in the log, but not the cause", *map(_consequence, explanation.consequences)),
         *section("If that is not it, look next at", *(bullet(f"{c.verdict} [{c.cause}]") for c in causes[1:4])),
         *section(about, *map(bullet, explanation.notes)),
@@ -116,9 +123,10 @@ def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
             continue
         number += 1
         steps.append(Text(step, 2, 5, label=f"{number}. "))
+    others = " Other causes leave the same log." if cause.confidence is Confidence.LOW else ""
     return [
         BLANK,
-        Text(f"{CONFIDENCE[cause.confidence]} ({cause.cause}): {cause.because}."),
+        Text(f"{CONFIDENCE[cause.confidence]} ({cause.cause}): {cause.because}.{others}"),
         *section("The lines that show it", *quotes),
         *section("What to do", *steps),
         *section("To confirm it", *_code(cause.confirm_with)),
@@ -147,6 +155,35 @@ def _moment(quote: Quote, sources: Sequence[SourceRead]) -> Text:
     who = ("rank " + quote.rank if quote.rank else "") + (f" on {quote.host}" if quote.host else "")
     head = "  ".join(part for part in (quote.time, who.strip(), _where(quote, sources)) if part)
     return Text(quote.means, 2, 6, head=f"{head}:")
+
+
+def _processes(explanation: Explanation) -> list[Block]:
+    """Return the table of processes, if there are several: the first abnormal line of each, and how it ended."""
+    rows: dict[tuple[str, str, str], list[ProcessEnd]] = {}
+    for row in explanation.processes:
+        rows.setdefault((row.first.means if row.first else "", row.waited_for, row.ended), []).append(row)
+    if len(explanation.processes) < SEVERAL:
+        return []
+    head = "Processes, by their first abnormal line"
+    if not explanation.processes_in_order:
+        head = "Processes (without a common clock in their logs: the order is unknown)"
+    parts = [_process(alike, explanation.sources) for alike in rows.values()]
+    more = [Text(f"{len(parts) - PROCESSES} more in --json", 2)] if parts[PROCESSES:] else []
+    return section(head, *parts[:PROCESSES], *more)
+
+
+def _process(alike: Sequence[ProcessEnd], sources: Sequence[SourceRead]) -> Text:
+    """Return the line of one process, or of several of which the same is known."""
+    row, ranks = alike[0], [int(each.rank) for each in alike if each.rank.isdigit()]
+    who = f"rank{'s' * (len(ranks) > 1)} {numbers_text(ranks)}" if ranks else _short_name(row.process)
+    if not ranks and alike[1:]:
+        who += f" and {len(alike) - 1} alike"
+    first = "" if row.ended else "no line of it"
+    if row.first:
+        when = f"{row.first.time} " if row.first.time else ""
+        first = f"{'first at ' if alike[1:] else ''}{when}{_where(row.first, sources)}, {row.first.means}"
+    parts = (first, row.waited_for and f"waited for {row.waited_for}", row.ended)
+    return Text("; ".join(filter(None, parts)), 2, 6, head=f"{who}:")
 
 
 def _consequence(consequence: Consequence) -> Text:
@@ -200,7 +237,7 @@ def _short_quote(quote: Quote, sources: Sequence[SourceRead]) -> list[Block]:
 
 def _short_steps(cause: NamedCause) -> list[Text]:
     """Return what to do, without the lines of code below a step."""
-    steps = [step for step in cause.remedy.split("\n") if not step.startswith("    ")]
+    steps = [step for step in cause.remedy.replace(":\n    ", ".\n    ").split("\n") if not step.startswith("    ")]
     return [Text(step, 2, 5, label=f"{i}. ", most_lines=3) for i, step in enumerate(steps, 1)]
 
 
@@ -213,7 +250,7 @@ def _next(explanation: Explanation) -> str:
         case ExplainVerdict.UNFINISHED:
             return "if it hangs: `preflight stuck` on its nodes; if the log was cut: fetch the rest of it"
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
-            return "fetch the end of every rank's log, and give all of them to `preflight explain`"
+            return "if the job runs: `preflight stuck` on its nodes; else give the end of every rank's log to explain"
 
 
 def _read(sources: Sequence[SourceRead]) -> str:

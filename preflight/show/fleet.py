@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from preflight.model.finding import CheckOutcome
-from preflight.model.fleet import Drift, Fleet, Group, NodeState, Odd, Unread
+from preflight.model.fleet import Drift, Fleet, Group, Metric, NodeState, Odd, Unread
 from preflight.model.placement import compress
 from preflight.model.units import counted
 from preflight.show.checks_and_findings import outcome_word
@@ -18,6 +19,7 @@ from preflight.show.settings import quoted_path
 from preflight.show.text import clean, line, shorten
 
 MOST_BLIND = 5
+MANY = 3  # slow speeds of a node: one reason
 MOST_LINES, MOST_HOST_LINES, MOST_NAMED = 20, 3, 200
 WOULD_DRAIN = "Would have been drained (--shadow)"
 ANSWERS = {0: ("all alike", "green"), 1: ("outliers", "red"), 3: ("unknown", "yellow")}
@@ -141,8 +143,7 @@ def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingP
 
 def odd_reasons(fleet: Fleet) -> dict[str, str]:
     """Return for each outlier the reason, in words."""
-    by_host = (odd_by_host(group) for group in fleet.groups)
-    return {host: odd_text(odd).removeprefix(f"{host}: ") for hosts in by_host for host, odd in hosts.items()}
+    return {host: reason for reason, host in _odd(fleet.groups)}
 
 
 def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
@@ -161,7 +162,7 @@ def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
 
 
 def odd_by_host(group: Group) -> dict[str, list[Odd]]:
-    """Return the reasons for each outlier, the most telling metric first; speeds of small messages tell little."""
+    """Return the reasons for each outlier, the strongest metric first; speeds of small messages are weak evidence."""
     by_host: dict[str, list[Odd]] = {}
     for each in sorted(group.odd, key=lambda odd: odd.what.endswith(SMALL)):
         by_host.setdefault(each.host, []).append(each)
@@ -192,13 +193,13 @@ def _first(lines: Sequence[str], more: str = "; all of them are in --json") -> l
 
 
 def _group(group: Group) -> list[Block]:
-    kind = ", ".join(f"{name} {value}" for name, value in group.kind)
+    kind = ", ".join(f"{name}: {value}" for name, value in group.kind)
     start = f"{len(group.hosts)} nodes: "
     blocks: list[Block] = [
         Heading(kind, limit=lambda width: max(20, width - 20), label=start),
         Text(compress(group.hosts), 2, most_lines=MOST_HOST_LINES),
         *([note(group.problem)] if group.problem else []),
-        *_first([odd_text(odd) for odd in odd_by_host(group).values()]),
+        *_first([f"{host}: {odd_text(odd, group.metrics)}" for host, odd in odd_by_host(group).items()]),
     ]
     if not group.odd and not group.problem:
         blocks.append(note(f"no outliers in {counted(len(group.metrics), 'metric')}"))
@@ -207,12 +208,32 @@ def _group(group: Group) -> list[Block]:
     return blocks
 
 
-def odd_text(odd: Sequence[Odd]) -> str:
-    """Return why a node is an outlier, and in how many other metrics it is one."""
-    worst = odd[0]
+def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
+    """Return why a node is an outlier, and in how many other metrics it is one; many slow speeds are one reason."""
+    worst, slow = odd[0], _slow(odd)
+    if slowness := slowness_text(odd, metrics):
+        left = len(odd) - len(slow)
+        others = f"; and an outlier in {counted(left, 'other metric')}" if left else ""
+        return f"{slowness}: {slow[0].what} is {slow[0].value}, elsewhere {slow[0].usual}{others}"
     others = f"; and in {counted(len(odd) - 1, 'other metric')}" if len(odd) > 2 else ""
     others = f"; also {odd[1].what}: {odd[1].value}, not {odd[1].usual}" if len(odd) == 2 else others
-    return f"{worst.host}: {worst.what} is {worst.value}, elsewhere {worst.usual}{others}"
+    return f"{worst.what} is {worst.value}, elsewhere {worst.usual}{others}"
+
+
+def slowness_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
+    """Return by how much a node is slower, and in how many speeds; "" if it is in few."""
+    slow, speeds = _slow(odd), sum(_is_speed(each.name) for each in metrics)
+    if len(slow) < MANY:
+        return ""
+    return f"{1 - statistics.median(each.share for each in slow):.0%} slower in {len(slow)} of {speeds} speeds"
+
+
+def _slow(odd: Sequence[Odd]) -> list[Odd]:
+    return [each for each in odd if _is_speed(each.what) and 0 < each.share < 1]
+
+
+def _is_speed(metric: str) -> bool:
+    return metric.endswith("/s")
 
 
 def _drift(drift: Drift) -> Table:
@@ -240,7 +261,7 @@ def _alike(
 def _odd(groups: Iterable[Group]) -> Iterable[tuple[str, str]]:
     for group in groups:
         for host, odd in odd_by_host(group).items():
-            yield odd_text(odd).removeprefix(f"{host}: "), host
+            yield odd_text(odd, group.metrics), host
 
 
 def _unnamed(group: Group) -> list[Drift]:
@@ -255,9 +276,9 @@ def _short_drift(drift: Drift) -> Block:
 
 
 def _short_group(group: Group) -> Block:
-    kind = ", ".join(f"{name} {value}" for name, value in group.kind)
+    kind = ", ".join(f"{name}: {value}" for name, value in group.kind)
     said = group.problem or f"{counted(len(group.metrics), 'metric')} compared"
-    text = f"{counted(len(group.hosts), 'node')} with {kind}: {said}"
+    text = f"{counted(len(group.hosts), 'node')} ({kind}): {said}"
     return Text(text, 0, 6, label="GROUP  ", label_tone="dim", most_lines=2)
 
 
@@ -272,11 +293,11 @@ def _next(fleet: Fleet, out: str) -> str:
     if fleet.failing:
         more = "; compare the outliers before you drain any" if odd_hosts(fleet) else ""
         more += "; check the unknown ones again" if fleet.unknown else ""
-        return f"drain {those('failing_nodes.txt', 'what failed')} and repair what its reasons name{more}"
+        return f"drain {those('failing_nodes.txt', 'the failed nodes')}, then repair the fault named with each{more}"
     if fleet.would_drain:
         return f"look at {those('would_drain_nodes.txt', 'what would be drained')}: without --shadow it would be"
     if odd_hosts(fleet):
-        return f"compare {those('odd_nodes.txt', 'the odd nodes')} with their neighbours before you drain any"
+        return f"compare {those('odd_nodes.txt', 'the odd nodes')} with others of their group before you drain any"
     if fleet.unknown:
         return f"run `preflight check` again on {those('unknown_nodes.txt', 'the unknown nodes')}"
     return "none; `preflight baseline` computes thresholds from these reports"

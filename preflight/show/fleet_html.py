@@ -16,6 +16,7 @@ from preflight.show.fleet import (
     odd_by_host,
     odd_hosts,
     reason_of,
+    slowness_text,
     why_of,
 )
 from preflight.show.html_writer import html_page
@@ -55,7 +56,7 @@ class Shown:
 
     group: Group
     hosts: str
-    odd: tuple[tuple[str, list[Odd]], ...]
+    odd: tuple[tuple[str, str, list[Odd]], ...]  # host, what many slow speeds have in common, figures
     odd_count: int
     odd_strips: tuple[Strip, ...]
     strips: tuple[Strip, ...]  # of figures in which nobody stands out
@@ -91,9 +92,9 @@ def render_fleet_html(fleet: Fleet) -> str:
 
 
 def _group(group: Group) -> Shown:
-    odd = tuple(odd_by_host(group).items())
+    odd = tuple((host, slowness_text(each, group.metrics), each) for host, each in odd_by_host(group).items())
     counts = {metric.name: sum(each.what == metric.name for each in group.odd) for metric in group.metrics}
-    oddest = sorted(group.metrics, key=lambda metric: (-counts[metric.name], metric.name))
+    oddest = sorted(group.metrics, key=lambda metric: -counts[metric.name])  # else as in the reports: sizes in order
     drifts = tuple(
         (drift.name, [(len(hosts), _cut(value), _cut(_hosts(hosts))) for value, hosts in drift.values])
         for drift in group.drift[:MOST_DRIFTS]

@@ -8,8 +8,8 @@ from enum import Enum
 class Format(Enum):
     """A format of a report.
 
-    Its name, the function in this folder that renders it, the suffix of a file that asks for it, and the other option
-    that writes it; the last two are empty where there is none.
+    It has a name, the function in this folder that renders it, and a file suffix that selects it. Another option may
+    also write it. The suffix and the option are empty if there is none.
     """
 
     function: str
@@ -25,6 +25,7 @@ class Format(Enum):
     PROMETHEUS = "prometheus", "prometheus.render_prometheus", "prom"
     NAGIOS = "nagios", "drain_nagios_k8s.render_nagios"
     DRAIN = "drain", "drain_nagios_k8s.render_drain"
+    TICKET = "ticket", "ticket.render_ticket"
     K8S = "k8s", "drain_nagios_k8s.render_k8s"
 
     def __new__(cls, name: str, function: str, suffix: str = "", own_option: str = "") -> Format:
@@ -38,6 +39,6 @@ ALSO = tuple(form for form in Format if not form.own_option)  # what --also take
 
 
 def of_suffix(path: str) -> Format:
-    """Return the format that a file's name asks for; the console's page if the name asks for none."""
+    """Return the format that the suffix of a file name selects; the console page if the suffix selects none."""
     _, dot, suffix = path.rpartition(".")
     return next((form for form in Format if dot and form.suffix == suffix.lower()), Format.CONSOLE)

@@ -71,7 +71,7 @@ def _model(gpu: Gpu) -> str:
 
 
 def gpu_table(gpus: tuple[Gpu, ...], *, odd_below: bool = True) -> Table:
-    """Return a row per GPU with the known values; the oddities of a GPU stand below the table or in its row."""
+    """Return a row per GPU with the known values; a GPU's unusual values are listed below the table or in its row."""
     return replace(table(HEADERS, [_row(gpu, odd_below=odd_below) for gpu in gpus]).known(), caption="GPUs")
 
 
@@ -108,7 +108,7 @@ def _links(links: tuple[NvLink, ...]) -> str:
 
 
 def gpu_oddities(gpu: Gpu) -> list[str]:
-    """Return the values that differ from those of a free and healthy GPU."""
+    """Return the values in which the GPU differs from a free and healthy GPU."""
     words = ["MIG"] if gpu.mig_mode is Mode.ENABLED else []
     if isinstance(gpu.compute_mode, ComputeMode) and gpu.compute_mode is not ComputeMode.DEFAULT:
         words.append(gpu.compute_mode.value.replace("_", " "))

@@ -41,9 +41,11 @@ class TestCase:
 
 
 def render_junit(report: Report) -> str:
-    """Return the document; no text from outside can end an element, because control characters are made visible."""
+    """Return the document. Text from outside can't break it: markup is escaped, control characters are made visible."""
     cases = test_cases(report)
     root = ET.Element("testsuites", {"name": "preflight", **_counts(cases)})
+    if took_s := dict(report.durations_s).get("total"):  # the run's own; its trials are only a part of it
+        root.set("time", f"{took_s:.3f}")
     at = rfc3339(report.created_at).removesuffix("Z") or "1970-01-01T00:00:00"
     for suite in dict.fromkeys(case.suite for case in cases):
         inside = [case for case in cases if case.suite == suite]
@@ -115,7 +117,8 @@ def _body(finding: Finding) -> str:
     note = "" if finding.severity is Severity.FAIL else f"{finding.severity.value}: "
     lines = [f"{note}{clean(finding.subject)}: {clean(finding.problem)}"]
     lines += [f"{clean(each.what)}: {clean(each.value)} ({clean(each.source)})" for each in finding.evidence]
-    return "\n".join([*lines, *([f"fix: {clean(finding.fix)}"] if finding.fix else [])])
+    steps = (("fix", finding.fix), ("workaround", finding.workaround))
+    return "\n".join([*lines, *(f"{label}: {clean(text)}" for label, text in steps if text)])
 
 
 def _counts(cases: Sequence[TestCase]) -> dict[str, str]:

@@ -157,4 +157,5 @@ def _finding(finding: Finding) -> list[str]:
     about = f"**{finding.severity.value}** {code(finding.check)} · {code(finding.subject)} ({finding.blame.value})"
     lines = [f"- {SIGNS[finding.severity]} {about}: {prose(finding.problem)}"]
     lines += [f"  - {prose(each.what)}: {code(each.value)} ({prose(each.source)})" for each in finding.evidence]
-    return [*lines, *([f"  - **fix:** {prose(finding.fix)}"] if finding.fix else [])]
+    steps = (("fix", finding.fix), ("workaround", finding.workaround))
+    return [*lines, *(f"  - **{label}:** {prose(text)}" for label, text in steps if text)]

@@ -217,7 +217,7 @@ def speed_gbit(mbit_s: int) -> str:
 
 
 def unread(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return what could not be read by reason, one line for all facts with the same reason."""
+    """Return the facts that could not be read, and the reasons; all facts with the same reason share one line."""
     alike: dict[str, list[dict[str, str]]] = {}
     for gap in encode(node)[GAPS]:
         alike.setdefault(DEVICE_IN_PATH.sub("*", gap["reason"]), []).append(gap)

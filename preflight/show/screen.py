@@ -63,10 +63,15 @@ def _foot(rows: Sequence[tuple[str, str]]) -> list[Block]:
 
 
 def short(finding: Finding, headline: str = "") -> list[Block]:
-    """Return a finding in at most five lines: the problem, unless the headline states it, and the fix."""
+    """Return a finding in at most seven lines: the problem, unless the headline states it, fix and workaround.
+
+    A workaround of the page's own settings is left out: the headline has them.
+    """
     subject = "" if finding.problem.startswith(f"{finding.subject} ") else f"{finding.subject}: "
     text = finding.check + ("" if finding.problem in headline else f" · {subject}{finding.problem}")
     label = f"{finding.severity.name:<6}"
     found = Text(text, 0, 6, label=label, label_tone=SEVERITIES[finding.severity], most_lines=2)
-    fix = Text(finding.fix, 6, 8, label="fix: ", most_lines=3)
-    return [found, fix] if finding.fix and finding.severity is not Severity.INFO else [found]
+    if finding.severity is Severity.INFO:
+        return [found]
+    steps = (("fix: ", finding.fix, 3), ("workaround: ", finding.workaround_apart, 2))
+    return [found, *(Text(text, 6, 8, label=label, most_lines=most) for label, text, most in steps if text)]

@@ -59,7 +59,7 @@ def _settings(advice: Advice, settings: list[tuple[str, str]]) -> list[Block]:
         own = [line for line in evidence if line not in shared]
         blocks += [item(command, 4), *_evidence(own, several=len(evidence) > 1)]
     if any(len(evidence) > len(shared) for evidence in each) and shared:
-        blocks.append(Text("all of them", 4))
+        blocks.append(Text("for each of these settings", 4))
     return blocks + _evidence(shared, several=len(shared) > 1)
 
 

@@ -47,7 +47,7 @@ def baseline_table(report: Report, share: str = "share of good, each time", resu
             f"{each.floor:.3f}",
             "below" if each.is_below else "looks slow" if each.is_suspicious else "ok",
         ))  # fmt: skip
-    headers = ("collective", "sizes", share, right("mean"), right("floor"), result)
+    headers = ("collective", "sizes", share, right("mean"), right("minimum"), result)
     return table(headers, rows, "This node vs known-good nodes")
 
 

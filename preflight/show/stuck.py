@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from preflight.model.stuck import Culprit, JobRow, RankPlace, StuckReport, StuckVerdict
-from preflight.model.stuck_evidence import NodeEvidence
+from preflight.model.stuck import Culprit, JobRow, KnownHang, RankPlace, StuckReport, StuckVerdict
+from preflight.model.stuck_evidence import NodeEvidence, RankProcess
 from preflight.model.units import duration_text
 from preflight.show.document import BLANK, Block, Code, Column, Table, Text, answer_line, bullet, right, section
 from preflight.show.screen import ALL, Page
@@ -28,12 +28,13 @@ JOB_COLUMNS = (
 )  # fmt: skip
 MOST_ROWS, MOST_CULPRITS = 24, 4
 MOST_ACTIVITIES = 3
+MOST_FRAMES = 16  # of a stack
 MOST_TITLE = 66  # characters of a command line
 AGAIN = "rerun in a minute, with --watch as long as a step takes, and on all nodes of the job"
 WORKS = "wait, and look again in a minute; -v shows where every rank is"
 ELSE = {
     StuckVerdict.NOT_STUCK: "none; if it still seems to hang, rerun in a minute",
-    StuckVerdict.UNKNOWN: "run it as the job's user, or as root with --user NAME, and name the job by a PID",
+    StuckVerdict.UNKNOWN: "run `preflight stuck PID` as the job's user, or as root with --user NAME",
     StuckVerdict.STUCK: "-v shows where every rank is",
 }
 
@@ -43,7 +44,7 @@ def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
     word, tone = HEAD[report.verdict]
     answer = answer_line(word, tone, report.summary)
     table = _rank_table(report.places)
-    groups: list[list[Block]] = []
+    groups: list[list[Block]] = [[_short(_known(each), 3)] for each in report.known_bugs[:1]]
     for culprit in report.culprits:
         groups += [[_short(bullet(each))] for each in culprit.evidence]
         first = culprit is report.culprits[0]  # its first step is what comes next
@@ -60,7 +61,9 @@ def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
             Text(word, tone=tone),
             Text(report.summary),
             *(block for each in report.culprits[:MOST_CULPRITS] for block in _culprit(each, is_one_of_several)),
+            *section("Known bugs of what runs here", *(part for each in report.known_bugs for part in _whole(each))),
             *section("Every rank", table),
+            *section("Stacks, innermost call first", *_stacks(report)),
             *section("Last lines", *_last_lines(report)),
             *section("Hints", *map(bullet, report.hints)),
             *section("Not seen", *map(bullet, report.not_seen)),
@@ -69,6 +72,15 @@ def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
         ]
 
     return Page(answer, [_short(answer, 4)], groups, foot, whole)
+
+
+def _known(bug: KnownHang) -> Text:
+    """Return what to do about a known bug, and how sure it is."""
+    return Text(f"{bug.do}. How sure: {bug.how_sure} ({bug.address})", 2, 4, label="Known bug: ")
+
+
+def _whole(bug: KnownHang) -> list[Block]:
+    return [bullet(bug.sentence), _known(bug)]
 
 
 def jobs_page(rows: Sequence[JobRow]) -> Page:
@@ -83,7 +95,7 @@ def jobs_page(rows: Sequence[JobRow]) -> Page:
 
 
 def job_title(row: JobRow, *, is_first: bool, is_quiet: bool) -> str:
-    """Return what precedes the page of one of several jobs, or its line (-q)."""
+    """Return the title above the page of one of several jobs, or with -q the words before its line."""
     if is_quiet:
         return f"{row.pid}: "
     title = f"Job {row.pid}: {clean(row.command)[:MOST_TITLE]}\n"
@@ -121,27 +133,48 @@ def _number(place: RankPlace) -> int:
 def _row(members: Sequence[RankPlace]) -> tuple[str, ...]:
     first = members[0]
     numbers = [place.rank for place in members if isinstance(place.rank, int)]
+    name = f"{first.name}, ..." if first.name and len(members) > 1 else first.name
+    rank = name or (ranges(numbers) if numbers else "?")
     times = [place.for_s for place in members if isinstance(place.for_s, float) and place.stands]
     rests = f"{min(times):.0f} s" if times else "?"
     within = f" in {first.within}" if first.within else ""
     pids = str(first.pid) if len(members) == 1 else f"{first.pid}, ..."
     activity = first.activity.value.replace("_", " ") + within
     return (
-        ranges(numbers) if numbers else "?", first.host, pids if first.pid else "?", activity, first.doing or "?",
-        first.at or "?", rests,
+        rank, first.host, pids if first.pid else "?", activity, first.doing or "?", first.at or "?", rests,
     )  # fmt: skip
+
+
+def _holding_up(report: StuckReport) -> Iterator[tuple[NodeEvidence, RankProcess]]:
+    """Yield the ranks that hold up the job."""
+    pids = {(culprit.host, pid) for culprit in report.culprits for pid in culprit.pids}
+    for node in report.nodes:
+        yield from ((node, rank) for rank in node.ranks if (node.host, rank.process.pid) in pids)
 
 
 def _last_lines(report: StuckReport) -> list[Block]:
     """Return what the ranks that hold up the job wrote last."""
-    pids = {(culprit.host, pid) for culprit in report.culprits for pid in culprit.pids}
     blocks: list[Block] = []
-    for node in report.nodes:
-        for rank in node.ranks:
-            if (node.host, rank.process.pid) in pids and not hasattr(rank.output, "reason"):
-                blocks += [Text(f"{rank.output.path}, silent for {rank.output.silent_s:.0f} s:", 2)]
-                blocks += [Text(line, 4, label="| ", limit=lambda width: width - 8) for line in rank.output.lines]
+    for _, rank in _holding_up(report):
+        if not hasattr(rank.output, "reason"):
+            blocks += [Text(f"{rank.output.path}, silent for {rank.output.silent_s:.0f} s:", 2)]
+            blocks += [Text(line, 4, label="| ", limit=lambda width: width - 8) for line in rank.output.lines]
     return blocks[:8]
+
+
+def _stacks(report: StuckReport) -> list[Block]:
+    """Return the Python calls of the main threads of the ranks that hold up the job; equal ones once."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for node, rank in _holding_up(report):
+        stack = rank.process.main_stack
+        if stack is not None and stack.python_frames:
+            calls = tuple(str(frame) for frame in stack.python_frames[:MOST_FRAMES])
+            alike.setdefault(calls, []).append(f"pid {rank.process.pid} on {node.host}")
+    blocks: list[Block] = []
+    for calls, names in list(alike.items())[:MOST_CULPRITS]:
+        more = f" and {len(names) - 1} more" if names[1:] else ""
+        blocks += [Text(f"{names[0]}{more}:", 2), *(Text(each, 4) for each in calls)]
+    return blocks
 
 
 def _footer(nodes: Sequence[NodeEvidence]) -> list[Block]:
@@ -178,6 +211,8 @@ def _next(report: StuckReport) -> str:
         if any(place.works for place in report.places):
             return WORKS
         return AGAIN if report.verdict is StuckVerdict.UNKNOWN and report.places else ELSE[report.verdict]
+    if report.known_bugs and report.known_bugs[0].is_shown:
+        return f"end the job; {report.known_bugs[0].do}"
     sentence, *commands = steps[0]
     return f"{sentence.rstrip('.:')}: {commands[0]}" if commands else sentence
 

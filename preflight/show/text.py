@@ -1,4 +1,4 @@
-"""How much is printed and on what terminal. Text from outside is escaped visibly, cut and wrapped to its columns."""
+"""How much is printed, and for which terminal. Text from outside is escaped visibly, cut and wrapped."""
 
 from __future__ import annotations
 

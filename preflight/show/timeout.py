@@ -24,9 +24,9 @@ SOURCES = {Source.MEASURED: "measured", Source.GIVEN: "given", Source.ASSUMED: "
 TERM_HEADERS = ("component", right("takes"), "", right("counts"), "from")
 LARGEST = 3
 FRAMEWORK = "torch"  # where none was asked for
-MORE = "-v: all components with sources, what would shorten them, all frameworks"
 LEAVE = (
-    "leave the timeout as it is; look for what waited: `preflight stuck` in a hang, `preflight explain LOG` after it"
+    "leave the timeout as it is; start the job by `preflight run -- COMMAND`, which says in a hang what waits where "
+    "(`preflight stuck` does so for a job that hangs now)"
 )
 MEASURE = "--checkpoint-dir DIR measures what was assumed here"
 
@@ -57,7 +57,8 @@ def timeout_page(shown: ShownTimeout) -> Page:
     safe, fit = shown.safe, shown.fit
     answer, verdict = _answer(safe)
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
-    part = max(Part, key=lambda each: sums[each])
+    # Who names the job's own timeout asks about its collectives.
+    part = Part.TRAINING if shown.is_long_enough else max(Part, key=lambda each: sums[each])
     terms = sorted((term for term in safe.terms if term.part is part), key=lambda term: -term.counts_s)
     frameworks = () if shown.is_long_enough else safe.frameworks
     lines = [each for each in frameworks if each.name == shown.framework]
@@ -73,6 +74,9 @@ def timeout_page(shown: ShownTimeout) -> Page:
     head = [answer, verdict, *(note(remark) for remark in shown.remarks if remark), *about_job]
     foot = [("Next", LEAVE if shown.is_long_enough else _next(safe, cannot_fit))]
     foot += [("Written", shown.written)] if shown.written else []
+
+    more = ["all components with sources", *(["what would shorten them"] if safe.smaller else [])]
+    more += ["all frameworks"] if frameworks else ["what a longer timeout does not help"]
 
     def whole() -> list[Block]:
         return [
@@ -92,7 +96,7 @@ def timeout_page(shown: ShownTimeout) -> Page:
         answer,
         [replace(each, most_lines=3) for each in head],
         [group for group in groups if group],
-        [*foot, ("More", MORE)],
+        [*foot, ("More", f"-v: {', '.join(more)}")],
         whole,
     )
 
@@ -120,6 +124,8 @@ def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
     limits = f"{safe.pg_timeout_s} s for collectives, {safe.init_timeout_s} s for the start"
     if safe.training_timeout_s < safe.pg_timeout_s:
         limits = f"{safe.pg_timeout_s} s for collectives, {safe.training_timeout_s} s after the first step"
+    if not safe.is_enough:
+        limits = f"at most {limits}"
     return answer_line(word, tone, limits), note(safe.verdict[:1].upper() + safe.verdict[1:])
 
 

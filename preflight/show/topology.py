@@ -112,7 +112,7 @@ def _state(port: HcaPort) -> str:
 
 def expected_section(expected: Expected | Gap) -> list[Block]:
     """Return what the chosen GPUs' links should carry, and how that was computed."""
-    heading = Heading("Expected speed, from the links that are there")
+    heading = Heading("Expected speed, computed from the links")
     if isinstance(expected, Gap):
         return [heading, note(f"not known: {expected.reason}")]
     span = f"{rate_text(expected.low_gb_s)} to {rate_text(expected.high_gb_s)} busbw"

@@ -9,7 +9,9 @@ from preflight.model.transport import NVLS, Carrier, CarrierKind
 from preflight.model.trial import DEFAULT, TrialResult
 from preflight.search.settings.duel import is_sound
 from preflight.search.settings.environment import ALGORITHMS
+from preflight.search.settings.search import FEWEST
 from preflight.show.document import Block, Items, section
+from preflight.show.trials import RECOMMENDED
 
 TITLES = {
     CarrierKind.NETWORK: "network",
@@ -21,7 +23,7 @@ PAIRS_SHOWN = 12
 
 
 def transport_section(report: Report) -> list[Block]:
-    """Return the section; empty if no log names a pair's path, as gloo's never do."""
+    """Return the section; empty if no log names a pair's path, as with gloo, whose logs never do."""
     trial = _telling(report)
     if trial is None:
         return []
@@ -36,7 +38,8 @@ def transport_section(report: Report) -> list[Block]:
     if NVLS in trial.transport:
         items.append((NVLS.name, "it was set up: large all-reduces may be summed in the NVSwitch"))
     items += [(title, ", ".join(names[kind])) for kind, title in TITLES.items() if kind in names]
-    return section(f"What carried the data (trial {trial.candidate})", Items(items))
+    name = RECOMMENDED if trial.candidate == FEWEST else trial.candidate
+    return section(f"What carried the data (trial {name})", Items(items))
 
 
 def _telling(report: Report) -> TrialResult | None:

@@ -12,7 +12,7 @@ from preflight.model.facts import Gap
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
 from preflight.model.units import percent_text, size_text, three_digits, time_text
-from preflight.search.settings.control import Proof, has_failed, intermittent, proof_of, proof_text
+from preflight.search.settings.control import Proof, has_failed, intermittent, is_cure, proof_of, proof_text
 from preflight.search.settings.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results, is_sound
 from preflight.search.settings.minimise import CORNER
 from preflight.search.settings.search import FEWEST
@@ -34,7 +34,7 @@ OTHER_STEPS = re.compile(rf"{CORNER}|{FEWEST}|only |hca .* for ")
 
 
 def is_step(trial: TrialResult) -> bool:
-    """Return whether a trial was only a step to another one. The recommended one is shown with the default settings."""
+    """Return whether a trial was only a step to another one. Tables show a step only if it led to the advice."""
     return bool(GIVEN_UP.match(trial.reason) or OTHER_STEPS.match(trial.candidate))
 
 
@@ -132,7 +132,7 @@ def search_section(report: Report) -> list[Block]:
 def _control(report: Report) -> Iterator[tuple[str, str]]:
     """Yield what going back to the default showed, and what else was tried again."""
     control, default = report.control, next((each for each in report.trials if each.candidate == DEFAULT), None)
-    differing = intermittent(report.trials, control.reruns)
+    differing = () if is_cure(control, report.trials) else intermittent(report.trials, control.reruns)
     for tally in differing:
         yield "comes and goes", f"{tally.text()} with the same settings"
     if not differing and control.chosen and default is not None:
@@ -151,8 +151,8 @@ def _given_up(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     tried = [(match[1], trial) for trial in steps if (match := GIVEN_UP.match(trial.reason))]
     spared = [name for subject, trial in tried if is_sound(trial) for name in subject.split(", ")]
     if spared:
-        each = "it" if len(spared) == 1 else "each of them"
-        yield "not needed", f"{', '.join(spared)}: the rest works without {each}"
+        these = "all these" if spared[1:] else "this"
+        yield "not needed", f"{', '.join(spared)}: the collectives work with {these} left out"
     yield from (("not tried", subject) for subject, trial in tried if trial.outcome is Outcome.SKIPPED)
     failures: dict[str, TrialResult] = {}
     for subject, trial in tried:  # several were given up at once: it is the one that the rest does not do without

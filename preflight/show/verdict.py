@@ -8,6 +8,7 @@ from preflight.model.facts import Gap
 from preflight.model.finding import REJECTS_A_NODE, Finding, Severity
 from preflight.model.report import NodeVerdict, Report, RunPhase, RunPhaseEnd, Verdict
 from preflight.model.trial import Outcome
+from preflight.model.units import seconds_text, size_text
 from preflight.show.document import Block, Items, Text, answer_line, section
 from preflight.show.text import line
 
@@ -24,7 +25,7 @@ WORDS = {
     Verdict.UNKNOWN: ("UNKNOWN", "yellow"),
 }
 
-CAUSE = "trial-failed"
+CAUSES = ("p2p-data", "trial-failed")
 
 
 def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
@@ -44,8 +45,44 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
         blocks.append(Text(f"Reduced check ({line(report.narrowed)}): a full check covers more"))
     blocks.append(replace(answer_line(answer(report), tone(report), sentence(report)), most_lines=most_lines))
     if not isinstance(report.node_verdict, Gap):
-        blocks.append(Text(f"Job verdict: {WORDS[report.verdict][0].lower()}"))
+        covered = covers(report) if is_good(report) else ""
+        blocks.append(Text(f"Job verdict: {WORDS[report.verdict][0].lower()}{covered and f' ({covered})'}"))
     return blocks
+
+
+def covers(report: Report) -> str:
+    """Return what was tried: `8 ranks on 2 nodes, 40 s of trials, messages up to 1 GiB, NCCL 2.29.7`.
+
+    "" if no trial worked.
+
+    A fault that needs longer, more ranks or larger messages was not looked for.
+    """
+    worked = [trial for trial in report.trials if trial.outcome is Outcome.OK and trial.results]
+    if not worked:
+        return ""
+    ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
+    nodes = f" on {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
+    largest = max(result.size_bytes for trial in worked for result in trial.results)
+    tried_s = sum(trial.duration_s for trial in worked)
+    parts = (
+        f"{ranks}{nodes}",
+        f"{seconds_text(tried_s)} of trials",
+        f"messages up to {size_text(largest)}",
+        _versions(report),
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _versions(report: Report) -> str:
+    """Return the NCCL that the ranks had loaded, or torch's where gloo ran; "" if neither is known."""
+    loaded = sorted({line(trial.nccl) for trial in report.trials if trial.nccl})
+    torch = next((software.torch for node in report.nodes if not isinstance(software := node.software, Gap)), Gap(""))
+    if isinstance(torch, Gap):
+        return f"NCCL {', '.join(loaded)}" if loaded else ""
+    if report.backend == "gloo":
+        return f"torch {line(torch.version)}"
+    loaded = loaded or ([line(torch.nccl)] if not isinstance(torch.nccl, Gap) else [])
+    return f"NCCL {', '.join(loaded)}" if loaded else ""
 
 
 def unfinished_section(report: Report) -> list[Block]:
@@ -105,10 +142,20 @@ def deciding(report: Report) -> tuple[Finding, ...]:
 
 
 def by_weight(report: Report) -> tuple[Finding, ...]:
-    """Return all findings: those that decided, then the most severe; a failed trial before its possible effects."""
+    """Return all findings: those that decided, then the most severe.
+
+    Copies that go wrong come before the trial that failed for them, and that before its possible effects.
+    """
     order, decided = list(Severity), deciding(report)
     others = [each for each in report.findings if each not in decided]
-    others.sort(key=lambda each: (order.index(each.severity), each.check != CAUSE, each.blame not in REJECTS_A_NODE))
+    others.sort(
+        key=lambda each: (
+            order.index(each.severity),
+            each.check not in CAUSES,
+            each.check not in CAUSES[:1],
+            each.blame not in REJECTS_A_NODE,
+        )
+    )
     return (*decided, *others)
 
 

@@ -181,22 +181,27 @@ def fork_child(
     return ChildProcess(pid, reader, questions_writer)
 
 
-def start_program(command: Sequence[str], environ: Mapping[str, str], log: int | None = None) -> ChildProcess:
+def start_program(
+    command: Sequence[str], environ: Mapping[str, str], log: int | None = None, *, is_asked: bool = True,
+    errors: int | None = None,
+) -> ChildProcess:  # fmt: skip
     """Start a program in its own session, which dies with this process; OSError if it can't be started.
 
-    The program reads questions from standard input and writes answers to standard output. With `log` (a descriptor), it
-    gets no questions and writes its output there. Call it from a process with a single thread.
+    The program reads questions from standard input, if it is asked, and writes answers to standard output; with `log`
+    (a descriptor), all its output goes there; with `errors`, standard error. Call it from a process with a single
+    thread.
     """
-    parent_pid, is_asked = os.getpid(), log is None
+    parent_pid, is_heard = os.getpid(), log is None
+    errors = subprocess.DEVNULL if errors is None else errors
 
     def prepare() -> None:
         die_with_parent(parent_pid)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # held back at most until the child is noted
 
-    with _pipes(is_asked, is_asked) as (reader, writer, questions_reader, questions_writer):
+    with _pipes(is_heard, is_asked) as (reader, writer, questions_reader, questions_writer):
         process = subprocess.Popen(
             command, env=environ, stdin=questions_reader if is_asked else subprocess.DEVNULL,
-            stdout=writer if is_asked else log, stderr=subprocess.DEVNULL if is_asked else log,
+            stdout=writer if is_heard else log, stderr=errors if is_heard else log,
             start_new_session=True, preexec_fn=prepare,  # noqa: PLW1509  there is one thread
         )  # fmt: skip
     _close((writer, questions_reader))

@@ -59,10 +59,16 @@ class Crew(Generic[K]):
         with held_back():  # a Ctrl-C between the fork and the crew would leave a child behind
             self._take_on(key, fork_child(lead, is_asked=is_asked), limit_s)
 
-    def start(self, key: K, command: Sequence[str], environ: Mapping[str, str], limit_s: float = math.inf) -> None:
-        """Start a program that reads questions on stdin and answers on stdout; OSError if it can't be started."""
+    def start(
+        self, key: K, command: Sequence[str], environ: Mapping[str, str], limit_s: float = math.inf,
+        errors: int | None = None,
+    ) -> None:  # fmt: skip
+        """Start a program that reads questions on stdin and answers on stdout; OSError if it can't be started.
+
+        Its stderr goes to the descriptor `errors`.
+        """
         with held_back():
-            self._take_on(key, start_program(command, environ), limit_s)
+            self._take_on(key, start_program(command, environ, errors=errors), limit_s)
 
     def _take_on(self, key: K, child: ChildProcess, limit_s: float) -> None:
         self.children[key] = child

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import ipaddress
 import os
 import socket
 import struct
@@ -19,7 +20,7 @@ LIBRARY_ERRORS = (OSError, RuntimeError, ValueError, LookupError)
 
 
 def network_interfaces() -> Json:
-    """Return `{name, index, flags, addresses, gateways}` of every interface, in index order.
+    """Return `{name, index, flags, addresses, networks, gateways}` of every interface, in index order.
 
     Names and order come from the kernel, because the order of netifaces changes between calls. netifaces also changes a
     name that is not UTF-8, so the addresses of such an interface are unreadable. A value that can't be read is
@@ -41,6 +42,7 @@ def _interface(library: Any, index: int, name: str, flags: Json, gateways: Json)
         "index": index,
         "flags": flags,
         "addresses": _addresses(library, name) if plain == name else _unreadable("its name is not UTF-8"),
+        "networks": _networks(library, name) if plain == name else [],
         "gateways": gateways if "unreadable" in gateways else gateways.get(plain, []),
     }
 
@@ -61,6 +63,20 @@ def _addresses(library: Any, name: str) -> Json:
     except LIBRARY_ERRORS as error:
         return _unreadable(f"netifaces: {error}")
     return [entry["addr"].partition("%")[0] for entry in _entries(found)]
+
+
+def _networks(library: Any, name: str) -> list[str]:
+    """Return the IPv4 networks of an interface, as 10.1.0.0/16; those that netifaces does not give are left out."""
+    try:
+        entries = library.ifaddresses(name).get(int(socket.AF_INET), ())
+    except LIBRARY_ERRORS:
+        return []
+    found = []
+    for entry in entries:
+        mask = entry.get("mask") or entry.get("netmask")
+        if mask and entry.get("addr"):
+            found.append(str(ipaddress.IPv4Network((entry["addr"], mask), strict=False)))
+    return list(dict.fromkeys(found))
 
 
 def _entries(families: Any) -> list[Any]:

@@ -49,7 +49,7 @@ def ask_nvml(library_path: str | None = None) -> Json:
     that NVML counts but can't open is given in the same form. `library_path` replaces the system's library. Call it
     from a process with a single thread, since it forks.
     """
-    if library_path is None and not _is_there():  # asked first: pynvml takes longer to load than all other probes
+    if library_path is None and not is_installed():  # asked first: pynvml takes longer to load than all other probes
         name = "NVMLError_LibraryNotFound"
         return {"error": f"{name}: {MEANINGS[name]}"}
     try:
@@ -92,7 +92,8 @@ def _read(nvml: Any, handle: Any, field: NvmlField) -> Json:
     return answer
 
 
-def _is_there() -> bool:
+def is_installed() -> bool:
+    """Return whether the driver's library can be loaded; much quicker than NVML's own answer."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:

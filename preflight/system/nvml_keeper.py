@@ -4,8 +4,8 @@ An open NVML keeps the driver loaded; without persistence mode, each trial would
 runs in its own process, since it may hang and the per-rank agent forks trials. Each line on stdin gets one line of JSON
 as answer: the bytes in use by GPU UUID, without the GPUs that could not be read.
 
-If `watch_xids` forks the process, it instead reports the Xids of a run, from NVML events. The kernel log has the Xids
-too, but users often may not read it. NVML reports only the events after the watch began.
+If `watch_xids` forks the process, it wakes all GPUs, and then reports the Xids of a run, from NVML events. The kernel
+log has the Xids too, but users often may not read it. NVML reports only the events after the watch began.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from preflight.errors import UnreadableFact
 from preflight.system.child import Parent
 from preflight.system.crew import Crew
 from preflight.system.machine import Json
-from preflight.system.nvml import WAKING, failures_of, open_nvml, unreadable
+from preflight.system.nvml import LIBRARY, WAKING, failures_of, is_installed, open_nvml, unreadable
 from preflight.system.nvml_values import as_text
 
 KEEPER = "keeper"
@@ -37,7 +37,7 @@ HUNG = "NVML did not take the request for events in time: the driver hangs"
 
 @dataclass(slots=True)
 class XidWatch:
-    """An NVML monitor process that listens for Xids; `stop` ends it and returns the Xids."""
+    """An NVML monitor process that wakes the GPUs and listens for Xids; `stop` ends it and returns the Xids."""
 
     crew: Crew[str]
     messages: list[Json] = field(default_factory=list)
@@ -48,11 +48,20 @@ class XidWatch:
         self.messages += said
         return bool(said)
 
+    def wait(self) -> None:
+        """Return once NVML listens or has failed."""
+        while self.hear(READY_S) and "awake" in self.messages[-1]:
+            continue
+
+    def end(self) -> None:
+        """End the process, whatever it heard."""
+        self.crew.end(KEEPER)
+
     def stop(self) -> Mapping[tuple[int, int], int]:
         """Return the count of each Xid by GPU (nvml_index); raise UnreadableFact if NVML could not be watched."""
         while self.hear(0.0):
             continue
-        self.crew.end(KEEPER)
+        self.end()
         problem = next((message["unreadable"] for message in self.messages if "unreadable" in message), "")
         if problem or not any("listening" in message for message in self.messages):
             raise UnreadableFact(problem or HUNG)
@@ -60,16 +69,19 @@ class XidWatch:
 
 
 def watch_xids(library_path: str | None = None) -> XidWatch:
-    """Start listening; return once NVML has accepted or failed. Call it from a process with a single thread."""
+    """Begin to wake all GPUs, in order to listen to them; whatever else opens them in that time waits with it.
+
+    Call it from a process with a single thread. The caller ends it.
+    """
     watch = XidWatch(Crew(reap_s=END_S))
     watch.crew.fork(KEEPER, partial(_tell_xids, library_path))
-    while watch.hear(READY_S) and "awake" in watch.messages[-1]:
-        continue
     return watch
 
 
 def _tell_xids(library_path: str | None, parent: Parent) -> None:
     try:
+        if library_path is None and not is_installed():
+            raise UnreadableFact(f"{LIBRARY} is not installed")
         nvml = open_nvml(library_path)
         try:
             for message in _xids(nvml):

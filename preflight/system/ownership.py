@@ -9,7 +9,22 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator
+
+KEPT_S = 7 * 24 * 3600.0  # how long what a failed run left in the temporary folder lies there
+
+
+def own_folders(place: str, prefix: str) -> Iterator[tuple[str, bool]]:
+    """Yield this user's folders in a place whose names begin so, and whether each is older than KEPT_S."""
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if not entry.name.startswith(prefix):
+                continue
+            with contextlib.suppress(OSError):  # gone meanwhile
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                    yield entry.path, time.time() - status.st_mtime > KEPT_S
 
 
 @contextlib.contextmanager

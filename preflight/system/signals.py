@@ -6,6 +6,8 @@ A deadline ends a run in the same way, if nothing else watches the clock.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import signal
 import sys
 import time
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from preflight.errors import DeadlinePassed, Interrupted, Stopped
+from preflight.system.waiting import wait_for
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_S = 0.01
@@ -34,6 +37,18 @@ def raise_on_signals() -> None:
             _ignored.add(number)
         if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
             signal.signal(number, _raise)
+
+
+def end_with_stdin() -> None:
+    """Have the end of stdin, or anything that comes there, act as SIGTERM: who started this process has let it go.
+
+    The kernel sends the signal (fcntl(2), F_SETSIG); /dev/null and files never do.
+    """
+    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+    if wait_for([0], (), 0.0):  # it ended before
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def ignore_signals() -> None:

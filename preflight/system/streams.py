@@ -67,7 +67,7 @@ class Progress:
         self._last_at = now()
 
     def show(self, line_of: Callable[[int], str]) -> None:
-        """Show the line that `line_of` returns for the terminal's width; in a log, only 30 s after the last one."""
+        """Show the line that `line_of` returns for the terminal's width; write at most one per 30 s to a log."""
         if self._is_quiet:
             return
         if not self._is_live:

@@ -11,8 +11,9 @@ from typing import Any
 
 from preflight.errors import MalformedInput
 from preflight.model.fit import ModelShape
-from preflight.model.input_limits import MODEL_CONFIG, parse_json
+from preflight.model.input_limits import MODEL_CONFIG, RUN_RECORD, parse_json
 from preflight.model.job import ParamCount
+from preflight.model.job_phases import START, Phase, Silence
 from preflight.model.parsing import NUMBER, wrong
 
 PLAIN = re.compile(r"\d{1,3}(?:[_,]\d{3}){1,5}|\d{4,15}|\d{1,3}(?:\.\d{1,6})?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
@@ -79,6 +80,27 @@ def _count(typed: str, text: str) -> int:
     if not FEWEST <= count <= MOST:
         raise wrong("--params", text, "give 1K to 100T parameters")
     return int(count)
+
+
+LONGEST_PHASE_S = 366 * 86400.0
+
+
+def parse_run_record(text: str, where: str) -> tuple[Silence, ...]:
+    """Return how long a job was silent in each phase, as `run` wrote it. MalformedInput names the source `where`."""
+    document = parse_json(text, RUN_RECORD, where)
+    phases = document.get("phases") if isinstance(document, dict) and document.get("ended_well") is True else None
+    if not isinstance(phases, dict) or not phases:
+        raise MalformedInput(f"{where}: not what `preflight run` writes of a job that ended well")
+    found = []
+    for phase, times in phases.items():
+        if phase not in (START, *Phase) or not isinstance(times, dict):
+            raise MalformedInput(f"{where}: {phase[:40]!r} is no phase of a job")
+        both_s = [times.get(name) for name in ("silent_s", "lasted_s")]
+        read_s = [float(each) for each in both_s if isinstance(each, (int, float)) and 0 <= each <= LONGEST_PHASE_S]
+        if len(read_s) != len(both_s):
+            raise MalformedInput(f"{where}: {phase}: silent_s and lasted_s are not both a number of seconds")
+        found.append(Silence(phase, *read_s))
+    return tuple(found)
 
 
 NESTED = ("text_config", "llm_config", "language_config")  # where a model of several parts keeps its language model

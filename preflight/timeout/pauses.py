@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.gap import Gap, known_or
 from preflight.model.job import Job, ParamCount, Save
+from preflight.model.job_phases import START, Phase, Silence
 from preflight.model.timeout import Part, Source, Timings
-from preflight.model.units import decimal_text
+from preflight.model.units import decimal_text, seconds_text
 from preflight.timeout.checkpoint_size import (
     bytes_per_parameter,
     checkpoint_bytes,
@@ -17,11 +19,42 @@ from preflight.timeout.checkpoint_size import (
 )
 
 # What is assumed where nothing was measured: a shared file system that is busy, a host that is not.
-ASSUMED_WRITE_BYTES_PER_S = 0.2e9
-ASSUMED_READ_BYTES_PER_S = 0.2e9
-ASSUMED_GATHER_BYTES_PER_S = 2e9  # from the GPUs of other ranks to one rank's host memory
-ASSUMED_STAGE_BYTES_PER_S = 2e9  # from a GPU to its own rank's host memory
-PICKLE_BYTES_PER_S = 1e9  # torch.save serialises in one thread, however fast the disk is
+ASSUMED_WRITE_BYTES_PER_S = Bound(
+    0.2e9, "bytes/s written to storage",
+    "a shared file system that others use too",
+    "scripts/studies/timeouts.py",
+    "too high: a save outlasts the timeout; too low: a hang is noticed late",
+)  # fmt: skip
+ASSUMED_READ_BYTES_PER_S = Bound(
+    0.2e9, "bytes/s read from storage",
+    "a shared file system that others use too",
+    "scripts/studies/timeouts.py",
+    "too high: a load outlasts the timeout; too low: a hang is noticed late",
+)  # fmt: skip
+ASSUMED_GATHER_BYTES_PER_S = Bound(
+    2e9, "bytes/s from other ranks' GPUs to one rank's host memory",
+    "pinned copies reach ten times as much",
+    JUDGMENT,
+    "too high: a save outlasts the timeout; too low: a hang is noticed late",
+)  # fmt: skip
+ASSUMED_STAGE_BYTES_PER_S = Bound(
+    2e9, "bytes/s from a GPU to its rank's host memory",
+    "pinned copies reach ten times as much",
+    JUDGMENT,
+    "too high: a save outlasts the timeout; too low: a hang is noticed late",
+)  # fmt: skip
+PAUSE_FACTOR = Bound(
+    3, "times the longest pause",
+    "with other users of the storage a pause may take several times as long",
+    "scripts/studies/timeouts.py",
+    "too low: a slow day ends the job; too high: a hang is noticed late",
+)  # fmt: skip
+PICKLE_BYTES_PER_S = Bound(
+    1e9, "bytes/s that torch.save serializes",
+    "it does so in one thread, however fast the disk is",
+    JUDGMENT,
+    "too high: a save outlasts the timeout",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +71,10 @@ class Pause:
 def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
     """Return the job's known pauses."""
     both, training = (Part.INIT, Part.TRAINING), (Part.TRAINING,)
-    known = [] if job.params is None else [_load(job, job.params, timings), _save(job, job.params, timings)]
+    if job.silences:
+        known = [_silence(each) for each in job.silences]
+    else:
+        known = [] if job.params is None else [_load(job, job.params, timings), _save(job, job.params, timings)]
     given = (
         ("preprocessing", job.preprocess_s, both, "one rank prepares the data, as you said"),
         ("first compilation", job.compile_s, both, "ranks compile for different times, as you said"),
@@ -46,6 +82,19 @@ def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
     )
     stated = [Pause(name, value_s, parts, Source.GIVEN, why) for name, value_s, parts, why in given if value_s > 0]
     return (*known, *stated)
+
+
+def _silence(seen: Silence) -> Pause:
+    """Return what a rank of an earlier run may have waited: as long as no rank printed anything.
+
+    In all phases but the training itself one rank may print while the others wait, so the timeout covers them whole.
+    """
+    is_start, is_training = seen.phase == START, seen.phase == Phase.TRAINING
+    value_s = seen.silent_s if is_training else max(seen.silent_s, seen.lasted_s / PAUSE_FACTOR.value)
+    whole = "" if is_training else f"; the phase took {seconds_text(seen.lasted_s)}"
+    detail = f"without output for {seconds_text(seen.silent_s)} at most, in a run that ended well{whole}"
+    name = "the start of the run" if is_start else seen.phase
+    return Pause(name, value_s, (Part.INIT if is_start else Part.TRAINING,), Source.MEASURED, detail)
 
 
 def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
@@ -56,10 +105,10 @@ def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
 def _load(job: Job, params: ParamCount, timings: Timings) -> Pause:
     size = weight_bytes(job, params)
     if job.save is Save.FULL:
-        speed, source, where = _speed(timings.read_one_bytes_per_s, ASSUMED_READ_BYTES_PER_S, timings, "read")
+        speed, source, where = _speed(timings.read_one_bytes_per_s, ASSUMED_READ_BYTES_PER_S.value, timings, "read")
     else:  # a checkpoint in parts, of which each rank reads its own
         measured = known_or(timings.read_all_bytes_per_s, timings.read_one_bytes_per_s)
-        speed, source, where = _all_nodes(measured, ASSUMED_READ_BYTES_PER_S, job, timings, "read")
+        speed, source, where = _all_nodes(measured, ASSUMED_READ_BYTES_PER_S.value, job, timings, "read")
     detail = f"{decimal_text(size)} of weights at {decimal_text(speed)}/s ({where})"
     return Pause("loading the weights", size / speed, (Part.INIT,), source, detail)
 
@@ -77,31 +126,31 @@ def _full(job: Job, params: ParamCount, timings: Timings) -> tuple[float, Source
     speed, source, where = _rank0_speed(timings)
     detail = f"rank 0 writes it at {decimal_text(speed)}/s ({where})"
     if gathered := gathered_bytes(job, params):
-        rate = decimal_text(ASSUMED_GATHER_BYTES_PER_S)
+        rate = decimal_text(ASSUMED_GATHER_BYTES_PER_S.value)
         detail += f", after it gathered {decimal_text(gathered)} at {rate}/s (assumed)"
-    value_s = gathered / ASSUMED_GATHER_BYTES_PER_S + checkpoint_bytes(job, params) / speed
+    value_s = gathered / ASSUMED_GATHER_BYTES_PER_S.value + checkpoint_bytes(job, params) / speed
     return value_s, source, detail
 
 
 def _sharded(job: Job, params: ParamCount, timings: Timings) -> tuple[float, Source, str]:
     measured = known_or(timings.write_all_bytes_per_s, timings.write_one_bytes_per_s)
-    speed, source, where = _all_nodes(measured, ASSUMED_WRITE_BYTES_PER_S, job, timings, "write")
+    speed, source, where = _all_nodes(measured, ASSUMED_WRITE_BYTES_PER_S.value, job, timings, "write")
     size = checkpoint_bytes(job, params)
     return size / speed, source, f"all ranks together write it at {decimal_text(speed)}/s ({where})"
 
 
 def _async(job: Job, params: ParamCount, _timings: Timings) -> tuple[float, Source, str]:
-    rate, size = decimal_text(ASSUMED_STAGE_BYTES_PER_S), rank_bytes(job, params)
+    rate, size = decimal_text(ASSUMED_STAGE_BYTES_PER_S.value), rank_bytes(job, params)
     detail = f"each rank copies {decimal_text(size)} to host memory at {rate}/s (assumed), written later"
-    return size / ASSUMED_STAGE_BYTES_PER_S, Source.ASSUMED, detail
+    return size / ASSUMED_STAGE_BYTES_PER_S.value, Source.ASSUMED, detail
 
 
 def _rank0_speed(timings: Timings) -> tuple[float, Source, str]:
-    speed, source, where = _speed(timings.write_one_bytes_per_s, ASSUMED_WRITE_BYTES_PER_S, timings, "write")
-    if speed <= PICKLE_BYTES_PER_S:
+    speed, source, where = _speed(timings.write_one_bytes_per_s, ASSUMED_WRITE_BYTES_PER_S.value, timings, "write")
+    if speed <= PICKLE_BYTES_PER_S.value:
         return speed, source, where
     fast = decimal_text(speed)
-    return PICKLE_BYTES_PER_S, source, f"one thread serialises at about that; {timings.directory} takes {fast}/s"
+    return PICKLE_BYTES_PER_S.value, source, f"one thread serialises at about that; {timings.directory} takes {fast}/s"
 
 
 def _all_nodes(

@@ -15,21 +15,59 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.gap import Gap
 from preflight.model.job import Job, Save
 from preflight.model.timeout import Part, SafeTimeout, Source, Term, Timings
 from preflight.model.units import decimal_text, seconds_text
 from preflight.timeout.checkpoint_size import DDP_BUCKET_BYTES, checkpoint_bytes, message_bytes
 from preflight.timeout.frameworks import framework_lines, minutes_up
-from preflight.timeout.pauses import ASSUMED_WRITE_BYTES_PER_S, Pause, pauses
+from preflight.timeout.pauses import ASSUMED_WRITE_BYTES_PER_S, PAUSE_FACTOR, Pause, pauses
 from preflight.timeout.wording import notes_on, verdict_on
 
-FLOOR_S = 600  # torch's default for NCCL since 2.2; torchrun's join_timeout
-CAP_S = 3600
-PAUSE_FACTOR, COLLECTIVE_FACTOR, ASSUMED_START_FACTOR = 3, 10, 3
-START_S = 120.0  # assumed: imports, opening the data, a node that starts later
+FLOOR_S = Bound(
+    600, "s at least",
+    "torch's default for NCCL since 2.2, and torchrun's join_timeout",
+    "scripts/studies/timeouts.py",
+    "too low: a slow moment ends the job; too high: a hang is noticed late",
+)  # fmt: skip
+CAP_S = Bound(
+    3600, "s at most",
+    "a hang should not idle the GPUs for longer; longer work belongs outside the collectives",
+    JUDGMENT,
+    "too low: a long legitimate pause has no answer; too high: a hang costs hours",
+)  # fmt: skip
+COLLECTIVE_FACTOR = Bound(
+    10, "times the slowest collective, rank skew and start that were measured",
+    "a loaded network may be far slower than a test",
+    JUDGMENT,
+    "too low: a loaded network ends the job",
+)  # fmt: skip
+ASSUMED_START_FACTOR = Bound(
+    3, "times the communicator that was assumed",
+    "the assumption is high already",
+    JUDGMENT,
+    "too low: a large start ends the job",
+)  # fmt: skip
+START_S = Bound(
+    120.0, "s for imports, opening the data, a node that starts later",
+    "public logs of small models start in less",
+    "scripts/studies/timeouts.py",
+    "too low: a slow start ends the job",
+)  # fmt: skip
+BUILD_S_PER_BILLION = Bound(
+    1.0, "s per 1 B parameters to make and divide the model",
+    "with the other terms it covers 11 public starts of 405 B, of up to 723 s",
+    "scripts/studies/timeouts.py",
+    "too low: the start of a large model ends the job",
+)  # fmt: skip
 ASSUMED_CONNECT_S, ASSUMED_CONNECT_PER_RANK_S = 5.0, 0.02  # seconds; minutes at thousands of ranks
-ASSUMED_ALGBW_BYTES_PER_S = 1e9
+ASSUMED_ALGBW_BYTES_PER_S = Bound(
+    1e9, "bytes/s of a collective",
+    "one 10 Gbit/s network without RDMA",
+    JUDGMENT,
+    "too high: the largest collective outlasts the timeout",
+)  # fmt: skip
 NO_PARAMS = Gap("--params was not given")
 NO_PAUSE = Gap("no known pause in which one rank works while the others wait")
 LOCAL_BYTES_PER_S = 2e9  # one NVMe drive, in round numbers
@@ -43,7 +81,7 @@ def safe_timeout(
     longest = max(found, key=lambda pause: pause.value_s, default=None)
     terms = _terms(found, job, timings)
     sums = {part: sum(term.counts_s for term in terms if term.part is part) for part in Part}
-    floor_s = max(FLOOR_S, 60 * minutes_up(min(timings.nccl_report_s, CAP_S)))
+    floor_s = max(FLOOR_S.whole, 60 * minutes_up(min(timings.nccl_report_s, CAP_S.value)))
     init_s = _clamp(sums[Part.INIT], floor_s)
     total_s = max(sums.values())
     part = Part.INIT if sums[Part.INIT] > sums[Part.TRAINING] else Part.TRAINING
@@ -56,7 +94,7 @@ def safe_timeout(
         training_timeout_s=training_s,
         pg_timeout_s=pg_s,
         floor_s=floor_s,
-        cap_s=CAP_S,
+        cap_s=CAP_S.whole,
         sum_s=total_s,
         longest_pause_s=longest_s,
         longest_source=longest.source if longest else NO_PAUSE,
@@ -67,13 +105,13 @@ def safe_timeout(
         verdict="",
         smaller=_smaller(job, timings, largest) if total_s > floor_s else (),
         notes=(),
-        frameworks=framework_lines(training_s, init_s, timings, versions or {}, PAUSE_FACTOR),
+        frameworks=framework_lines(training_s, init_s, timings, versions or {}, PAUSE_FACTOR.whole),
     )
     return replace(answer, verdict=verdict_on(answer, current_s), notes=notes_on(answer, job, timings, current_s))
 
 
 def _terms(found: tuple[Pause, ...], job: Job, timings: Timings) -> tuple[Term, ...]:
-    report_s = min(timings.nccl_report_s, float(CAP_S))
+    report_s = min(timings.nccl_report_s, CAP_S.value)
     terms: list[Term] = []
     for part in Part:
         terms += _pause_terms(found, part)
@@ -87,7 +125,7 @@ def _pause_terms(found: tuple[Pause, ...], part: Part) -> list[Term]:
     """Return the pauses of a part; only the longest counts, since the others come at another time."""
     here = sorted((pause for pause in found if part in pause.parts), key=lambda pause: -pause.value_s)
     return [
-        Term(each.name, part, each.value_s, "s", PAUSE_FACTOR, 0.0 if i else PAUSE_FACTOR * each.value_s,
+        Term(each.name, part, each.value_s, "s", PAUSE_FACTOR.whole, 0.0 if i else PAUSE_FACTOR.value * each.value_s,
              each.source, each.detail)
         for i, each in enumerate(here)
     ]  # fmt: skip
@@ -97,8 +135,8 @@ def _training(job: Job, timings: Timings) -> list[Term]:
     size = DDP_BUCKET_BYTES if job.params is None else message_bytes(job, job.params)
     what = f"{decimal_text(size)} among {job.world_size} rank{'s' * (job.world_size > 1)}"
     if isinstance(timings.collective_s, Gap):
-        value_s, source = size / ASSUMED_ALGBW_BYTES_PER_S, Source.ASSUMED
-        detail = f"{what} at {decimal_text(ASSUMED_ALGBW_BYTES_PER_S)}/s, assumed: no trial was given"
+        value_s, source = size / ASSUMED_ALGBW_BYTES_PER_S.value, Source.ASSUMED
+        detail = f"{what} at {decimal_text(ASSUMED_ALGBW_BYTES_PER_S.value)}/s, assumed: no trial was given"
     else:
         times = max(1.0, size / timings.collective_bytes)
         value_s, source = timings.collective_s * times, Source.MEASURED
@@ -106,32 +144,38 @@ def _training(job: Job, timings: Timings) -> list[Term]:
         detail += f", times {times:.3g} for the size" if times > 1 else ""
         grown_s = value_s * max(1.0, job.world_size / timings.ranks) if timings.ranks else value_s
         # Where the ranks that were not there are behind a network, that is assumed to be no slower than this.
-        value_s = min(grown_s, max(value_s, size / ASSUMED_ALGBW_BYTES_PER_S))
+        value_s = min(grown_s, max(value_s, size / ASSUMED_ALGBW_BYTES_PER_S.value))
         detail += (
             f", more for {job.world_size} ranks in place of {timings.ranks} (assumed)" if grown_s > value_s else ""
         )
-    terms = [_times("largest collective", Part.TRAINING, value_s, COLLECTIVE_FACTOR, source, detail)]
+    terms = [_times("largest collective", Part.TRAINING, value_s, COLLECTIVE_FACTOR.whole, source, detail)]
     if not isinstance(timings.spread_s, Gap):
         detail = "the slowest rank behind the fastest in that collective"
-        terms.append(_times("rank skew", Part.TRAINING, timings.spread_s, COLLECTIVE_FACTOR, Source.MEASURED, detail))
+        terms.append(
+            _times("rank skew", Part.TRAINING, timings.spread_s, COLLECTIVE_FACTOR.whole, Source.MEASURED, detail)
+        )
     return terms
 
 
 def _start(job: Job, timings: Timings) -> list[Term]:
     start = "imports, opening the data, a node that starts later; assumed"
-    terms = [Term("start", Part.INIT, START_S, "s", 1, START_S, Source.ASSUMED, start)]
+    terms = [Term("start", Part.INIT, START_S.value, "s", 1, START_S.value, Source.ASSUMED, start)]
+    if job.params is not None and not job.silences:
+        value_s = job.params.total / 1e9 * BUILD_S_PER_BILLION.value
+        detail = f"{BUILD_S_PER_BILLION.value:g} s per 1 B parameters to make and divide them, assumed"
+        terms.append(_times("building the model", Part.INIT, value_s, 1, Source.ASSUMED, detail))
     name, more_name, init = "making the communicator", "the ranks that were not there", Part.INIT
     if isinstance(timings.connect_s, Gap):
         value_s = ASSUMED_CONNECT_S + ASSUMED_CONNECT_PER_RANK_S * job.world_size
         detail = f"{ASSUMED_CONNECT_S:g} s and {ASSUMED_CONNECT_PER_RANK_S:g} s a rank, assumed: no trial was given"
-        return [*terms, _times(name, init, value_s, ASSUMED_START_FACTOR, Source.ASSUMED, detail)]
+        return [*terms, _times(name, init, value_s, ASSUMED_START_FACTOR.whole, Source.ASSUMED, detail)]
     detail = f"group and first collective of {timings.ranks} ranks"
-    terms.append(_times(name, init, timings.connect_s, COLLECTIVE_FACTOR, Source.MEASURED, detail))
+    terms.append(_times(name, init, timings.connect_s, COLLECTIVE_FACTOR.whole, Source.MEASURED, detail))
     if timings.ranks and job.world_size > timings.ranks:
         per_rank_s = min(timings.connect_s / timings.ranks, ASSUMED_CONNECT_PER_RANK_S)
         more = job.world_size - timings.ranks
         detail = f"{per_rank_s:.2g} s for each of {more} more in making the communicator, assumed"
-        terms.append(_times(more_name, init, per_rank_s * more, ASSUMED_START_FACTOR, Source.ASSUMED, detail))
+        terms.append(_times(more_name, init, per_rank_s * more, ASSUMED_START_FACTOR.whole, Source.ASSUMED, detail))
     return terms
 
 
@@ -145,6 +189,7 @@ OTHER_TERMS = {  # what would shorten a term that is no pause
     "largest collective": "--config config.json says how large a layer is; --report says how long its collective takes",
     "rank skew": "find the rank that is late: `preflight check` names it",
     "NCCL's own retries": "a smaller NCCL_IB_TIMEOUT or NCCL_IB_RETRY_CNT: NCCL then reports its error earlier",
+    "building the model": "--from-run preflight-run.json, which `preflight run` writes, has how long it really takes",
     "start": "a job that starts on all nodes at once, with its imports on a local disk",
 }
 
@@ -174,16 +219,17 @@ def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
         return ("evaluate on all ranks", f"let the others wait in a gloo group of its own: {group}")
     if name == "first compilation":
         return ("compile before the job starts into a cache that all ranks share (TORCHINDUCTOR_CACHE_DIR)",)
-    return ("load from a disk that every node has of its own",)
+    is_phase = any(each.phase in name for each in job.silences)
+    return (f"make this phase shorter: {name}" if is_phase else "load from a disk that every node has of its own",)
 
 
 def _clamp(value_s: float, floor_s: int) -> int:
-    return min(CAP_S, max(floor_s, 60 * minutes_up(min(value_s, float(CAP_S)))))
+    return min(CAP_S.whole, max(floor_s, 60 * minutes_up(min(value_s, CAP_S.value))))
 
 
 def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> str:
     """Return the answers for both kinds of storage; "" if storage was measured or makes no difference."""
-    if job.params is None or not isinstance(timings.write_one_bytes_per_s, Gap):
+    if job.params is None or job.silences or not isinstance(timings.write_one_bytes_per_s, Gap):
         return ""
     local = replace(
         timings, write_one_bytes_per_s=LOCAL_BYTES_PER_S, read_one_bytes_per_s=LOCAL_BYTES_PER_S,
@@ -196,5 +242,5 @@ def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> st
     slow_s = f"{slow.pg_timeout_s:,} s" if slow.is_enough else f"more than {slow.cap_s:,} s"
     return (
         f"{fast.pg_timeout_s:,} s on a local NVMe ({decimal_text(LOCAL_BYTES_PER_S)}/s), {slow_s} on a slow share "
-        f"({decimal_text(ASSUMED_WRITE_BYTES_PER_S)}/s): --checkpoint-dir DIR measures yours"
+        f"({decimal_text(ASSUMED_WRITE_BYTES_PER_S.value)}/s): --checkpoint-dir DIR measures yours"
     )

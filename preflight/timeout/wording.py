@@ -29,8 +29,8 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         return f"maybe no timeout is enough: {needs}, {capped}"
     if not found.is_enough:
         return (
-            f"no reasonable timeout is enough: {needs}, longer than the cap of {found.cap_s:,} s, and only "
-            f"{60 * math.ceil(found.sum_s / 60):,} s would cover it; move that work off the path of the other ranks"
+            f"no reasonable timeout is enough: {needs}, longer than the cap of {found.cap_s:,} s. Only "
+            f"{60 * math.ceil(found.sum_s / 60):,} s would cover it: move that work off the path of the other ranks"
         )
     if current_s is not None and found.pg_timeout_s <= current_s:
         is_guess = found.longest_source is Source.ASSUMED
@@ -42,9 +42,10 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         )
     asked = f"the time budget is {seconds_text(found.sum_s)}"
     if found.sum_s > found.cap_s:
-        share = f"{found.pg_timeout_s / found.longest_pause_s:.1f} times" if found.longest_pause_s else "all of"
-        cap = f"above the cap of {found.cap_s:,} s, which still covers"
-        return f"{asked}, {cap} {share} the longest pause, {_longest(found)}"
+        pause_s = found.longest_pause_s
+        times = found.pg_timeout_s / pause_s if pause_s else 0.0
+        covers = f". This is {times:.1f} times the longest pause: {_longest(found)}" if pause_s else ""
+        return f"{asked}, more than the cap, so the timeout is {found.cap_s:,} s{covers}"
     if found.sum_s <= found.floor_s:
         return f"{asked}, so the minimum is enough"
     better = "" if current_s is None else f"; the job has {current_s:,.0f} s, which is too short"
@@ -54,7 +55,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
 def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | None) -> tuple[str, ...]:
     """Return further notes on this answer."""
     notes = []
-    if job.params is None:
+    if job.params is None and not job.silences:
         notes.append("the size of the model is unknown (--params), so its checkpoints are not included")
     if found.sum_s > found.cap_s:
         notes.append(
@@ -111,8 +112,7 @@ def _longest(found: SafeTimeout) -> str:
     term = _longest_term(found)
     if term is None:
         return "none"
-    said = "as you said" if term.source is Source.GIVEN else term.source.value
-    return f"{term.name} with {seconds_text(term.value)} ({said})"
+    return f"{term.name}, {seconds_text(term.value)} ({term.source.value})"
 
 
 def _longest_term(found: SafeTimeout) -> Term | None:

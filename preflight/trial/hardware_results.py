@@ -32,7 +32,7 @@ from preflight.search.gpus.link_speeds import host_limits, pair_limits
 from preflight.system.links import load_links
 from preflight.system.machine import Machine
 from preflight.system.nvml import WAKING
-from preflight.system.nvml_keeper import XidWatch, watch_xids
+from preflight.system.nvml_keeper import XidWatch
 from preflight.trial.launch_result import LaunchResult
 
 BELOW_NCCL = frozenset({GpuTests.PAIRS, GpuTests.GPUS})
@@ -43,13 +43,25 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 
 @dataclass(slots=True)
 class HardwareWatch:
-    """The counters before the run and the Xid listener during it; there is none if the facts are another machine's."""
+    """The counters before the run and the Xid listener, which the agent's owner ends; a played machine has none."""
 
     machine: Machine
     counters: tuple[Counter, ...] = ()
     xids: XidWatch | None = None
     run_dir: str = ""
     results: Hardware | Gap | None = None  # once they were asked for: the watch ends with that
+
+    def begin(self, path: BackendChoice, run_dir: str = "") -> None:
+        """Read the counters once the GPUs are awake; on the CPU path, which does not judge them, end the listener."""
+        self.run_dir = run_dir
+        if path.on_cpu or not path.gpus:
+            if self.xids is not None:
+                self.xids.end()
+            self.xids = None
+            return
+        if self.xids is not None:
+            self.xids.wait()
+        self.counters = probe_counters(self.machine)
 
     def stop(self, left_s: float) -> tuple[CounterChange, ...]:
         """Return how much each counter changed. Xids come from NVML's events if the kernel log could not be read.
@@ -70,16 +82,6 @@ class HardwareWatch:
         if not any(map(_is_closed_log, grown)):
             return grown  # the log has them all, and events would tell them twice
         return (*(each for each in grown if not _is_closed_log(each)), *_from_events(heard))
-
-
-def start_hardware_watch(
-    machine: Machine, path: BackendChoice, is_other_machine: bool, run_dir: str = ""
-) -> HardwareWatch:  # fmt: skip
-    """Read the counters and listen for Xids; not on the CPU path, which does not judge them."""
-    if path.on_cpu or not path.gpus:
-        return HardwareWatch(machine)
-    listening = None if is_other_machine else watch_xids()  # first: it wakes the GPUs, and keeps them awake
-    return HardwareWatch(machine, probe_counters(machine), listening, run_dir)
 
 
 def _own_pids(run_dir: str) -> set[int]:

@@ -1,32 +1,29 @@
-"""The parent's side of a run: it starts torchrun once, reads what the ranks report, and ends everything in time."""
+"""The parent's side of a run: it gives the agent its order, reads what the ranks report, and ends all in time."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from preflight.errors import LaunchError
 from preflight.model.run_spec import RunSpec, joint_dir
 from preflight.system import processes
-from preflight.system.child import ChildProcess, start_program
+from preflight.system.child import ChildProcess
 from preflight.system.shm_segments import noted_segments, remove_segments, segments_of_all
 from preflight.system.signals import held_back
 from preflight.system.waiting import wait_for
 from preflight.system.wakeups import OwnTime
+from preflight.trial.agent_process import AgentProcess
 from preflight.trial.launch_result import Launch, LaunchResult, how_ended, parse_event
 from preflight.trial.nodes.follower import Follower
 from preflight.trial.nodes.leader import Leader
-from preflight.trial.run_dir import events_path, last_words, lifeline_path, spec_path, write_spec
+from preflight.trial.run_dir import agent_log_path, events_path, last_words, lifeline_path, spec_path, write_spec
 
 POLL_S = 0.05
 KILL_WAIT_S = 2.0
-# Every TCP store client and accept does a reverse look-up; a dead name server would cost 6 to 10 s each.
-RES_OPTIONS = "timeout:1 attempts:1"
-
 
 Peers = Leader | Follower  # the other nodes, as this one meets them
 Watcher = Callable[[LaunchResult], None]
@@ -34,62 +31,46 @@ Watcher = Callable[[LaunchResult], None]
 
 def launch(
     spec: RunSpec,
-    environ: Mapping[str, str],
+    agent: AgentProcess,
     launched: Launch,
     watch: Watcher,
     kill_at: float,
     peers: Peers | None = None,
 ) -> None:
-    """Run the spec under torchrun, and read what arrives, until it is done, dead or `kill_at` (monotonic).
+    """Have the agent run the spec, and read what arrives, until it is done, dead or `kill_at` (monotonic).
 
     At the end, also after an exception such as Ctrl-C, no process of the run is left, and `launched` has all that
     arrived. With `peers`, this node's own trials are the first phase; the joint trials follow.
     """
+    if agent.process is None:
+        raise LaunchError(agent.problem)
     write_spec(spec)
     processes.adopt_orphans()
-    foreign = processes.descendants_of(os.getpid())  # of whoever uses preflight as a library
+    own = {agent.process.pid} | processes.descendants_of(agent.process.pid)
+    foreign = processes.descendants_of(os.getpid()) - own  # of whoever uses preflight as a library
     fifo = os.open(events_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)  # for writing too: so no end of file
     lifeline = os.open(lifeline_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)
-    agent = None
     try:
-        agent = _start_agent(spec, environ)
-        _take_in(agent, fifo, spec, launched, watch, kill_at, peers)
+        agent.order(spec_path(spec.run_dir), rank_environment(spec))
+        _take_in(agent, agent.process, fifo, spec, launched, watch, kill_at, peers)
     finally:
         with held_back():  # a signal now would leave what is not yet ended or removed
             processes.stop_descendants(foreign)  # nobody makes another file behind the look
             mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
-            if agent is not None:
-                agent.signal(signal.SIGKILL)  # its death ends the others even where /proc does not show them
+            agent.process.signal(signal.SIGKILL)  # its death ends the others even where /proc does not show them
             survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
             noted = (noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, joint_dir(spec.run_dir)))
             remove_segments(mapped.union(*noted))  # proven ours: another run's may look as forsaken
+            agent.save_log(agent_log_path(spec.run_dir))
             os.close(fifo)
             os.close(lifeline)
     if survivors:
         launched.fail(f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)")
 
 
-def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> ChildProcess:
-    argv = [sys.executable, "-m", "preflight.trial.worker", spec_path(spec.run_dir)]
-    with open(os.path.join(spec.run_dir, "torchrun", "agent.log"), "ab") as log:
-        try:
-            return start_program(argv, dict(environ) | agent_environment(spec, os.getpid()), log.fileno())
-        except OSError as error:
-            raise LaunchError(f"{sys.executable} could not be started: {error.strerror}") from error
-
-
-def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
-    """Return the variables that torchrun and the supervisors get in addition to the user's environment."""
-    own = {
-        "PREFLIGHT_PARENT_PID": str(launcher_pid),
-        "PREFLIGHT_EVENTS": events_path(spec.run_dir),
-        "PREFLIGHT_LIFELINE": lifeline_path(spec.run_dir),
-        "OMP_NUM_THREADS": "1",  # torch must start no thread before a supervisor forks
-        "OPENBLAS_NUM_THREADS": "1",  # which goes before the one above where a site sets it
-        "PYTHONSAFEPATH": "1",  # a folder `torch` where the user stands must not be imported (Python 3.11 and later)
-        "RES_OPTIONS": RES_OPTIONS,
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-    }
+def rank_environment(spec: RunSpec) -> dict[str, str]:
+    """Return the variables that the agent and the supervisors get with their order."""
+    own = {"PREFLIGHT_EVENTS": events_path(spec.run_dir), "PREFLIGHT_LIFELINE": lifeline_path(spec.run_dir)}
     if spec.gpus.uuids:
         own |= {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus.uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if spec.machine_path:
@@ -109,7 +90,8 @@ def meet_without_ranks(peers: Peers, launched: Launch, watch: Watcher, kill_at: 
 
 
 def _take_in(
-    agent: ChildProcess,
+    agent: AgentProcess,
+    process: ChildProcess,
     fifo: int,
     spec: RunSpec,
     launched: Launch,
@@ -121,16 +103,17 @@ def _take_in(
     own_time = OwnTime()
     while not launched.is_over:
         launched.stood_still(own_time.look(POLL_S))
-        ended = agent.reap()  # before reading, so that its last words are read
+        ended = process.reap()  # before reading, so that its last words are read
         reading, writing = peers.files() if peers else ([], [])
-        gone = ended and not _may_be_gone(agent, launched, peers)
+        gone = ended and not _may_be_gone(process, launched, peers)
         wait_for([fifo, *reading], writing, 0 if gone else POLL_S)
         *lines, unread = (unread + _read_all(fifo)).split(b"\n")
         for line in filter(None, lines):
             launched.take(parse_event(line))
-        if ended and not (launched.is_over or _may_be_gone(agent, launched, peers)):
+        if ended and not (launched.is_over or _may_be_gone(process, launched, peers)):
+            agent.save_log(agent_log_path(spec.run_dir))
             words = last_words(spec.run_dir)
-            launched.fail(f"torchrun {how_ended(agent.exitcode or 0)}{words and f': {words}'}")
+            launched.fail(f"torchrun {how_ended(process.exitcode or 0)}{words and f': {words}'}")
         if peers:
             if launched.result.problem and launched.result.solo is None:
                 launched.end_solo(launched.result.problem)
@@ -141,11 +124,11 @@ def _take_in(
             launched.fail(f"the deadline came before the run finished, at {at}")
 
 
-def _may_be_gone(agent: ChildProcess, launched: Launch, peers: Peers | None) -> bool:
+def _may_be_gone(process: ChildProcess, launched: Launch, peers: Peers | None) -> bool:
     """Return whether the run goes on without this node's ranks: they never worked, or node 0 has had them stop."""
     if peers is None:
         return False
-    return bool(launched.result.solo_problem) or (peers.needs_no_ranks and not agent.exitcode)
+    return bool(launched.result.solo_problem) or (peers.needs_no_ranks and not process.exitcode)
 
 
 def _read_all(fifo: int) -> bytes:

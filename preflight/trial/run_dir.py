@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,14 @@ from preflight.errors import LaunchError
 from preflight.model.codec import encode
 from preflight.model.facts import NodeFacts
 from preflight.model.run_spec import RunSpec, joint_dir
+from preflight.system.ownership import own_folders
 
 FOLDERS = ("control", "logs", "nccl", "stores", "torchrun")
 TORCHRUN_LOG = re.compile(r"[EWIF]\d{4} \d\d:")  # glog's letter, month and day: torchrun on its workers' deaths
 # Logs and stores of a run, NCCL's INFO logs above all; a directory with less would fill up in the middle of a trial.
 LEAST_FREE_BYTES = 16 << 20
 LEAST_FREE_INODES = 1000
+NAME = "preflight-"
 
 
 def make_run_dir() -> str:
@@ -31,7 +35,7 @@ def make_run_dir() -> str:
         path = ""
         try:
             _refuse_without_room(parent)
-            path = tempfile.mkdtemp(prefix="preflight-", dir=parent)
+            path = tempfile.mkdtemp(prefix=NAME, dir=parent)
             make_folders(path)
             _refuse_without_locks(path)
             for fifo in (events_path(path), lifeline_path(path)):
@@ -42,6 +46,24 @@ def make_run_dir() -> str:
         else:
             return path
     raise LaunchError(f"no directory for the run's files ({'; '.join(tried)}); set TMPDIR to one that is writable")
+
+
+def remove_old_run_dirs() -> None:
+    """Remove this user's folders of runs that ended a week ago or earlier, but none that `--keep` was given for."""
+    for path, is_old in own_folders(tempfile.gettempdir(), NAME):
+        if is_old and _has_ended(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _has_ended(path: str) -> bool:
+    """Return whether a folder is of a run, and no launcher holds its lifeline open."""
+    try:
+        if not stat.S_ISFIFO(os.lstat(lifeline_path(path)).st_mode):
+            return False
+        os.close(os.open(lifeline_path(path), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.ENXIO
+    return False
 
 
 def make_folders(path: str) -> None:
@@ -95,6 +117,11 @@ def lifeline_path(run_dir: str) -> str:
     return os.path.join(run_dir, "lifeline")
 
 
+def agent_log_path(run_dir: str) -> str:
+    """Return the path of the file with what the agent printed."""
+    return os.path.join(run_dir, "torchrun", "agent.log")
+
+
 def spec_path(run_dir: str) -> str:
     """Return the path of the file with the ranks' specification."""
     return os.path.join(run_dir, "run.json")
@@ -122,6 +149,12 @@ def _write(path: str, document: dict[str, Any]) -> None:
         os.rename(f"{path}.new", path)
     except OSError as error:
         raise LaunchError(f"{path}: could not be written: {error.strerror}") from None
+
+
+def keep_run_dir(run_dir: str) -> None:
+    """Keep the directory of a run that has ended until somebody removes it."""
+    with contextlib.suppress(OSError):
+        os.unlink(lifeline_path(run_dir))
 
 
 def remove_run_dir(run_dir: str) -> None:

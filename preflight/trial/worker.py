@@ -1,11 +1,15 @@
-"""`python -m preflight.trial.worker RUN_SPEC`: the process of a node's ranks, torchrun's agent and its forks.
+"""`python -m preflight.trial.worker`: the process of a node's ranks, torchrun's agent and its forks.
 
-`python -m preflight.trial.worker RUN_SPEC supervisor` is the supervisor of one rank, if forking it is not safe.
+It imports torch and then reads its order, a line of JSON, from standard input: the path of the specification, and
+variables. If there is no order, it ends.
+
+`python -m preflight.trial.worker RUN_SPEC` is the supervisor of one rank, if forking it is not safe.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 
@@ -15,20 +19,24 @@ from preflight.system.processes import die_with_parent
 def main() -> None:
     """Tie this process to its parent, then import torch, which the ranks of this node share."""
     die_with_parent(int(os.environ["PREFLIGHT_PARENT_PID"]))
-    spec_path, *role = sys.argv[1:]
     try:
         os.getcwd()
     except FileNotFoundError:  # deleted meanwhile: oneMKL, and torch with it, can't be loaded there
-        os.chdir(os.path.dirname(spec_path))
+        os.chdir("/")
     gc.disable()  # looking for garbage among all that torch makes takes a tenth of its import, and there is none
     from preflight.trial.rank import agent  # noqa: PLC0415  imports torch, so only once death is arranged
 
     gc.freeze()
     gc.enable()
-    if role:
-        agent.supervise_rank(spec_path)
-    else:
-        agent.run_ranks(spec_path)
+    if sys.argv[1:]:
+        agent.supervise_rank(sys.argv[1])
+    elif line := sys.stdin.readline():
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)  # the ranks read nothing
+        os.close(nothing)
+        order = json.loads(line)
+        os.environ.update(order["environ"])
+        agent.run_ranks(order["spec"])
 
 
 if __name__ == "__main__":

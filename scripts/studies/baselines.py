@@ -1,7 +1,8 @@
 """Learn baselines from simulated nodes, and count the good nodes that they reject and the slow ones that they find.
 
-A good baseline rejects at most 1% of good nodes. One that is computed from two kinds of node may reject more, and its
-page then names those of its own nodes that it would reject. One measurement of four may be disturbed by 20%.
+A good baseline rejects at most 1% of good nodes, whether they differ normally, are of two kinds or have heavy tails.
+One measurement of four is disturbed by 20%. A node that lost 10% is found by 95 of 100 baselines, but for 5 nodes that
+differ by 2%: those find nine of ten.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import math
 import random
 from collections.abc import Callable, Iterator
 
-from preflight.fleet.baseline import learn, own_rejected
+from preflight.fleet.baseline import learn
 from preflight.model.baseline import MOST_REPEATS, Baseline, Point, judge_node
 from preflight.model.collective import Collective
 
 POINTS: tuple[Point, ...] = tuple((Collective.ALL_REDUCE, 1 << shift) for shift in (10, 15, 24, 27, 30))
 TIMES, WITHIN, DISTURBED, LOSS = 1 + MOST_REPEATS, 0.005, 0.8, 0.10
-MOST_REJECTED, SURE, FOUND = 0.01, 0.95, 0.95
+MOST_REJECTED, SURE, FOUND, SLOW = 0.01, 0.95, 0.95, 10
+FEW, FOUND_BY_FEW = ("normal, 2%", 5), 0.9
 KINDS: dict[str, Callable[[random.Random], float]] = {
     "normal, 1%": lambda chance: chance.gauss(0, 0.01),
     "normal, 2%": lambda chance: chance.gauss(0, 0.02),
@@ -45,26 +47,25 @@ def is_rejected(baseline: Baseline, chance: random.Random, factor: float, distur
 
 def study(is_small: bool) -> Iterator[tuple[str, bool]]:
     """Yield for each kind of node and number of nodes how many baselines hold what is promised of normal nodes."""
-    yield (
-        f"{'good nodes':<32}{'learnt':>7}{'rejected':>10}{'at most 1%':>12}{'or warned':>11}{'10% slow found':>16}",
-        True,
-    )
-    baselines, judged = (12, 30) if is_small else (100, 100)
+    yield f"{'good nodes':<32}{'learned':>8}{'rejected':>10}{'at most 1%':>12}{'10% slow found':>16}", True
+    baselines, judged = (12, 300) if is_small else (100, 400)
     for (name, kind), nodes in itertools.product(KINDS.items(), (5, 20) if is_small else (5, 10, 20, 50)):
         chance = random.Random(f"{name} {nodes}")
-        rejected = good = warned = found = 0
+        rejected = good = found = 0
         for _ in range(baselines):
-            repeated = {f"n{i}": (kind(chance), 3) for i in range(nodes)}
-            learnt = {host: [measured(chance, each) for _ in range(times)] for host, (each, times) in repeated.items()}
-            baseline = learn((), learnt)
+            repeated = {f"n{i}": kind(chance) for i in range(nodes)}
+            baseline = learn((), {host: [measured(chance, each) for _ in range(3)] for host, each in repeated.items()})
             wrong = sum(is_rejected(baseline, chance, kind(chance), chance.randrange(TIMES)) for _ in range(judged))
-            is_good = wrong <= MOST_REJECTED * judged
             rejected += wrong
-            good += is_good
-            warned += not is_good and bool(own_rejected(baseline, learnt))
-            found += sum(is_rejected(baseline, chance, kind(chance) + math.log1p(-LOSS)) for _ in range(10))
-        share = found / baselines / 10
-        is_kept = (good + warned) / baselines >= (0.8 if is_small else SURE) or not name.startswith("normal")
-        row = f"{name:<32}{nodes:>7}{rejected / baselines / judged:>10.2%}{good / baselines:>12.0%}"
-        row += f"{warned / baselines:>11.0%}"
-        yield f"{row}{share:>16.1%}", is_kept
+            good += wrong <= MOST_REJECTED * judged
+            found += sum(is_rejected(baseline, chance, kind(chance) + math.log1p(-LOSS)) for _ in range(SLOW))
+        row = f"{name:<32}{nodes:>8}{rejected / baselines / judged:>10.2%}{good / baselines:>12.0%}"
+        least = FOUND_BY_FEW if (name, nodes) == FEW else FOUND
+        is_kept = within_chance(baselines - good, baselines, SURE)
+        is_kept &= within_chance(baselines * SLOW - found, baselines * SLOW, least)
+        yield f"{row}{found / baselines / SLOW:>16.1%}", is_kept
+
+
+def within_chance(failed: int, of: int, promised: float) -> bool:
+    """Return whether the promised share may be kept: chance may add three standard deviations."""
+    return failed <= of * (1 - promised) + 3 * math.sqrt(of * promised * (1 - promised))

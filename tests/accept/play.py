@@ -11,7 +11,6 @@ from preflight.check.report_builder import judged_or_not
 from preflight.check.request import Request
 from preflight.check.run_record import RunRecord
 from preflight.errors import NotApplicable, UnreadableFact
-from preflight.facts.counters import probe_counters
 from preflight.facts.run import probe_node
 from preflight.model.collective import Collective
 from preflight.model.facts import Gpu, NodeFacts, known_or
@@ -111,10 +110,10 @@ def play(
     if isinstance(before, dict):
         build(root, {"sys/class/net/eno1/carrier_down_count": "1"})
         tree = Tree(root, {**tree.questions, "kernel_history": lambda: before})
+    watching = HardwareWatch(tree, xids=watch_xids(str(root / LIBRARY)) if (root / LIBRARY).exists() else None)
     node, _ = probe_node(tree)
     path = choose_backend(None, None, None, None, node)
-    listener = None if path.on_cpu else watch_xids(str(root / LIBRARY))
-    watching = HardwareWatch(tree, () if path.on_cpu else probe_counters(tree), listener)
+    watching.begin(path)
     gpus = path.gpus
     watching.machine = Tree(root, {**tree.questions, "kernel_log": lambda: list(xids)}) if xids else tree
     launched = LaunchResult(problem=path.blocked) if path.blocked else LaunchResult(

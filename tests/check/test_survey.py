@@ -129,6 +129,7 @@ JSON = st.recursive(
 QUESTIONS = st.sampled_from(["nvml", "interfaces", "rlimits", "software", "uname", "shm_mapped", "environment", "home"])
 
 
+@pytest.mark.integration
 @settings(max_examples=50, deadline=None)  # each example probes, in processes of their own
 @given(st.dictionaries(QUESTIONS, JSON, max_size=4))
 def test_a_capture_with_wrong_answers_gives_gaps_or_is_refused(answers: dict[str, object]) -> None:

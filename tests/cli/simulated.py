@@ -11,6 +11,7 @@ from typing import Any
 
 from preflight.model.codec import decode
 from preflight.model.report import PAUSED, Report
+from preflight.model.trial import AGAIN
 from preflight.show.check_page import render_check
 from preflight.show.text import Style
 from tests.command import Command, Ran
@@ -35,6 +36,7 @@ TOLD = (
     (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "2026-01-01"),
     (re.compile(r"\b\d\d:\d\d:\d\d\]"), "12:00:00]"),
     (re.compile(r"\b(host-\d+):\d+:\d+ "), r"\1:4711:4711 "),
+    (re.compile(r"\bin each of \d+ tries \([\d.]+ s\)"), "in each of 3 tries (1.0 s)"),
     (re.compile(r"\b(host-\d+)\.\d+\.log"), r"\1.4711.log"),
 )
 
@@ -78,7 +80,7 @@ SCENARIOS = {
     ),
     "slow_but_right": Scenario("l20x10", "0,1", "slow:factor=4", verdict="ready"),
     "one_gpu_slow": Scenario(
-        "l20x10", "6,7,8,9", "slow:gpu=8,factor=3", verdict="not_ready", finding="straggler", kept=False
+        "l20x10", "6,7,8,9", "slow:gpu=8,factor=6", verdict="not_ready", finding="straggler", kept=False
     ),
     "two_faults": Scenario("l20x10_ens34", "0,1", f"{HANGS};{NO_IB}", P2P_OFF | IB_OFF),
     "three_faults": Scenario("l20x10_ens34", "6,7,8,9", f"{HANGS};{NO_IB};{ONLY_ENS34}", P2P_OFF | IB_OFF | ENS34),
@@ -109,8 +111,12 @@ def rendered(report: dict[str, Any]) -> str:
 
 
 def kept_page(report: dict[str, Any]) -> str:
-    """Return the page with every measured number replaced, so that it can be compared with the kept one."""
-    return rendered(_still(json.loads(json.dumps(report))))
+    """Return the page with every measured number replaced, so that it can be compared with the kept one.
+
+    Noise can make a rank look late. The default settings are then timed again, so such a row is the clock's doing too.
+    """
+    trials = [trial for trial in report["trials"] if not trial["candidate"].startswith(AGAIN)]
+    return rendered(_still(json.loads(json.dumps({**report, "trials": trials}))))
 
 
 def _still(value: Any, key: str = "") -> Any:

@@ -106,6 +106,7 @@ def test_a_signal_while_the_node_is_probed_leaves_a_report(command: Command) -> 
     }  # fmt: skip
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "where", ["judge.verdict._for_the_job", "cli.check_outputs.render_env", "cli.check_outputs._page"]
 )
@@ -124,6 +125,7 @@ def test_a_signal_at_the_very_end_is_no_defect_and_no_verdict(command: Command, 
     assert "defect" not in ran.stdout + ran.stderr
 
 
+@pytest.mark.integration
 def test_a_signal_in_a_check_is_no_defect_of_that_check(command: Command) -> None:
     stopping = CRASHING_CHECK.replace(
         'raise ZeroDivisionError("made on purpose")', "__import__('signal').raise_signal(2)"
@@ -151,6 +153,7 @@ def test_a_usage_error_leaves_the_earlier_report_alone(command: Command, cpu_pat
     assert path.read_text() == OLD_REPORT
 
 
+@pytest.mark.integration
 def test_a_signal_while_the_ranks_are_ended_waits_until_nothing_of_them_is_left(command: Command) -> None:
     ending = """
         import os, signal

@@ -55,9 +55,10 @@ def test_files_where_the_user_stands_are_not_imported(command: Command) -> None:
     assert (ran.code, ran.report["verdict"]) == (0, "ready")
 
 
-def test_no_descriptors_are_told_in_this_run_s_report(command: Command) -> None:
+@pytest.mark.parametrize("descriptors", [5, 10])
+def test_no_descriptors_are_told_in_this_run_s_report(command: Command, descriptors: int) -> None:
     old = leave_old_outputs(command)
-    ran = command.run(*CPU, "--also", "drain=drain.txt", prefix=("prlimit", "--nofile=10", "--"))
+    ran = command.run(*CPU, "--also", "drain=drain.txt", prefix=("prlimit", f"--nofile={descriptors}", "--"))
     assert ran.code == 3, ran.stdout + ran.stderr
     assert "Too many open files" in " ".join(ran.report["headline"].split())
     assert all(map(is_this_runs_or_gone, old))

@@ -44,10 +44,13 @@ NOT_RUN = {  # a beginning, and why
     "uvx ": "the package index: test_wheel.py runs the script of that name",
     "tar -xzf wheelhouse": "it takes `make wheelhouse`: test_packages.py runs it",
     "pip install ": "the package index; what it names is held against pyproject.toml, the rest is test_packages.py's",
-    "podman build ": "it takes a builder: test_packages.py lints both files, and runs the slim one's RUN",
+    "podman build ": "it takes a builder: test_images.py builds both with buildah",
     "sbatch ": "it takes a Slurm: tests/scripts/test_slurm_cluster.py submits that script",
     "SLURM_GPUS_PER_NODE=8 ": "it takes a Slurm that drains: tests/scripts/test_slurm_cluster.py runs that script",
     "python -m tests.simcuda.sandbox ": "it takes 2 GB of NCCL and torch: tests/simcuda/test_check.py runs that module",
+    "ip ": "it takes two boxes and root: tests/simcuda/test_two_boxes.py types them in two namespaces",
+    "ping ": "the same",
+    "ls /sys/class/infiniband": "it takes an RDMA device",
     "from preflight import pg_timeout": "Python: tests/api runs docs/python.md, which has the same two lines",
     'dist.init_process_group("nccl", timeout=pg_timeout())': "its second line",
 }
@@ -62,6 +65,8 @@ MOST_LINES = 24
 PLAYED = {
     "preflight": f'PYTHONPATH="{OWN_PATH}" exec {sys.executable} -m preflight "$@"',
     "python": f'PYTHONPATH="{OWN_PATH}" exec {sys.executable} "$@"',
+    "salloc": "export SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n1; while :; do case $1 in -p) shift 2 ;; -*) shift ;; "
+    '*) exec "$@" ;; esac; done',
     "srun": 'while :; do case $1 in --jobid) shift 2 ;; -*) shift ;; *) exec "$@" ;; esac; done',
     "mpirun": 'shift 2; exec env OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "$@"',
     "apptainer": 'while :; do case $1 in --bind) shift 2 ;; *.sif) shift; exec "$@" ;; *) shift ;; esac; done',
@@ -86,6 +91,7 @@ CHOSEN = {
 # What is not here: the other node, the file server, and for `run`, which plays no machine, the GPUs.
 ELSEWHERE = {
     "node0:": "localhost:",
+    "192.168.100.1:": "localhost:",
     "/mnt/ckpt": "ckpt",
     "/var/lib/preflight": "DIR",
     "run --reuse 1h --gpus 0-3": "run --reuse 1h",
@@ -126,7 +132,8 @@ def prepare(folder: Path) -> None:
     for name, form in (("job-logs", "gztar"), ("pods", "zip")):
         shutil.make_archive(str(folder / name), form, folder, "logs")
     report = render_json(report_of())
-    (folder / "preflight-report.json").write_text(report, encoding="utf-8")
+    for name in ("preflight-report.json", "good.json"):
+        (folder / name).write_text(report, encoding="utf-8")
     (folder / "preflight.env").write_text(render_env(report_of()), encoding="utf-8")
     for place in range(6):
         made = report.replace('"host": "n1"', f'"host": "n{place}"')
@@ -172,7 +179,9 @@ def test_a_line_of_the_pages_is_typed_and_answers(line: str, command: Command) -
     ran = typed(line, command)
     assert ran.returncode in ANSWERS, f"{SHOWN[line]}: {ran.stderr}"
     assert "see preflight" not in ran.stderr, "nothing of it was understood in another way than it was meant"
-    assert ran.stdout or any(each in line for each in ("-o ", "slurm_epilog", "--reason")), "a sound node has none"
+    assert ran.stdout or any(each in line for each in ("-o ", "slurm_epilog", "--reason", "--apply")), (
+        "a sound node has none"
+    )
     is_page = not re.search(r"capture|--json -|^python -m", line)
     assert len(ran.stdout.splitlines()) <= MOST_LINES or not is_page
 

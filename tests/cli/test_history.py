@@ -29,10 +29,17 @@ def test_the_same_gpu_in_two_of_three_runs_rejects_the_node(command: Command) ->
     assert (first.code, first.document["node_verdict"]) == (3, "unknown")
     assert first.document["parts_tried"] == [f"GPU-0000000{n}-0000-0000-0000-000000000000" for n in (1, 2)]
     healthy = check(command, "99", "2")
-    assert healthy.document["verdict"] == "ready"
+    assert (healthy.document["verdict"], healthy.document["good_at"]) == ("ready", "")
+    path = command.cwd / "reports/2.json"
+    path.write_text(path.read_text().replace("580.95.05", "575.57.08"))
     third = check(command, "0", "3")
     assert (third.code, third.document["node_verdict"]) == (1, "reject")
     found = next(each for each in third.document["findings"] if each["check"] == "intermittent")
+    changed = {each["what"]: (each["before"], each["now"]) for each in third.document["changed"]}
+    assert (third.document["good_at"], changed) == (
+        healthy.document["created_at"],
+        {"NVIDIA driver": ("575.57.08", "580.95.05")},
+    )
     assert "so did 2 of the last 3 runs with GPU-00000002" in found["problem"]
     assert check(command, "99", "4").document["verdict"] == "ready", "the past accuses no run without a fault"
     assert len(list((command.cwd / "reports").iterdir())) == 4, "no run writes anything but its report"

@@ -33,7 +33,7 @@ def _comparable(document: dict[str, object]) -> object:
     text = json.dumps(document["nodes"])
     host = re.escape(socket.gethostname())
     text = re.sub(rf"(?<![A-Za-z0-9])(?:{host}|host-1)(?![A-Za-z0-9])", "HOST", text)
-    text = re.sub(r'"(?:\d{1,3}\.){3}\d{1,3}"|"[0-9a-f:]*::?[0-9a-f:]+"', '"ADDRESS"', text)
+    text = re.sub(r'"(?:\d{1,3}\.){3}\d{1,3}(?:/\d+)?"|"[0-9a-f:]*::?[0-9a-f:]+"', '"ADDRESS"', text)
     text = re.sub(r'"(memory_available_bytes|commit_left_bytes|free_bytes|stale_nccl_bytes)": -?\d+', r'"\1": 0', text)
     return json.loads(text)
 

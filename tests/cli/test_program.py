@@ -10,27 +10,22 @@ import sys
 
 import pytest
 
-from preflight.cli import commands
-from preflight.cli.program import COMMANDS, real_command
+from preflight.cli.program import COMMANDS, options_record, real_command
 from tests.command import Command
 
 FILES = sorted({f"preflight.cli.{file}" for file, *_ in COMMANDS.values()})
-
-
-def options_name(command: str) -> str:
-    return "".join(map(str.capitalize, [*command.split("-"), "options"]))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_row_names_the_file_of_its_command_and_begins_as_its_help_does(name: str) -> None:
     file, summary, _ = COMMANDS[name]
     function = getattr(importlib.import_module(f"preflight.cli.{file}"), name.replace("-", "_"))
-    first_line = (inspect.getdoc(getattr(commands, options_name(name), function)) or "").splitlines()[0]
+    first_line = (inspect.getdoc(options_record(name) or function) or "").splitlines()[0]
     assert callable(function)
     assert first_line == summary or first_line.startswith(f"{summary} ")
 
 
-WITH_OPTIONS = [f"{name} --help" for name in COMMANDS if hasattr(commands, options_name(name))]
+WITH_OPTIONS = [f"{name} --help" for name in COMMANDS if options_record(name)]
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,13 @@ def test_it_starts_at_once(
 ) -> None:
     """Other load on the machine only ever adds time, so the best of a few medians of 9 decides, or its ratio."""
     environ = command.environ()
-    taken_s, bare_s = float("inf"), 1.0
+    taken_s = in_starts = float("inf")
     for _ in range(ROUNDS):
         bare_s = median_s(lambda: subprocess.run([sys.executable, "-c", "pass"], env=environ, check=True))
-        taken_s = min(taken_s, median_s(lambda: command.run(line)))
-        if taken_s < limit_s:
+        round_s = median_s(lambda: command.run(line))
+        taken_s, in_starts = min(taken_s, round_s), min(in_starts, round_s / bare_s)
+        if taken_s < limit_s or in_starts < limit_in_starts:
             break
     with capsys.disabled():
-        print(f"\npreflight {line}: {taken_s:.3f} s, {taken_s / bare_s:.1f} x python -c pass ({bare_s:.3f} s)")  # noqa: T201
-    assert taken_s < limit_s or taken_s / bare_s < limit_in_starts
+        print(f"\npreflight {line}: {taken_s:.3f} s, {in_starts:.1f} x python -c pass in the same round")  # noqa: T201
+    assert taken_s < limit_s or in_starts < limit_in_starts

@@ -116,7 +116,7 @@ def test_a_terminal_that_is_closed_ends_the_run_and_the_report_says_the_same_cod
     )  # fmt: skip
     os.close(theirs)
     until = time.monotonic() + 20
-    while not any("worker" in line for line in command.processes().values()):
+    while not any(line.startswith("preflight-r") for line in command.processes().values()):
         assert time.monotonic() < until
         time.sleep(0.02)
     os.close(ours)

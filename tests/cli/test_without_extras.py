@@ -98,7 +98,8 @@ def test_what_needs_none_of_them_works(lean: Lean, saved: str, missing: tuple[st
     assert ran.stderr == ""  # a small log takes no longer without google-re2
     for asked, code in [
         (("timeout", "--params", "7B"), 0), (("render", saved), 0), (("render", saved, "--format", "junit"), 0),
-        (("fleet", saved), 0), (("baseline", *good, "-o", "-"), 0), (("checks",), 0), (("schema",), 0),
+        (("fleet", saved), 0), (("diff", saved, saved), 0), (("baseline", *good, "-o", "-"), 0),
+        (("checks",), 0), (("schema",), 0),
         (("version",), 0), (("help", "run"), 0),
     ]:  # fmt: skip
         ran = command.run(*asked, env=PAGE)

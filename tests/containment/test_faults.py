@@ -6,7 +6,7 @@ import pytest
 
 from tests.command import Command
 
-pytestmark = [pytest.mark.timing, pytest.mark.heavy(2)]
+pytestmark = [pytest.mark.timing, pytest.mark.heavy(3)]
 
 LIMIT_S = 2.0
 

@@ -42,6 +42,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "run.sh: line 12:  4711 Killed                  python train.py",
         "mpirun noticed that process rank 3 with PID 0 on node n1 exited on signal 9 (Killed).",
         "    Reason:       OOMKilled",
+        "(EngineCore pid=237) ERROR 11-25 23:59:37 [multiproc_executor.py:315] Worker proc VllmWorker-1 died unexpectedly (exit code: None), shutting down executor.",
         "RuntimeError: [enforce fail at alloc_cpu.cpp:73] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 42949672960 bytes.",
     ),
     "shm_too_small": (
@@ -219,6 +220,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
 
 # Seen in runs that succeeded.
 BENIGN = (
+    "[2025-11-01 16:50:36 TP1] Setup Custom allreduce failed with CUDART error: peer access is not supported between these two devices. To silence this warning, specify --disable-custom-all-reduce explicitly.",
     PREFIX
     + 'init.cc:1021 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
     PREFIX + "misc/socket.cc:77 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable",

@@ -9,6 +9,12 @@ from __future__ import annotations
 PREFIX = "node-1:4411:4420 [0] "
 
 BY_VENDOR: dict[str, tuple[str, ...]] = {
+    "known_bug": (
+        PREFIX
+        + "nccl/src/allocator.cc:229 NCCL WARN Allocation failed. No suitable space found to accommodate size=0x60000000 within limit=0x90000000",
+        PREFIX + "graph/xml.h:77 NCCL WARN Attribute vendor of node cpu not found",
+        " 5 0x0000000000122927 rasMsgHandlePeersUpdate()  /opt/nccl/src/ras/ras.cc:842",
+    ),
     "gpu_hang_or_fault_amd": (
         "HW Exception by GPU node-7 (Agent handle: 0x2e11690) reason :GPU Hang",
         "Memory access fault by GPU node-2 (Agent handle: 0x9c8f2d0) on address 0x7ec0b1a00000. Reason: Page not present or supervisor privilege.",

@@ -53,3 +53,13 @@ def test_of_many_ranks_only_a_few_logs_stay_in_the_report_those_of_the_culprits_
     ends = tuple(RankEnd(rank, "killed", "init", "", f"nccl/0.n.{rank}.log", LOG[:1]) for rank in range(64))
     trial = with_cause(replace(failed_trial("default"), ranks=ends, culprits=(40,)))
     assert [end.rank for end in trial.ranks if end.log] == [0, 1, 2, 3, 4, 5, 6, 40]
+
+
+def test_a_signal_ends_one_rank_and_the_error_of_another_is_still_read() -> None:
+    killed, lost = RankEnd(1, "signal", "first", "died by SIGSEGV"), RankEnd(2, "connection", "first", CONNECT)
+    trial = replace(failed_trial("default"), culprits=(1,), ranks=(RankEnd(0, "error", "first", SHM), killed, lost))
+    assert [cause.cause for cause in with_cause(trial).causes] == ["shm_too_small"]
+    assert with_cause(replace(trial, ranks=(killed, lost))).causes == ()
+
+
+CONNECT = "RuntimeError: Connect to 127.0.0.1<45231> failed : Connection refused"

@@ -92,6 +92,7 @@ def test_a_change_of_dress_changes_no_verdict_of_the_messages(change: str) -> No
     assert wrong == []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("change", sorted(CHANGES))
 def test_a_change_of_dress_changes_no_verdict_of_the_corpus(change: str, need: Need) -> None:
     cases = [case for case in corpus() if len(case.data) < SMALL]

@@ -54,13 +54,20 @@ def test_the_advised_1800_s_is_called_what_the_run_died_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "since"), [("2_llama2_accessory_save_timeout", "15:05:47"), ("4_open_r1_save_timeout", "06:11:01")]
-)
-def test_a_run_that_stopped_around_a_save_is_told_who_is_missing_and_no_more_than_that(name: str, since: str) -> None:
+    ("name", "since", "job"),
+    [
+        ("2_llama2_accessory_save_timeout", "15:05:47", "N --world-size 8 --checkpoint-dir DIR"),
+        ("4_open_r1_save_timeout", "06:11:01",
+         "1.5B --world-size 8 --checkpoint-dir data/Qwen2.5-1.5B-Open-R1-Distill"),
+    ],
+)  # fmt: skip
+def test_a_run_that_stopped_around_a_save_is_told_who_is_missing_and_no_more_than_that(
+    name: str, since: str, job: str
+) -> None:
     cause = _seed(name).causes[0]
     assert f"stopped during or after a checkpoint: rank 0 is missing since {since}" in cause.verdict
     assert "took longer" not in cause.verdict
-    assert "preflight timeout --params N --checkpoint-dir DIR --current 1800" in cause.remedy.splitlines()[0]
+    assert f"preflight timeout --params {job} --current 1800" in cause.remedy.splitlines()[0]
 
 
 def test_explain_does_not_call_slow_what_timeout_says_is_quick() -> None:

@@ -1,4 +1,7 @@
-"""Each row of signatures.toml is held: its line is recognized, and its remedy comes first; a row knows its versions."""
+"""Each row of signatures.toml, and each line of known_bugs.toml, is held.
+
+Its line is recognized, and its remedy comes first; a row knows its versions.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,28 @@ from hypothesis import strategies as st
 from preflight.explain.linear_patterns import compile_any
 from preflight.explain.signatures import PRINTED, Signature, find, read_versions, signatures
 from preflight.model.explanation import Confidence
+from preflight.model.known_bugs import Effect, Surroundings
 from tests.explain.logs import explain_bytes
 
 ROWS = signatures()
+TIMED_OUT = (
+    "[rank3]:[E ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, "
+    "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
+)
 
 
 def answer(row: Signature, *before: str) -> tuple[str, Confidence, str]:
     frame = ("Traceback (most recent call last):", '  File "/opt/app/train.py", line 30, in step')
-    lines = (row.line,) if " NCCL WARN " in row.line else (*frame, row.line)
+    lines: tuple[str, ...] = (row.line,) if " NCCL WARN " in row.line else (*frame, row.line)
+    if row.cause == "known_bug" and row.bug is not None and row.bug.effect is Effect.HANGS:
+        lines = (row.line, TIMED_OUT)  # jobs that go on print it, too
     cause = explain_bytes("\n".join([*before, *lines]).encode() + b"\n").causes[0]
     return cause.cause, cause.confidence, cause.remedy.split("\n")[0]
+
+
+def machine_of(row: Signature) -> Surroundings | None:
+    bug = row.bug
+    return Surroundings({}, bug.architecture, (bug.gpus,)) if bug is not None and bug.is_told_by_machine else None
 
 
 def test_there_are_enough_rows_and_each_has_a_name_of_its_own() -> None:
@@ -30,9 +45,9 @@ def test_there_are_enough_rows_and_each_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_rows_line_gets_its_remedy_first(row: Signature) -> None:
-    found = find([row.line], {})
+    found = find([row.line], {}, machine_of(row))
     assert found is not None and found.row is row
-    cause, confidence, step = answer(row)
+    cause, confidence, step = answer(row, *(("GPU 0: NVIDIA GB10",) if machine_of(row) else ()))
     assert cause == row.cause
     assert step.startswith(found.remedy)
     assert "{1}" not in step
@@ -67,6 +82,10 @@ def test_a_row_is_left_out_for_versions_that_do_not_need_it() -> None:
         ("[2026-05-02 10:02:41 TP0] sglang is using nccl==2.27.5", {"NCCL": "2.27.5"}),
         ("PyTorch version: 2.10.0+cu128", {"torch": "2.10.0"}),
         ("INFO [api_server.py:7] vLLM API server version 0.11.2", {"vLLM": "0.11.2"}),
+        ("ip-10-0-1-2:7:7 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.20.0", {"aws-ofi-nccl": "1.20.0"}),
+        ("[pip3] flashinfer-python==0.6.8", {"flashinfer": "0.6.8"}),
+        ("| NVIDIA-SMI 560.35.03   Driver Version: 560.35.03   CUDA Version: 12.6 |", {"driver": "560.35.03"}),
+        ("Nvidia driver version: 580.126.09", {"driver": "580.126.09"}),
         ("version 3 of the data", {}),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from preflight.model.explanation import ExplainVerdict, Explanation
 from tests.explain.logs import explain_bytes
 from tests.explain.successes import END_NOISE, LAST_LINES, MIDDLE_NOISE, RUNS, START_NOISE, many, success_log
@@ -36,6 +38,7 @@ NAMED_WHERE_COPIED_EARLY = 0
 BOTH = (True, False)
 
 
+@pytest.mark.integration
 def test_no_cause_is_named_of_a_success_with_noise_everywhere() -> None:
     wrong = [(run, marked) for run in RUNS for marked in BOTH if any(map(named, many(run, marked, SEEDS)))]
     assert len(wrong) <= NAMED_WITH_NOISE_EVERYWHERE, wrong

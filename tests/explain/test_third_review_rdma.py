@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explain.logs import watchdog
+from tests.explain.logs import explain_bytes, watchdog
 from tests.explain.test_third_review import page, said
 
 NCCL = "node-7:31:38 [0] "
@@ -44,3 +44,15 @@ def test_an_error_that_nccl_kept_to_itself_is_named_with_the_minutes_until_the_t
     told = " ".join(page(said(lines)).split())
     assert ("logged it 10 minutes before the first timeout" in told) is said_so
     assert "10.0.9.7" in told
+
+
+def test_a_port_that_went_down_is_the_first_line_though_a_lost_message_was_told_before() -> None:
+    lost = (
+        "node0:98:121 [0] transport/net_ib.cc:2453 NCCL WARN NET/IB: Got completion from peer 10.79.0.2<45642> with "
+        "status=12 opcode=0 len=0 vendor err 129 (Recv) hca mlx5_0"
+    )
+    down = "node1:95:103 [0] transport/net_ib.cc:199 NCCL WARN NET/IB : mlx5_0:1 Got async error event: port error"
+    (first, *_) = explain_bytes(f"{lost}\n{down}\n".encode()).causes
+    assert first.cause == "ib_broken" and "port error" in first.evidence[0].text
+    (first, *_) = explain_bytes(f"{lost}\n".encode()).causes
+    assert "status=12" in first.evidence[0].text and "never acknowledged (the path" in first.verdict

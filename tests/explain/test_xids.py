@@ -32,6 +32,13 @@ def test_explain_is_as_sure_of_an_xid_as_check_is(row: XidRow) -> None:
         assert cause != "xid_or_ecc" or confidence is EXPECTED[severity], number
 
 
+def test_an_xid_45_is_as_the_xid_that_it_names_as_its_cause() -> None:
+    ended = b"kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=4711, name=python3, Ch 00000001"
+    (named, *_), alone = explain_bytes(ended + b" caused by previous Xid 79\n").causes, explain_bytes(ended + b"\n")
+    assert (named.cause, named.confidence) == ("xid_or_ecc", Confidence.HIGH)
+    assert "xid_or_ecc" not in {each.cause for each in alone.causes}
+
+
 def test_power_that_is_not_connected_is_the_gpus_fault_and_a_contained_error_or_a_report_is_not() -> None:
     assert said_of(54) == ("xid_or_ecc", Confidence.HIGH)
     assert said_of(94)[0] == said_of(163)[0] == "cuda_illegal_address"

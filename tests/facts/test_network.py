@@ -124,3 +124,17 @@ def test_a_namesake_in_another_network_namespace_is_not_taken_for_the_interface(
 def test_a_machine_whose_sys_is_not_there_is_not_one_without_interfaces(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFact, match=r"^/sys/class/net: not there"):
         probe_netifs(Tree(tmp_path))
+
+
+def test_networks_come_with_the_kernels_list_and_the_larger_arp_ignore_counts(tmp_path: Path) -> None:
+    conf = "proc/sys/net/ipv4/conf"
+    files: Files = {f"{conf}/all/arp_ignore": "0\n", f"{conf}/eth1/arp_ignore": "1\n"}
+    answer = {"name": "eth1", "index": 2, "flags": 1, "addresses": [], "networks": ["10.1.0.0/16"], "gateways": []}
+    found = _one(tmp_path, _interface("eth1") | files, [answer])
+    assert (found.networks, found.arp_ignore) == (("10.1.0.0/16",), 1)
+
+
+def test_a_capture_of_an_earlier_release_has_no_networks(tmp_path: Path) -> None:
+    answer = {"name": "eth1", "index": 2, "flags": 1, "addresses": [], "gateways": []}
+    found = _one(tmp_path, _interface("eth1"), [answer])
+    assert (found.networks, found.arp_ignore) == ((), -1)

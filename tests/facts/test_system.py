@@ -84,6 +84,29 @@ def test_version_1_without_limits_is_unlimited(tmp_path: Path) -> None:
     assert facts.cgroup_memory_limit_bytes is Limit.UNLIMITED
 
 
+@pytest.mark.parametrize(
+    ("files", "product", "bios"),
+    [
+        (
+            {"sys_vendor": "Dell Inc.", "product_name": "PowerEdge  XE9680\n", "bios_vendor": "Dell Inc.",
+             "bios_version": "2.1.5", "bios_date": "03/14/2024"},
+            "Dell Inc. PowerEdge XE9680", "Dell Inc. 2.1.5 03/14/2024",
+        ),
+        ({"sys_vendor": "Amazon EC2", "product_name": "p5.48xlarge", "bios_version": "1.0"},
+         "Amazon EC2 p5.48xlarge", "1.0"),
+        ({"sys_vendor": "ASUS", "product_name": "System Product Name", "bios_vendor": "Default string"}, "ASUS", None),
+        ({"product_name": "To Be Filled By O.E.M."}, None, None),
+        ({}, None, None),
+    ],
+)  # fmt: skip
+def test_the_server_and_its_firmware_are_named_without_what_was_left_to_be_filled(
+    tmp_path: Path, files: dict[str, str], product: str | None, bios: str | None
+) -> None:
+    facts = _probe(tmp_path, {f"sys/class/dmi/id/{name}": text for name, text in files.items()})
+    told = [None if isinstance(fact, Gap) else fact for fact in (facts.product, facts.bios)]
+    assert told == [product, bios]
+
+
 def test_no_cgroup_file_system_is_a_gap_and_not_unlimited(tmp_path: Path) -> None:
     facts = _probe(tmp_path, {"proc/self/cgroup": "0::/"})
     assert isinstance(facts.cgroup_cpu_limit, Gap)

@@ -37,16 +37,16 @@ def test_a_node_that_lost_a_third_is_below_and_a_good_one_is_not() -> None:
     assert all(each.is_below for each in judge_node(baseline, bad) if each.reference.group == "large")
 
 
-def test_repetitions_narrow_the_bound() -> None:
+def test_repetitions_narrow_what_is_usual() -> None:
     baseline = learn((), good_nodes())
     once, often = (judge_node(baseline, [dict.fromkeys(POINTS, 300.0)] * times)[0] for times in (1, 4))
-    assert once.floor < often.floor < 1
+    assert once.usual < often.usual < 1 and once.floor <= often.floor
 
 
-def test_more_nodes_narrow_the_bound() -> None:
+def test_more_nodes_narrow_what_is_usual() -> None:
     few, many = (learn((), good_nodes(count)) for count in (6, 60))
-    floors = [judge_node(each, [dict.fromkeys(POINTS, 300.0)])[0].floor for each in (few, many)]
-    assert floors[0] < floors[1]
+    usual = [judge_node(each, [dict.fromkeys(POINTS, 300.0)])[0].usual for each in (few, many)]
+    assert usual[0] < usual[1]
 
 
 def test_a_wild_node_among_the_good_ones_hardly_moves_the_bounds() -> None:

@@ -22,7 +22,7 @@ from preflight.timeout.frameworks import framework_lines
 from preflight.timeout.safe_timeout import safe_timeout
 from tests.timeout.test_safe_timeout import NOTHING
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400), pytest.mark.heavy(3)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400), pytest.mark.heavy(4)]
 
 JOBS = Path(__file__).parent / "jobs"
 SHORT_S, SAVE_S = 10, 16

@@ -69,6 +69,15 @@ def test_each_part_has_its_outcome_and_its_files_without_names(tmp_path: Path) -
     assert [each["name"] for each in summary["parts"]] == list(results)
 
 
+@pytest.mark.parametrize(("left_s", "deadline_s"), [(60.0, "45"), (1000.0, "385"), (10.0, "1")])
+def test_a_check_is_told_to_end_before_the_time_that_is_really_left(
+    tmp_path: Path, left_s: float, deadline_s: str
+) -> None:
+    check = part("check", 'echo "$0 $1"; exit 3', 400.0, ends_before_s=15.0)
+    assert ran(tmp_path, check, left_s=left_s)["check"].outcome == "found"
+    assert packed(tmp_path / "out.tar.gz")["preflight-gpu/check/output.txt"] == f"--deadline {deadline_s}\n"
+
+
 def test_a_part_that_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     mark = f"{random.getrandbits(32) + 600}"
     results = ran(tmp_path, part("long", f"sleep {mark} & sleep {mark}", 5.5))

@@ -59,9 +59,9 @@ class Kill:
 
     def strike(self, command: Command, process: subprocess.Popen[str]) -> tuple[int, str, bool]:
         """Wait for the instant and send the signal; return to whom (0: nobody), its name, and if it was the first."""
-        while not (
-            self.from_start or process.poll() is not None or any("worker" in p for p in command.processes().values())
-        ):
+        while not (self.from_start or process.poll() is not None):
+            if any(line.startswith("preflight-r") for line in command.processes().values()):
+                break
             time.sleep(0.05)
         time.sleep(self.at_s)
         while not (ours := own(command)) and process.poll() is None:  # on a busy machine nobody is there yet

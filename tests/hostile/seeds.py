@@ -70,6 +70,9 @@ NIC Legend:
   NIC0: mlx5_0
 """
 MODEL_CONFIG = _json({"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 9, "text_config": {"n_layer": 3}})
+RUN_RECORD = _json({"ended_well": True, "host": "n0", "took_s": 900.5, "phases": {
+    "start": {"silent_s": 40.0, "lasted_s": 61.5}, "training": {"silent_s": 2.5, "lasted_s": 700.0},
+}})  # fmt: skip
 LOG = b"""[rank3]:[E812 10:00:00.0 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught
  collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000)
  ran for 600029 milliseconds before timing out.

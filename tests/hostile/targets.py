@@ -37,11 +37,13 @@ from preflight.model.input_limits import (
     POLICY,
     RECORDING,
     REPORT,
+    RUN_RECORD,
     STUCK_NODE,
     TOPOLOGY,
     InputLimit,
     parse_json,
 )
+from preflight.model.job import Job
 from preflight.model.joint import Hello
 from preflight.model.nccl_log import read_nccl_log
 from preflight.model.parsing import parse_duration_s
@@ -61,13 +63,15 @@ from preflight.stuck.collect.stacks import parse_dump
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes
 from preflight.system.inputs import as_text
-from preflight.timeout.job_text import parse_count, parse_lora_share, parse_model_shape, parse_params
+from preflight.timeout.job_text import parse_count, parse_lora_share, parse_model_shape, parse_params, parse_run_record
+from preflight.timeout.pauses import pauses
 from preflight.trial.launch_result import parse_event
 from preflight.trial.nodes.hostlist import expand_hosts
 from preflight.trial.nodes.placement import Asked, find_placement, parse_endpoint, step_nodes
 from preflight.trial.nodes.wire import pack, parse_message, unpack
 from tests.hostile import seeds
 from tests.show.judged import accepted
+from tests.timeout.test_safe_timeout import NOTHING
 
 CHECKS = frozenset({"shm-size", "memlock", "gpu-driver"})
 STYLE = Style(width=100)
@@ -143,6 +147,11 @@ def _archive(data: bytes) -> None:
     render_explanation_env(explanation)
 
 
+def _run_record(data: bytes) -> None:
+    silences = parse_run_record(as_text(data), "preflight-run.json")
+    pauses(Job(silences=silences), NOTHING)
+
+
 def _stuck_node(data: bytes) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         Path(folder, "stuck-n0.json").write_bytes(data)
@@ -169,6 +178,7 @@ def _documents() -> tuple[Target, ...]:
         Target("topology", lambda data: survey.survey_topology(as_text(data)), (seeds.TOPOLOGY,), TOPOLOGY),
         Target("model_config", lambda data: parse_model_shape(as_text(data), "config.json"), (seeds.MODEL_CONFIG,),
                MODEL_CONFIG),
+        Target("run_record", _run_record, (seeds.RUN_RECORD,), RUN_RECORD),
     )  # fmt: skip
 
 

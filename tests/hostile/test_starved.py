@@ -29,7 +29,8 @@ STARVED: dict[str, tuple[tuple[str, ...], dict[str, str], tuple[int, ...]]] = {
     "address space: 200 MB": (("prlimit", "--as=200000000", "--"), {}, (3,)),
     "address space: 60 MB": (("prlimit", "--as=60000000", "--"), {}, (3,)),
     "address space: 400 MB": (("prlimit", "--as=400000000", "--"), {}, (3,)),
-    "processor time: 1 s": (("prlimit", "--cpu=1", "--"), {}, (0, 3)),
+    "processor time: 1 s": (("prlimit", "--cpu=1", "--"), {}, (3,)),
+    "processor time: 6 s": (("prlimit", "--cpu=6", "--"), {}, (0, 3)),
     "a host name that no DNS takes": (("unshare", "--uts", "sh", "-c", f'hostname {"a" * 64}; "$@"', "sh"), {}, (3,)),
     "file size: 0": (("prlimit", "--fsize=0", "--"), {}, (3,)),
     "a wrong TORCH_DISTRIBUTED_DEBUG": ((), {"TORCH_DISTRIBUTED_DEBUG": "garbage"}, (3,)),
@@ -50,6 +51,7 @@ NAMED = {
     "address space: 60 MB": "`ulimit -v`",
     "address space: 400 MB": "`ulimit -v`",
     "processor time: 1 s": "`ulimit -t` allows 1 s",
+    "processor time: 6 s": "`ulimit -t` allows 6 s",
     "a host name that no DNS takes": "no host name above 63 characters",
     "a wrong TORCH_DISTRIBUTED_DEBUG": "TORCH_DISTRIBUTED_DEBUG is 'garbage'",
 }

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(400),
     pytest.mark.xdist_group("healthy"),
-    pytest.mark.heavy(4),
+    pytest.mark.heavy(6),
 ]
 
 HEALTHY = Path(__file__).with_name("healthy.py")

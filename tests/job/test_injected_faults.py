@@ -119,7 +119,7 @@ def test_no_call_is_made_that_is_not_tried_below(
     assert made - HARMLESS <= set(CALLS[role])
 
 
-@pytest.mark.heavy(4)
+@pytest.mark.heavy(6)
 @pytest.mark.parametrize(("role", "call", "error", "when"), CASES)
 def test_a_call_that_fails_once_changes_nothing_for_the_job(
     tmp_path: Path, need: Callable[[str, bool, str], None], role: str, call: str, error: str, when: int

@@ -51,6 +51,7 @@ def bare_code(command: Command, way: str) -> int:
     return ran.returncode
 
 
+@pytest.mark.integration
 def test_a_node_that_is_not_ready_starts_no_job(command: Command) -> None:
     ran = command.run("run", *SIMULATED, "--", "touch", "started", env={"SIMNCCL": "crash:rank=1,stage=init"})
     assert ran.code == 78, ran.stderr
@@ -65,7 +66,11 @@ def test_a_node_that_is_not_ready_starts_no_job(command: Command) -> None:
 def test_a_check_that_is_stopped_starts_no_job_and_says_so(command: Command, number: signal.Signals) -> None:
     rules = {"SIMNCCL": "hang:rank=1,stage=init"}
     with command.start("run", *SIMULATED, "--", "touch", "started", env=rules) as run:
-        time.sleep(2.5)
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        until = time.monotonic() + 30
+        while not children.read_text(encoding="ascii") and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(1.5)  # into the check: it has started what it probes and tries with
         os.kill(run.pid, number)
         _, stderr = run.communicate(timeout=60)
     assert run.returncode == 128 + number, stderr
@@ -73,6 +78,7 @@ def test_a_check_that_is_stopped_starts_no_job_and_says_so(command: Command, num
     assert not (command.cwd / "started").exists()
 
 
+@pytest.mark.integration
 def test_quiet_it_says_the_verdict_and_nothing_else(command: Command) -> None:
     ran = command.run("run", "-q", "--backend", "gloo", "--nproc", "1", "--", "echo", "done")
     assert (ran.code, ran.stdout) == (0, "done\n"), ran.stderr
@@ -99,6 +105,7 @@ def test_a_wrong_request_and_a_command_that_is_not_there_check_nothing(command: 
     assert list(command.cwd.iterdir()) == []
 
 
+@pytest.mark.integration
 def test_an_earlier_report_is_used_again_until_something_changes(command: Command) -> None:
     line = (
         "run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,28 @@ def test_signals_that_come_all_at_once_come_as_often_as_they_were_sent(
     assert Counter(seen.read_text().split()) == expected
 
 
+def test_two_signals_in_a_row_that_are_one_for_the_witness_come_twice(tmp_path: Path) -> None:
+    """The witness of what reaches the whole group may be late: the kernel keeps one SIGUSR1 for it, of the two."""
+    seen = tmp_path / "seen"
+    argv = argv_of(job_argv("all", seen), True, tmp_path)
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True, close_fds=False) as job:
+        wait_for(seen, "ready\n")
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        [witness] = [int(each) for each in children if Path(f"/proc/{each}/comm").read_text() == "preflight-hears\n"]
+        os.kill(witness, signal.SIGSTOP)
+        while "\nState:\tT" not in Path(f"/proc/{witness}/status").read_text():
+            time.sleep(0.01)
+        for count in (1, 2):
+            os.killpg(job.pid, signal.SIGUSR1)
+            wait_for_count(seen, "SIGUSR1", count)
+            signal.sigtimedwait([], 0.3)  # preflight has taken the first by now, and asks
+        os.kill(witness, signal.SIGCONT)
+        signal.sigtimedwait([], 0.3)
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.wait(PATIENCE_S) == 7
+    assert seen.read_text().split() == ["ready", "SIGUSR1", "SIGUSR1", "SIGTERM"]
+
+
 def wait_for_count(seen: Path, name: str, count: int) -> None:
     """Wait until a line stands there so often; they may lie among others."""
     wait_for(seen, name)
@@ -81,24 +105,49 @@ def wait_for_count(seen: Path, name: str, count: int) -> None:
         signal.sigtimedwait([], 0.02)
 
 
+def wait_until_idle(pid: int) -> None:
+    """Wait until a process sleeps and has no signal to take up, five times in a row."""
+    until, calm = time.monotonic() + PATIENCE_S, 0
+    while calm < 5:
+        assert time.monotonic() < until
+        signal.sigtimedwait([], 0.05)
+        status = Path(f"/proc/{pid}/status").read_text()
+        calm = calm + 1 if re.search(r"State:\tS.*ShdPnd:\t0+\n", status, re.DOTALL) else 0
+
+
+@contextlib.contextmanager
+def counting_in_terminal(seen: Path, supervised: bool, expected: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the pid and the terminal of a job that counts signals; it must get these, and then SIGTERM."""
+    argv = argv_of(job_argv("all", seen), supervised, seen.parent)
+    with in_terminal(argv, seen.parent) as (pid, terminal):
+        wait_for(seen, "ready\n")
+        yield pid, terminal
+        os.kill(pid, signal.SIGTERM)
+        read_to_end(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    got = [name for name in seen.read_text().split() if name != "SIGWINCH"]
+    assert got == ["ready", *expected, "SIGTERM"]
+
+
 @WAYS
 def test_a_job_that_handles_ctrl_z_does_not_stop(tmp_path: Path, supervised: bool) -> None:
     seen = tmp_path / "seen"
-    with in_terminal(argv_of(job_argv("all", seen), supervised, tmp_path), tmp_path) as (pid, terminal):
-        wait_for(seen, "ready\n")
+    with counting_in_terminal(seen, supervised, ["SIGTSTP", "SIGINT"]) as (_, terminal):
         os.write(terminal, b"\x1a")
         wait_for(seen, "SIGTSTP\n")
         os.write(terminal, b"\x03")
         wait_for(seen, "SIGINT\n")
-        os.kill(pid, signal.SIGTERM)
-        read_to_end(terminal)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    assert [name for name in seen.read_text().split() if name != "SIGWINCH"] == [
-        "ready",
-        "SIGTSTP",
-        "SIGINT",
-        "SIGTERM",
-    ]
+
+
+@WAYS
+def test_a_signal_to_it_alone_comes_also_after_the_terminals(tmp_path: Path, supervised: bool) -> None:
+    seen = tmp_path / "seen"
+    with counting_in_terminal(seen, supervised, ["SIGINT", "SIGINT"]) as (pid, terminal):
+        os.write(terminal, b"\x03")
+        wait_for_count(seen, "SIGINT", 1)
+        wait_until_idle(pid)  # the kernel keeps one SIGINT, and of one in a row with it nobody could tell
+        os.kill(pid, signal.SIGINT)
+        wait_for_count(seen, "SIGINT", 2)
 
 
 @WAYS

@@ -176,7 +176,8 @@ def runs(nodes: st.SearchStrategy[NodeFacts]) -> st.SearchStrategy[Case]:
 HARMFUL = (EnvVar("NCCL_IB_DISABLE", "true"), EnvVar("NCCL_SOCKET_IFNAME", "zz"), EnvVar("GLOO_SOCKET_IFNAME", "=x"))
 STARTS = (node(), contained(gpu_node(environment=HARMFUL)), gpu_node(3), laptop(environment=HARMFUL))
 GAPPY = runs(st.sampled_from(STARTS).flatmap(some_gaps))
-UNHEARD_OF = runs(st.from_type(NodeFacts))
+# A node always has a name.
+UNHEARD_OF = runs(st.from_type(NodeFacts).map(lambda facts: dataclasses.replace(facts, host=f"node {facts.host}")))
 SLOW = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 

@@ -11,11 +11,12 @@ from preflight.judge.check import all_checks, fact_checks, run_checks
 from preflight.judge.run.gpu import gpu_unkillable
 from preflight.judge.run.new_hardware_errors import new_hardware_errors
 from preflight.judge.run.p2p import p2p_data
-from preflight.judge.seen_again import part_of_gpu, part_of_pair, part_of_port, parts_of_node, parts_of_ranks, weighed
+from preflight.judge.seen_again import parts_of_ranks, weighed
 from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.gap import Gap
 from preflight.model.gpu import EccCounts, RecoveryAction
 from preflight.model.gpu_test import Ending
+from preflight.model.parts import part_of_gpu, part_of_pair, part_of_port, parts_of_node
 from preflight.model.report import Report
 from preflight.model.trial import Outcome, RankEnd
 from tests.gpus import gpu

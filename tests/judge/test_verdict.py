@@ -13,7 +13,8 @@ from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Finding, Severity, SkippedCheck, Unseen
 from preflight.model.report import Advice, NodeVerdict, Verdict
 from preflight.model.trial import AS_IS, Outcome, TrialResult
-from tests.node_facts import advice, case, finding, gpu_case, result, trial
+from tests.node_facts import advice, case, finding, gpu_case, node, result, trial
+from tests.search.settings.test_internode import port
 
 ENV = advice(env=(("NCCL_P2P_DISABLE", "1"),))
 UNSET = advice(unset=("NCCL_SOCKET_IFNAME",))
@@ -37,6 +38,7 @@ class Run:
     strict: bool = False
     accept: bool = False
     cpu_path: bool = False
+    refuses_sockets: bool = False
 
     def decide(self) -> Decision:
         return decide(
@@ -49,6 +51,7 @@ class Run:
             strict=self.strict,
             accept=self.accept,
             cpu_path=self.cpu_path,
+            refuses_sockets=self.refuses_sockets,
         )
 
 
@@ -91,6 +94,36 @@ def test_the_verdict_and_its_exit_code_follow_the_contract(run: Run, verdict: Ve
     assert isinstance(decision.node_verdict, Gap)
 
 
+def test_with_sockets_between_nodes_the_headline_says_that_the_fabric_stays_unused() -> None:
+    def run(setting: tuple[str, str], nodes: int) -> str:
+        facts = node(hca_ports=(port("mlx5_0"), port("mlx5_1")))
+        return Run(case=gpu_case(nodes=(facts,) * nodes), advice=advice(env=(setting,))).decide().headline
+
+    unused = "over TCP: the RDMA ports (100 GB/s per node) stay unused"
+    assert run(("NCCL_IB_DISABLE", "1"), 2).endswith(unused) and run(("NCCL_NET", "Socket"), 2).endswith(unused)
+    assert unused not in run(("NCCL_IB_HCA", "=mlx5_1:1"), 2) and unused not in run(("NCCL_IB_DISABLE", "1"), 1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "nodes", "starts"),
+    [
+        (("NCCL_IB_DISABLE", "1"), 2, False),
+        (("NCCL_NET", "Socket"), 2, False),
+        (("NCCL_IB_DISABLE", "1"), 1, True),
+        (("NCCL_IB_HCA", "=mlx5_1:1"), 2, True),
+    ],
+)
+def test_a_job_that_would_only_use_tcp_between_nodes_is_not_started_unless_allowed(
+    setting: tuple[str, str], nodes: int, starts: bool
+) -> None:
+    case = gpu_case(nodes=(node(hca_ports=(port("mlx5_0"),)),) * nodes)
+    run = Run(case=case, advice=advice(env=(setting,)), refuses_sockets=True)
+    refused = run.decide()
+    assert (refused.verdict, refused.exit_code) == ((Verdict.READY_WITH_ENV, 0) if starts else (Verdict.NOT_READY, 1))
+    assert ("`run --allow-sockets`" in refused.headline) is not starts
+    assert replace(run, refuses_sockets=False).decide().exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("run", "node_verdict"),
     [
@@ -122,6 +155,12 @@ def test_the_answer_for_the_node_follows_the_contract(run: Run, node_verdict: No
     assert decision.node_verdict is node_verdict
     assert decision.exit_code == {NodeVerdict.ACCEPT: 0, NodeVerdict.REJECT: 1, NodeVerdict.UNKNOWN: 3}[node_verdict]
     assert decision.verdict is run.decide().verdict
+
+
+def test_only_a_warning_that_strict_makes_count_is_called_so() -> None:
+    rejected = Run(trials=(HUNG, CURE), advice=ENV, findings=(WORKED_ROUND,), accept=True).decide()
+    assert rejected.exit_code == 1 and "--strict" not in rejected.headline
+    assert "[a warning; --strict]" in Run(findings=(WARNS[Blame.HOST],), accept=True, strict=True).decide().headline
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from preflight.model.baseline import (
     FALSE_REJECTIONS,
     PARTS,
+    REJECTED_LOSS,
     Reference,
     false_rejections,
     floor_share,
     spread,
+    usual_share,
 )
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
@@ -37,22 +40,33 @@ def test_the_tolerance_factor_is_that_of_the_table(count: int, share: float, fac
     assert tolerance_factor(count - 1, share, 0.95) == pytest.approx(factor, rel=0.08)
 
 
-def test_the_floor_is_a_tolerance_bound() -> None:
-    share = floor_share(reference(nodes=1000, within=UNKNOWN), 1, 0.01)
+def test_what_is_usual_is_a_tolerance_bound() -> None:
+    share = usual_share(reference(nodes=1000, within=UNKNOWN), 1, 0.01)
     normal = math.exp(-2.326 * spread(reference(nodes=1000, within=UNKNOWN), 1))
     assert share < normal, "beyond the quantile, since the spread itself is not sure"
     assert share == pytest.approx(normal, rel=0.006)
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
-def test_of_few_nodes_the_floor_counts_two_degrees_of_freedom(nodes: int) -> None:
+def test_of_few_nodes_the_usual_counts_two_degrees_of_freedom(nodes: int) -> None:
     known = reference(nodes=nodes, within=UNKNOWN)
-    quantile = -math.log(floor_share(known, 1, 0.05)) / spread(known, 1)
+    quantile = -math.log(usual_share(known, 1, 0.05)) / spread(known, 1)
     assert quantile > 2.920, "t(0.95) of 2 degrees of freedom"
+
+
+def test_no_loss_below_that_of_good_nodes_rejects_and_of_large_sizes_few_nodes_are_enough() -> None:
+    least, wide = 1 - REJECTED_LOSS.value, 0.1
+    assert floor_share(reference(between=0.001, within=0.001), 4, 0.01) == least
+    assert floor_share(reference(between=wide), 4, 0.01) == usual_share(reference(between=wide), 4, 0.01) < least
+    large = replace(reference(0, nodes=5), group="large")
+    assert usual_share(large, 4, 0.01) < 0.9 < floor_share(large, 4, 0.01) <= least
+    assert floor_share(replace(large, between_nodes=wide), 4, 0.01) < 0.8, "good nodes differ so much"
 
 
 def test_the_false_rejections_are_shared_out() -> None:
     singles = [reference(1024), reference(2048)]
     group = reference(0)
-    assert false_rejections([*singles, group], singles[0]) == pytest.approx(FALSE_REJECTIONS * PARTS["single"] / 2)
-    assert false_rejections([*singles, group], group) == pytest.approx(FALSE_REJECTIONS * PARTS["small"])
+    assert false_rejections([*singles, group], singles[0]) == pytest.approx(
+        FALSE_REJECTIONS.value * PARTS["single"] / 2
+    )
+    assert false_rejections([*singles, group], group) == pytest.approx(FALSE_REJECTIONS.value * PARTS["small"])

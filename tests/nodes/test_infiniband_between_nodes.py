@@ -33,13 +33,11 @@ def tried(ended: Ended) -> list[tuple[str, str]]:
 def test_without_the_port_that_nccls_log_names_two_nodes_work_at_the_second_trial(run: Any) -> None:
     ended = run("h100x8", "0,1", f"{LOST},hca=mlx5_3")
     assert ended[0].code == ended[1].code == 0, ended[0].page
-    assert tried(ended[0])[:2] == [("default", "hang"), ("without hca mlx5_3:1", "ok")]
-    assert len(tried(ended[0])) == 3, "sockets for comparison, and nothing that could only be slower"
+    assert tried(ended[0]) == [("default", "hang"), ("without hca mlx5_3:1", "ok")], "nothing that could only be slower"
     failed = next(each for each in ended[0].report["findings"] if each["check"] == "trial-failed")
     assert "[ib_broken]" in failed["problem"]
     for each in ended.values():
-        hca = each.report["advice"]["env"].get("NCCL_IB_HCA", "")
-        assert hca.startswith("=mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_4:1") or "NCCL_IB_DISABLE" in each.env
+        assert each.report["advice"]["env"]["NCCL_IB_HCA"].startswith("=mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_4:1")
 
 
 def test_where_every_port_loses_data_sockets_work_by_the_third_trial_and_the_price_is_told(run: Any) -> None:

@@ -15,7 +15,7 @@ from tests.command import Command, default_trial
 from tests.netns import BLACKHOLE, can_make_netns, make_nodes
 from tests.nodes.cluster import PORT, Cluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.heavy(3)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.heavy(4)]
 DEADLINE = ("--deadline", "60")
 
 

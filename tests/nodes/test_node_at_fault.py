@@ -15,7 +15,7 @@ from tests.command import Command
 from tests.netns import can_make_netns, make_nodes, second_network
 from tests.nodes.cluster import Cluster, Ended
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.heavy(3)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.heavy(4)]
 BACKEND = ("--backend", "simnccl@simnccl", "--deadline", "150")
 
 

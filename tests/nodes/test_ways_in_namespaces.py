@@ -12,7 +12,7 @@ from tests.command import Command
 from tests.netns import Netns, can_make_netns, make_nodes, second_network
 from tests.nodes.cluster import PORT, Cluster, Ended
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.heavy(3)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.heavy(4)]
 BY_ADDRESS = ("--rdzv-endpoint", f"10.79.0.1:{PORT}")
 LIMITS = ("--stage-limit", "4", "--deadline", "90")
 

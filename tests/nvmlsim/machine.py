@@ -12,7 +12,7 @@ SWITCH, GPU = 2, 0  # what is at the other end of an NVLink
 NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, FUNCTION_NOT_FOUND = "!3", "!4", "!15", "!13"
 INVALID_ARGUMENT = "!2"
 HANG, DIE = "hang", "die"
-AFTER = "after"  # "after 1.5 ANSWER": seconds that pass at the first such call of each process
+AFTER = "after"  # "after 1.5 ANSWER": seconds that it takes to wake a GPU that no process has open
 
 
 @dataclass(frozen=True, slots=True)

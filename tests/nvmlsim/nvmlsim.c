@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { OK = 0, UNINITIALIZED = 1, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, UNKNOWN = 999 };
@@ -21,9 +22,9 @@ typedef struct { u32 index; } Device;
 
 static Device devices[64];
 static char *lines[1 << 16];
-static char slept[1 << 16];
+static char is_open[1 << 16];
 static int line_count, started;
-static char calls_path[4096];
+static char calls_path[4096], awake_path[4096];
 
 static int by_key(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
@@ -38,6 +39,7 @@ static void load(void) {
     Dl_info info;
     char path[4096];
     if (line_count || !dladdr((void *)load, &info)) return;
+    snprintf(awake_path, sizeof awake_path, "%s.awake", info.dli_fname);
     snprintf(path, sizeof path, "%s.machine", info.dli_fname);
     snprintf(calls_path, sizeof calls_path, "%s.calls", info.dli_fname);
     FILE *file = fopen(path, "r");
@@ -60,6 +62,17 @@ static void count_call(const char *key) {
     close(fd);
 }
 
+/* As the driver does: the first to open a GPU waits until it is awake, who opens it meanwhile waits for the same, and it
+ * stays awake as long as a process that opened it (or a child of such a process) lives. */
+static void wake(int line, double seconds) {
+    if (is_open[line]++) return;
+    char path[4200];
+    snprintf(path, sizeof path, "%s-%d", awake_path, line);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 || !flock(fd, LOCK_EX | LOCK_NB)) usleep((useconds_t)(seconds * 1e6));
+    if (fd >= 0) flock(fd, LOCK_SH); /* held to the end of the process */
+}
+
 /* Return the text after the key, or NULL with *code set where the call fails. */
 static const char *answer(int *code, const char *format, ...) {
     char key[256];
@@ -76,11 +89,10 @@ static const char *answer(int *code, const char *format, ...) {
     value += *value == ' ';
     if (!strcmp(value, "hang")) for (;;) pause();
     if (!strcmp(value, "die")) raise(SIGKILL);
-    if (!strncmp(value, "after ", 6)) { /* seconds, the first time in each process: a GPU that the driver has to wake */
+    if (!strncmp(value, "after ", 6)) { /* seconds, for who is the first to open a GPU that the driver has to wake */
         char *rest;
         double seconds = strtod(value + 6, &rest);
-        if (!slept[line - lines]) usleep((useconds_t)(seconds * 1e6));
-        slept[line - lines] = 1;
+        wake((int)(line - lines), seconds);
         value = rest + (*rest == ' ');
     }
     if (*value == '!') { *code = atoi(value + 1); return NULL; }

@@ -80,7 +80,9 @@ class StandIn:
 
     def run(self, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
         environ = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder), **env}
-        return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False, timeout=100)
+        return subprocess.run(
+            argv, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=100
+        )
 
 
 @pytest.fixture

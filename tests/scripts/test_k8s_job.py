@@ -17,7 +17,7 @@ from tests.command import Command
 from tests.conftest import PROJECT
 from tests.netns import ETC_NETNS, can_make_netns, make_nodes, node_address
 
-TEXT = (PROJECT / "scripts" / "k8s_job.yaml").read_text()
+TEXT = (PROJECT / "preflight" / "data" / "k8s_job.yaml").read_text()
 SERVICE, JOB = yaml.safe_load_all(TEXT)
 POD: dict[str, Any] = JOB["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]

@@ -27,6 +27,7 @@ from tests.conftest import PROJECT
 from tests.scripts.conftest import ANSWERS, SCRIPTS, StandIn
 from tests.show.judged import BLAMED
 
+K8S_JOB = PROJECT / "preflight" / "data" / "k8s_job.yaml"
 (JOB,) = yaml.safe_load_all((SCRIPTS / "kubernetes_accept.yaml").read_text())
 DOCUMENTS = list(yaml.safe_load_all((SCRIPTS / "kubernetes_taint.yaml").read_text()))
 KINDS = {document["kind"]: document for document in DOCUMENTS if document["metadata"]["name"] != "preflight-accept"}
@@ -153,12 +154,12 @@ def test_the_controller_alone_has_rights_and_no_more_than_it_uses() -> None:
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]}
     ]
     assert KINDS["Role"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
-    for name in ("kubernetes_accept.yaml", "k8s_job.yaml", "kubernetes_init.yml"):
-        for document in yaml.safe_load_all((SCRIPTS / name).read_text()):
+    for path in (SCRIPTS / "kubernetes_accept.yaml", K8S_JOB, SCRIPTS / "kubernetes_init.yml"):
+        for document in yaml.safe_load_all(path.read_text()):
             if document["kind"] in ("Job", "Pod"):
                 spec = document["spec"]["template"]["spec"] if document["kind"] == "Job" else document["spec"]
                 assert spec["automountServiceAccountToken"] is False, (
-                    f"{name}: a job's pod needs nothing of the cluster"
+                    f"{path.name}: a job's pod needs nothing of the cluster"
                 )
 
 
@@ -268,11 +269,11 @@ def test_a_node_that_is_gone_keeps_no_other_from_being_looked_at(server: Server)
 
 def test_the_examples_of_kubernetes_keep_settings_and_reports_apart_and_share_no_folder() -> None:
     folders = {}
-    for name in ("kubernetes_accept.yaml", "k8s_job.yaml"):
-        for document in yaml.safe_load_all((SCRIPTS / name).read_text()):
+    for path in (SCRIPTS / "kubernetes_accept.yaml", K8S_JOB):
+        for document in yaml.safe_load_all(path.read_text()):
             if document["kind"] == "Job":
                 volumes = document["spec"]["template"]["spec"]["volumes"]
-                folders[name] = {each["hostPath"]["path"] for each in volumes if "hostPath" in each}
+                folders[path.name] = {each["hostPath"]["path"] for each in volumes if "hostPath" in each}
     assert folders["kubernetes_accept.yaml"] and folders["k8s_job.yaml"]
     assert not folders["kubernetes_accept.yaml"] & folders["k8s_job.yaml"]
-    assert "mounts it with `readOnly: true`" in (SCRIPTS / "k8s_job.yaml").read_text()
+    assert "mounts it with `readOnly: true`" in K8S_JOB.read_text()

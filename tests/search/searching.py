@@ -34,7 +34,9 @@ class Searched:
         return dict(min(working, key=lambda each: len(each.env)).env) if working else None
 
 
-def play(following: Callable[[Known], Next], run: Callable[[Next], TrialResult], known: Known) -> Searched:
+def play(
+    following: Callable[[Known], Next], run: Callable[[Next], TrialResult], known: Known, runs_each: int = 2
+) -> Searched:
     """Do what the plan says until it stops; no candidate is tried twice."""
     results: tuple[TrialResult, ...] = ()
     reruns: tuple[Rerun, ...] = ()
@@ -42,7 +44,7 @@ def play(following: Callable[[Known], Next], run: Callable[[Next], TrialResult],
         match following(replace(known, results=results, reruns=reruns)):
             case Stop(chosen=chosen):
                 named = (chosen.name, chosen.env) if chosen else ("", ())
-                return Searched(results, Control(known.seed, 0, *named, reruns))
+                return Searched(results, Control(known.seed, runs_each, *named, reruns))
             case Repeat() as step:
                 result = run(step)
                 reruns += (step.ended(result),)
@@ -61,17 +63,19 @@ def search(
     inherited: Sequence[Setting] = (),
     known: Known = NOTHING_ELSE,
     runs_each: int = 2,
+    left_s: Callable[[], float] | None = None,
 ) -> Searched:
     """Search for what cures a default that fails, on a machine that answers as `run` does, and go back to it."""
 
     def following(now: Known) -> Next:
+        now = replace(now, left_s=left_s()) if left_s else now
         return next_step(candidates, False, (), now, settings, inherited, runs_each=runs_each)
 
     def tried(step: Next) -> TrialResult:
         assert isinstance(step, (Try, Repeat))
         return run(step.candidate)
 
-    return play(following, tried, known)
+    return play(following, tried, known, runs_each)
 
 
 def searched(rules: Sequence[Rule], settings: Sequence[Setting], known: Known = NOTHING_ELSE) -> Searched:

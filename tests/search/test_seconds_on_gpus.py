@@ -57,6 +57,6 @@ def test_a_broken_pair_of_eight_gpus_is_cured_and_proved_before_the_deadline(fau
     assert done.results[0].outcome is outcome
     assert done.best == {"NCCL_P2P_DISABLE": "1"}
     assert len(done.results) <= 4, done.names
-    ends = [(each.candidate == DEFAULT, each.outcome is Outcome.OK) for each in done.control.reruns]
+    ends = [(each.candidate == DEFAULT, each.outcome is Outcome.OK) for each in done.control.turns(done.control.chosen)]
     assert sorted(ends) == [(False, True)] * 2 + [(True, False)] * 2, "two runs of each, as `quick` promises"
     assert spent_s <= DEADLINE_S, f"{spent_s:.0f} s"

@@ -26,6 +26,7 @@ SITUATIONS = {
     "stuck": ("stuck_moves", "stuck_save", "stuck_nobody"),
     "timeout": ("timeout_nothing", "timeout_not_enough", "timeout_unmeasured"),
     "fleet": ("fleet_alike", "fleet_failed", "fleet_unknown"),
+    "diff": ("diff_changed", "diff_nothing", "diff_not_compared"),
     "baseline": ("baseline_sure", "baseline_weak", "baseline_measured_once"),
 }
 GIVE_NO_VERDICT = {"doctor", "gpu-report", "capture", "render", "checks", "schema"}

@@ -30,6 +30,14 @@ def test_whatever_was_seen_is_one_screen(name: str, width: int) -> None:
     assert all(width_of(line) <= width and line.isprintable() for line in lines)
 
 
+def test_all_of_it_has_the_calls_that_led_there() -> None:
+    page = stuck_page(REPORTS["save"]).shown(Detail.ALL, Style())
+    stacks = page.partition("Stacks, innermost call first\n")[2]
+    assert stacks.startswith(
+        "  pid 102 on n0:\n    serialization.py:88, _save\n    train.py:52, save_checkpoint\n    train.py:170, train\n"
+    ), page
+
+
 @pytest.mark.parametrize("name", sorted(REPORTS))
 def test_the_answer_alone_is_one_line(name: str) -> None:
     assert stuck_page(REPORTS[name]).shown(Detail.VERDICT, Style()).count("\n") == 1

@@ -81,6 +81,7 @@ FORMS: dict[Format, Callable[[str], str]] = {
     Format.MARKDOWN: lambda text: by_words(text.splitlines()[0]),
     Format.HTML: of_html,
     Format.DRAIN: by_words,
+    Format.TICKET: lambda text: by_words(text.splitlines()[0]),
     Format.NAGIOS: by_nagios,
     Format.K8S: by_k8s,
     Format.PROMETHEUS: by_prometheus,
@@ -107,7 +108,9 @@ def test_every_form_gives_the_same_answer_to_every_verdict(capsys: pytest.Captur
     assert disagreements == 0
 
 
-@pytest.mark.parametrize("form", [Format.CONSOLE, Format.MARKDOWN, Format.HTML, Format.DRAIN, Format.NAGIOS])
+@pytest.mark.parametrize(
+    "form", [Format.CONSOLE, Format.MARKDOWN, Format.HTML, Format.DRAIN, Format.TICKET, Format.NAGIOS]
+)
 @pytest.mark.parametrize(("job", "node", "words", "meaning", "code"), ANSWERS)
 def test_forms_for_people_use_the_same_words(
     form: Format, job: Verdict, node: NodeVerdict | Gap, words: str, meaning: str, code: int

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.netns import make_nodes, node_address
 from tests.simcuda.machine import Machine, named
 from tests.simcuda.sandbox import Checked, Sandbox
 
@@ -35,6 +38,27 @@ def check(
     """Run the check and hold it to leave nothing behind."""
     command = ("check", "-v", "--keep", *arguments)
     return _run(Sandbox(machine, folder, shm_mib << 20 or None), command, env)
+
+
+def check_nodes(
+    folder: Path, machine: Machine, *arguments: str, gpus: str = "0,1", count: int = 2,
+    env: Sequence[Mapping[str, str]] = (),
+) -> list[Checked]:  # fmt: skip
+    """Run the check on so many nodes that share a fabric, each in a network of its own; `env` is by node."""
+    with make_nodes(count) as nodes, contextlib.ExitStack() as running:
+        since, started = time.monotonic(), []
+        for number, node in enumerate(nodes):
+            own = {"MEMORY_MIB": "160", **machine.settings, "NODE": str(number), "FABRIC": str(folder / "fabric")}
+            place = folder / f"node{number}"
+            sandbox = Sandbox(replace(machine, settings=own), place, prefix=node.named(f"node{number}"))
+            place.mkdir(parents=True)
+            where = ("--nnodes", str(count), "--node-rank", str(number), "--rdzv-endpoint", f"{node_address(0)}:29400")
+            command = ("check", "-v", "--backend", "nccl", "--keep", "--gpus", gpus, *where, *arguments)
+            process = running.enter_context(sandbox.started(*command, env=env[number] if env else None))
+            started.append((sandbox, process))
+        ran = [sandbox.finish(process, since, 800) for sandbox, process in started]
+    assert {(each.left_processes, each.left_shm) for each in ran} == {("", "")}, "\n".join(map(str, ran))
+    return ran
 
 
 def try_default(folder: Path, machine: Machine, env: Mapping[str, str] | None = None) -> Checked:

@@ -83,7 +83,12 @@ def build() -> None:
     """Compile the libraries, unless those that are there are of the same sources."""
     stamp = built(".sources")
     sources = sorted(
-        [*SOURCES.rglob("*.[ch]"), PROJECT / "tests/nvmlsim/nvmlsim.c", *Path(__file__).parent.glob("*.py")]
+        [
+            *SOURCES.rglob("*.[ch]"),
+            *SOURCES.rglob("*.map"),
+            PROJECT / "tests/nvmlsim/nvmlsim.c",
+            *Path(__file__).parent.glob("*.py"),
+        ]
     )
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     if stamp.exists() and stamp.read_text() == digest:
@@ -92,6 +97,11 @@ def build() -> None:
     includes = [f"-I{SOURCES}", f"-I{SOURCES / 'include'}", "-isystem", str(_cuda() / "include")]
     driver = sorted([*(SOURCES / "driver").glob("*.c"), *(SOURCES / "collectives").glob("*.c")])
     _library("libcuda.so.1", driver, *includes, "-lpthread")
+    verbs = SOURCES / "verbs"
+    _library(
+        "libibverbs.so.1", [*sorted(verbs.glob("*.c")), SOURCES / "driver/machine.c"], *includes,
+        "-fvisibility=hidden", f"-Wl,--version-script={verbs / 'exports.map'}", "-lpthread",
+    )  # fmt: skip
     _library("libnvidia-ml.so.1", [SOURCES / "nvml.c"])
     _library("libnccl-tuner.so", [SOURCES / "tuner.c"])
     _library("libpolling.so", [SOURCES / "polling.c"])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.nvmlsim.machine import AFTER, GPU, SWITCH, SimGpu, SimLink, SimMachine, render
+from tests.simcuda import adapters
 from tests.simcuda.places import WITH_DATA, built, nccl
 from tests.simcuda.topology import topology
 from tests.simnccl import machines as captures
@@ -46,6 +47,11 @@ class Machine:
         return switched and all(float(gpu["compute_capability"]) >= 9 for gpu in self.gpus)
 
     @property
+    def has_adapters(self) -> bool:
+        """Whether NCCL finds the RDMA adapters of the facts: the setting ADAPTERS."""
+        return "ADAPTERS" in self.settings
+
+    @property
     def memory_mib(self) -> int:
         return int(self.settings.get("MEMORY_MIB", NVLS_MEMORY_MIB if self.has_nvls else MEMORY_MIB))
 
@@ -53,6 +59,15 @@ class Machine:
 def capture(name: str, **settings: str) -> Machine:
     """Return the machine of a kept capture of tests/machines."""
     return Machine(name, captures.node(name), settings)
+
+
+def with_adapters(name: str, machine: Machine, is_roce: bool = False, **settings: str) -> Machine:
+    """Return the machine with an RDMA adapter in place of each of its network cards, mlx5_0 and so on."""
+    cards = [each for each in machine.node["pci"] if each["kind"] == "nic"]
+    netifs = [each for each in machine.node["netifs"] if "bdf" not in each]
+    found = [adapters.describe(i, card["bdf"], card["numa_node"], is_roce) for i, card in enumerate(cards)]
+    facts = {"nics": [nic for nic, _ in found], "hca_ports": [port for _, port in found], "netifs": netifs}
+    return Machine(name, {**machine.node, **facts}, {**machine.settings, "ADAPTERS": "1", **settings})
 
 
 def named(name: str) -> Machine:
@@ -135,6 +150,16 @@ KINDS = {
         pcie("pcie8-amd", 8, 4, 2, "AMD EPYC 7543 32-Core Processor"),
     )
 }
+CARDS = KINDS["pcie4-nics"]
+KINDS |= {
+    machine.name: machine
+    for machine in (
+        with_adapters("pcie4-ib", CARDS),
+        with_adapters("pcie4-roce", CARDS, is_roce=True),
+        with_adapters("pcie4-gdr", CARDS, GDR="1"),
+        with_adapters("pcie4-roce-gdr", CARDS, is_roce=True, GDR="1"),
+    )
+}
 
 
 def install(machine: Machine, folder: Path, data: bool = False, torch: bool = False) -> dict[str, str]:
@@ -146,13 +171,21 @@ def install(machine: Machine, folder: Path, data: bool = False, torch: bool = Fa
     links = {name: built(name) for name in (*LIBRARIES, *((TUNER,) if data or torch else ()))}
     if torch:
         links["libnccl.so.2"] = nccl(WITH_DATA)
+    if machine.has_adapters:
+        links |= dict.fromkeys(("libibverbs.so", "libibverbs.so.1"), built("libibverbs.so.1"))
     for name, target in links.items():
         (folder / name).unlink(missing_ok=True)
         os.symlink(target, folder / name)
-    answers = render(nvml(machine))
-    settings = "".join(f"SIMCUDA_{name} {value}\n" for name, value in _settings(machine).items())
+    answers, set_here = render(nvml(machine)), _settings(machine)
+    if machine.has_adapters:
+        set_here = {"FABRIC": str(folder / "fabric")} | set_here
+        Path(set_here["FABRIC"]).mkdir(exist_ok=True, parents=True)
+        answers += adapters.answers(machine.node)
+        here = adapters.on_node(machine.node, int(set_here.get("NODE", "0")))
+        adapters.write_sys(here, folder / "sys", has_peermem="GDR" in set_here)
+    settings = "".join(f"SIMCUDA_{name} {value}\n" for name, value in set_here.items())
     (folder / "libnvidia-ml.so.1.machine").write_text(answers + settings, encoding="utf-8")
-    (folder / "topology.xml").write_text(topology(machine.node), encoding="utf-8")
+    (folder / "topology.xml").write_text(topology(machine.node, machine.has_adapters), encoding="utf-8")
     environ = {"LD_LIBRARY_PATH": str(folder), "LD_PRELOAD": str(built("libpolling.so"))}
     environ["SIMCUDA_MACHINE"] = str(folder / "libnvidia-ml.so.1.machine")
     if torch:

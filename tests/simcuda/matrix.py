@@ -15,9 +15,9 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ from typing import Any
 from preflight.model.nccl_log import NcclLog, read_nccl_log
 from tests.simcuda.machine import Machine, named
 from tests.simcuda.places import NCCL
+from tests.simcuda.run import COLLECTIVES, netifs, transports
 from tests.simcuda.run import Wiring as Real
-from tests.simcuda.run import netifs, transports
 from tests.simnccl.simlog import detail
-from tests.simnccl.simmachine import Wiring, wire
-from tests.simnccl.simpaths import Failure, Version
+from tests.simnccl.simmachine import SYSTEM_ERROR, Wiring, wire
+from tests.simnccl.simpaths import Failure, Version, common
 
 SAMPLE = 24
 AT_ONCE = 2
@@ -67,6 +67,36 @@ SETTINGS: tuple[Mapping[str, str], ...] = (
     {"NCCL_IB_DISABLE": "1", "NCCL_SOCKET_FAMILY": "AF_INET"},
     {"NCCL_SOCKET_IFNAME": "=nothere"},
 )
+# The GPUs of each of two nodes, which are joined by adapters.
+NODES = 2
+BETWEEN: Mapping[str, tuple[int, ...]] = {"pcie4-ib": (0,), "pcie4-roce": (0, 2), "pcie4-gdr": (1, 3)}
+ADAPTER_SETTINGS: tuple[Mapping[str, str], ...] = (
+    {},
+    {"NCCL_IB_DISABLE": "1"},
+    {"NCCL_IB_DISABLE": "true"},
+    {"NCCL_NET": "IB"},
+    {"NCCL_IB_HCA": "mlx5"},
+    {"NCCL_IB_HCA": "mlx5_1,mlx5_0"},
+    {"NCCL_IB_HCA": "=mlx5_1"},
+    {"NCCL_IB_HCA": "=mlx5_1:1"},
+    {"NCCL_IB_HCA": "mlx5_0:2"},
+    {"NCCL_IB_HCA": "^mlx5_0"},
+    {"NCCL_IB_HCA": "^=mlx5_0:1"},
+    {"NCCL_IB_HCA": "=mlx5"},
+    {"NCCL_IB_HCA": "=mlx5_9", "NCCL_NET": "IB"},
+    {"NCCL_IB_GID_INDEX": "1"},
+    {"NCCL_IB_GID_INDEX": "7"},
+    {"NCCL_IB_PKEY": "0"},
+    {"NCCL_IB_PKEY": "3"},
+    {"NCCL_NET_GDR_LEVEL": "LOC"},
+    {"NCCL_NET_GDR_LEVEL": "PIX"},
+    {"NCCL_NET_GDR_LEVEL": "SYS"},
+    {"NCCL_NET_GDR_LEVEL": "2"},
+    {"NCCL_NET_GDR_READ": "0"},
+    {"NCCL_CROSS_NIC": "0"},
+    {"NCCL_CROSS_NIC": "1"},
+    {"NCCL_NET_DISABLE_INTRA": "1"},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +108,19 @@ class Cell:
     setting: int
 
     @property
+    def nodes(self) -> int:
+        return NODES if self.machine in BETWEEN else 1
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Those of one node."""
+        return BETWEEN[self.machine] if self.machine in BETWEEN else MACHINES[self.machine]
+
+    @property
+    def asked(self) -> Mapping[str, str]:
+        return (ADAPTER_SETTINGS if self.machine in BETWEEN else SETTINGS)[self.setting]
+
+    @property
     def numbers(self) -> Version:
         return tuple(map(int, self.version.split(".")))
 
@@ -85,15 +128,14 @@ class Cell:
     def env(self) -> dict[str, str]:
         names = [name for name, _ in netifs(named(self.machine))]
         put = {"FIRST": names[0], "LAST": names[-1]}
-        asked = SETTINGS[self.setting]
-        return {name: re.sub("FIRST|LAST", lambda hit: put[hit[0]], value) for name, value in asked.items()}
+        return {name: re.sub("FIRST|LAST", lambda hit: put[hit[0]], value) for name, value in self.asked.items()}
 
     @property
     def starts(self) -> bool:
-        return SETTINGS[self.setting].get("NCCL_SOCKET_IFNAME") != "=nothere"
+        return self.asked.get("NCCL_SOCKET_IFNAME") != "=nothere"
 
     def __str__(self) -> str:
-        gpus = ",".join(map(str, MACHINES[self.machine]))
+        gpus = ",".join(map(str, self.gpus)) + (f" on {self.nodes} nodes" if self.nodes > 1 else "")
         return f"{self.machine}:{gpus} NCCL {self.version} {' '.join(f'{k}={v}' for k, v in self.env.items()) or '-'}"
 
 
@@ -106,7 +148,7 @@ class Rule:
 
 
 def _asks(cell: Cell, *names: str) -> bool:
-    return any(name in SETTINGS[cell.setting] for name in names)
+    return any(name in cell.asked for name in names)
 
 
 # What simnccl had wrong at first, found by this matrix. A cell may have had several.
@@ -136,19 +178,42 @@ MENDED: tuple[Rule, ...] = (
             cell.machine in ("l20x10_ens34", "l20x4_docker")
             and not _asks(cell, "NCCL_P2P_DISABLE")
             and cell.starts
-            and SETTINGS[cell.setting].get("NCCL_P2P_LEVEL", "") in ("", "PIX")
+            and cell.asked.get("NCCL_P2P_LEVEL", "") in ("", "PIX")
             # this NCCL takes P2P at any distance on AMD
             and (cell.machine, cell.version, "NCCL_P2P_LEVEL" in cell.env) != ("l20x10_ens34", "2.21.5", False)
         ),
         "PCIe distances are those of the PCI tree, whatever NVML calls them",
+    ),
+    Rule(
+        lambda cell: cell.machine == "pcie4-gdr" and cell.version == "2.21.5" and not _asks(cell, "NCCL_IB_DISABLE"),
+        "NCCL before 2.23 does not look for nvidia_peermem in /sys/module",
+    ),
+    Rule(
+        lambda cell: cell.nodes > 1 and cell.asked in ({"NCCL_IB_PKEY": "3"}, {"NCCL_IB_GID_INDEX": "7"}),
+        "a port refuses an index beyond its partition keys and, on RoCE, an empty one of its GIDs",
+    ),
+    Rule(
+        lambda cell: cell.nodes > 1 and _asks(cell, "NCCL_NET_DISABLE_INTRA"),
+        "NCCL_NET_DISABLE_INTRA=1 keeps the ranks of a node from the network",
+    ),
+    Rule(
+        lambda cell: cell.machine == "pcie4-gdr" and _asks(cell, "NCCL_NET_GDR_READ", "NCCL_NET_GDR_LEVEL"),
+        "each end reaches its own GPU; NCCL_NET_GDR_READ=0 is about sending only, and a level may be a number",
     ),
 )
 EXPLAINED: tuple[Rule, ...] = ()
 
 
 def cells() -> list[Cell]:
-    """Return all cells, a setting of all machines after another."""
-    return [Cell(machine, version, i) for i in range(len(SETTINGS)) for machine in MACHINES for version in NCCL]
+    """Return all cells, a setting of all machines after another; then those of several nodes."""
+    kinds = ((SETTINGS, MACHINES), (ADAPTER_SETTINGS, BETWEEN))
+    return [
+        Cell(machine, version, i)
+        for settings, machines in kinds
+        for i in range(len(settings))
+        for machine in machines
+        for version in NCCL
+    ]
 
 
 def sample(count: int, seed: str) -> list[Cell]:
@@ -162,17 +227,28 @@ def seed_of_today() -> str:
 
 
 def seen(machine: Machine) -> dict[str, Any]:
-    """Return the facts as the simulated CUDA shows them: no verbs device, the interfaces that a run has."""
+    """Return the facts as the simulated CUDA shows them: the interfaces that a run has, adapters where it has some."""
     loopback = {"name": "lo", "is_up": True, "has_carrier": True, "addresses": ["127.0.0.1", "::1"]}
     there = {name for name, _ in netifs(machine)}
     real = [each for each in machine.node["netifs"] if each["name"] in there]
-    return {**machine.node, "rdma": None, "hca_ports": [], "nic_paths": [], "netifs": [loopback, *real]}
+    facts = {**machine.node, "netifs": [loopback, *real]}
+    if "ADAPTERS" not in machine.settings:
+        return {**facts, "rdma": None, "hca_ports": [], "nic_paths": []}
+    devices = {device["bdf"]: device for device in machine.node["pci"]}
+    near = [
+        {"gpu": gpu["nvml_index"], "nic": nic["name"], "level": common(devices[gpu["bdf"]], devices[nic["bdf"]])}
+        for gpu in machine.gpus
+        for nic in machine.node["nics"]
+    ]
+    rdma = {"uverbs": ["uverbs0"], "peermem": "GDR" in machine.settings, "dma_buf": None}
+    return {**facts, "rdma": rdma, "nic_paths": near}
 
 
 def run(cell: Cell) -> Real:
     """Let NCCL choose."""
     env = cell.env | FEW_CHANNELS.get(cell.machine, {})
-    return transports(named(cell.machine), cell.version, env, gpus=MACHINES[cell.machine], limit_s=LIMIT_S)
+    gpus = cell.gpus * cell.nodes
+    return transports(named(cell.machine), cell.version, env, gpus=gpus, nodes=cell.nodes, limit_s=LIMIT_S)
 
 
 def differences(cell: Cell, real: Real) -> list[str]:
@@ -180,8 +256,10 @@ def differences(cell: Cell, real: Real) -> list[str]:
     code = next((code for step in ("id", "init") for code in real.results.get(step, ()) if code), 0)
     if real.timed_out:
         return ["NCCL did not end"]
+    if cell.nodes > 1 and not _has_connected(cell, real):
+        code = code or SYSTEM_ERROR  # whichever rank said it: others lost their peer, and 2.21 may end without a word
     try:
-        said = wire({"node": seen(named(cell.machine)), "gpus": MACHINES[cell.machine]}, cell.env, cell.numbers)
+        said = wire({"node": seen(named(cell.machine)), "gpus": cell.gpus}, cell.env, cell.numbers, cell.nodes)
     except Failure as failure:
         return [] if failure.result == code else [f"ends with {code} / {failure.result}"]
     if code:
@@ -189,29 +267,34 @@ def differences(cell: Cell, real: Real) -> list[str]:
     return list(_chosen(cell, real, read_nccl_log(real.log.splitlines()), said))
 
 
+def _has_connected(cell: Cell, real: Real) -> bool:
+    """Tell whether all ranks ended a collective well: adapters connect at the first one."""
+    return list(real.results.get(COLLECTIVES[0], ())) == [0] * len(cell.gpus) * cell.nodes
+
+
 def _chosen(cell: Cell, real: Real, log: NcclLog, said: Wiring) -> Iterator[str]:
     names = tuple(each.name for each in said.sockets)
     compared: tuple[tuple[str, object, object], ...] = (
         ("network", log.networks, (said.network,)),
         ("bootstrap", log.bootstrap, names[:1]),
-        ("interfaces", log.socket_interfaces, names),
-        ("cards", log.cards, said.cards),
+        ("interfaces", log.socket_interfaces, () if said.network == "IB" else names),  # tried last, so not looked for
+        ("cards", tuple(map(astuple, log.cards)), tuple(map(astuple, said.cards))),
         ("NVLS", real.nvls, said.nvls),
         ("any path", bool(log.paths) or log.has_nvls, True),
     )
     for what, chosen, told in compared:
         if chosen != told:
             yield f"{what} {chosen} / {told}"
-    for path in log.paths:
-        a, b = path.ranks
-        told, chosen = detail(cell.numbers, said.pairs[a, b], said.cumem), path.name
-        if _carried(chosen) != _carried(told):
+    for a, b in dict.fromkeys(path.ranks for path in log.paths):
+        of_both_ends = [path.name for path in log.paths if path.ranks == (a, b)]
+        told = _carried(detail(cell.numbers, said.pairs[a, b], said.cumem, end) for end in ("send", "receive"))
+        if (chosen := _carried(of_both_ends)) != told:
             yield f"{a}>{b} {chosen} / {told}"
 
 
-def _carried(text: str) -> str:
+def _carried(of_both_ends: Iterable[str]) -> str:
     """Leave out the number of the interface: simnccl has one ring, and it uses the first."""
-    return re.sub(r"^(NET/\w+)/\d+", r"\1", text)
+    return ", ".join(sorted({re.sub(r"^(NET/\w+)/\d+", r"\1", text) for text in of_both_ends}))
 
 
 def judge(cell: Cell, found: Sequence[str]) -> tuple[str, str]:

@@ -155,6 +155,10 @@ def sandboxed(
         f"mount -t tmpfs -o mode=1777{size} tmpfs /dev/shm && mount -t tmpfs tmpfs /run"
         f" && mkdir -p /run/nvidia-topologyd && cp {topology} /run/nvidia-topologyd/virtualTopology.xml"
     )
+    for name in ("class", "devices", "module"):  # what the machine's adapters add to /sys
+        if (place / "sys" / name).is_dir():
+            below = shlex.quote(f"lowerdir={place}/sys/{name}:/sys/{name}")
+            script += f" && mount -t overlay -o {below} overlay /sys/{name}"
     if own_network:
         script += (
             f" && mount --bind {quoted['names']} /etc/hosts && mount --bind /dev/null /etc/resolv.conf"
@@ -260,7 +264,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("--log", action="store_true", help="print NCCL's log too")
     parser.add_argument("settings", nargs="*", metavar="VAR=VALUE")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if os.geteuid() or not shutil.which("unshare"):
         sys.exit("simcuda: needs root, for a /dev/shm and a network of its own")
     wiring = transports(

@@ -29,7 +29,8 @@ SITE = Path(__file__).with_name("site")
 SCRIPT = r"""
 mkdir -p {place}/dev && mount -t tmpfs tmpfs {place}/dev
 cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty {place}/dev/ && ln -s /proc/self/fd {place}/dev/fd
-mkdir {place}/dev/shm {place}/dev/pts && mount --move /dev/shm {place}/dev/shm && mount --bind /dev/pts {place}/dev/pts
+mkdir {place}/dev/infiniband {place}/dev/shm {place}/dev/pts
+mount --move /dev/shm {place}/dev/shm && mount --bind /dev/pts {place}/dev/pts
 touch {nodes} && mount --rbind {place}/dev /dev
 "$@"; code=$?
 sleep 0.2
@@ -125,10 +126,10 @@ class Sandbox:
 
     def _start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         environ = self.environ(env)
-        nodes = " ".join(
-            f"{self.place}/dev/{name}"
-            for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{i}" for i in range(len(self.machine.gpus))))
-        )
+        names = ["nvidiactl", "nvidia-uvm", *(f"nvidia{i}" for i in range(len(self.machine.gpus)))]
+        if self.machine.has_adapters:
+            names += [f"infiniband/uverbs{i}" for i in range(len(self.machine.node["nics"]))]
+        nodes = " ".join(f"{self.place}/dev/{name}" for name in names)
         script = SCRIPT.format(place=self.place, nodes=nodes)
         inner = ["sh", "-c", script, "sandbox", self.python, "-m", self.module, *arguments]
         outer = sandboxed(inner, self.machine, self.place, self.shm_bytes, own_network=not self.prefix)

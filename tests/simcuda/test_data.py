@@ -80,6 +80,14 @@ def test_a_gpu_that_is_slow_is_slow_and_right() -> None:
     assert wiring.right and wiring.seconds > 1.5
 
 
+def test_a_way_that_is_slow_is_slow_in_one_direction_and_right() -> None:
+    slow, other = (
+        transports("pcie4-2numa", env={"SIMCUDA_WAY_SLOW": way}, collectives=("all_gather:300000",), data=True)
+        for way in ("0>1:2", "1>0:2")  # NCCL's ring goes from 0 to 1
+    )
+    assert slow.right and other.right and slow.seconds > other.seconds + 0.3
+
+
 def test_a_gpu_that_dies_fails_its_next_call() -> None:
     wiring = transports(
         "pcie2-pix", env={"SIMCUDA_GPU_DIES": "1:1"}, collectives=("all_reduce",) * 3, data=True, limit_s=4

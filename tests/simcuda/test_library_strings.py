@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from preflight.model.nccl_diagnostics import FORMS, form_of
-from preflight.stuck.collect.ras import read_nccl_version
+from preflight.stuck.collect.libraries import read_nccl_version
 from tests.simcuda import places
 
 pytestmark = [pytest.mark.simcuda, pytest.mark.usefixtures("simcuda")]

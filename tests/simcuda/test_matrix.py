@@ -9,6 +9,8 @@ import pytest
 
 from tests.simcuda import matrix
 from tests.simcuda.matrix import (
+    ADAPTER_SETTINGS,
+    BETWEEN,
     MACHINES,
     SAMPLE,
     SETTINGS,
@@ -37,7 +39,10 @@ def test_in_a_sample_of_the_matrix_nothing_is_unexplained() -> None:
 
 def test_the_matrix_has_the_cells_that_were_promised() -> None:
     assert len(MACHINES) >= 8 and len(SETTINGS) >= 14
-    assert len(cells()) == len(set(cells())) == len(MACHINES) * len(SETTINGS) * 3 >= 336
+    one_node = [cell for cell in cells() if cell.nodes == 1]
+    assert len(one_node) == len(set(one_node)) == len(MACHINES) * len(SETTINGS) * 3 >= 336
+    between = [cell for cell in cells() if cell.nodes == 2]
+    assert len(between) == len(set(between)) == len(BETWEEN) * len(ADAPTER_SETTINGS) * 3 >= 100
 
 
 def test_a_seed_draws_the_same_cells_again_and_another_one_others(monkeypatch: pytest.MonkeyPatch) -> None:

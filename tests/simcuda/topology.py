@@ -9,8 +9,16 @@ from xml.sax.saxutils import quoteattr
 Facts = Mapping[str, Any]
 
 
-def topology(node: Facts) -> str:
-    """Return the PCI tree as NCCL writes it (NCCL_TOPO_DUMP_FILE); what it names is not looked for in /sys."""
+def topology(node: Facts, has_adapters: bool = False) -> str:
+    """Return the PCI tree as NCCL writes it (NCCL_TOPO_DUMP_FILE); what it names is not looked for in /sys.
+
+    With `has_adapters` a card is in it as its RDMA adapter, whose speed NCCL asks of the library.
+    """
+    if has_adapters:
+        adapters = [{"name": nic["name"], "bdf": nic["bdf"]} for nic in node["nics"]]
+        places = {each["bdf"] for each in adapters}
+        others = [each for each in node.get("netifs") or () if each.get("bdf") not in places]
+        node = {**node, "netifs": [*others, *adapters]}
     lines = ['<system version="1">']
     for numa in node["numa_nodes"]:
         lines.append(f"  <cpu{_attributes(_cpu(node, numa))}>")
@@ -65,7 +73,8 @@ def _netif_of(device: Facts, node: Facts) -> Facts | None:
 def _device(device: Facts, node: Facts, space: str) -> Iterator[str]:
     if netif := _netif_of(device, node):
         yield f"{space}<pci{_attributes({'busid': device['bdf'], 'class': '0x020000'} | _speed(device))}>"
-        named = {"name": str(netif["name"]), "speed": str(netif["speed_mbit_s"])}
+        named = {"name": str(netif["name"])}
+        named |= {"speed": str(netif["speed_mbit_s"])} if "speed_mbit_s" in netif else {}
         yield f"{space}  <nic><net{_attributes(named)}/></nic>"
         yield f"{space}</pci>"
         return

@@ -18,6 +18,7 @@ from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.run_spec import Backend, Measure, NodePlace, RunSpec, StageLimits, TrialPlan
 from preflight.model.trial import TrialResult
 from preflight.search.settings.candidates import DEFAULT_CANDIDATE
+from preflight.trial.agent_process import started_agent
 from preflight.trial.launch_result import Launch, LaunchResult
 from preflight.trial.launcher import launch
 from preflight.trial.run_dir import make_run_dir, remove_run_dir
@@ -90,7 +91,8 @@ def main() -> None:
     run_dir, until = make_run_dir(), time.monotonic() + spec.deadline_monotonic_s
     launched = Launch()
     spec = replace(spec, run_dir=run_dir, deadline_monotonic_s=until)
-    launch(spec, os.environ, launched, lambda _: None, kill_at=until + 2)
+    with started_agent(os.environ) as agent:
+        launch(spec, agent, launched, lambda _: None, kill_at=until + 2)
     remove_run_dir(run_dir)
     lists = {name: [encode(each) for each in getattr(launched.result, name)] for name in ("trials", "pairs", "gpus")}
     json.dump({"problem": launched.result.problem, "simulated": launched.result.simulated, **lists}, sys.stdout)

@@ -153,11 +153,11 @@ def proceeding(write: Writer) -> str:
 def _channel(version: Version, channel: int, names: str, end: str, link: Link, cumem: bool) -> str:
     number = f"{channel:02d}" if link.transport == "SHM" else f"{channel:02d}/0"
     side = f" [{end}]" if link.transport == "NET" else ""
-    return f"Channel {number} : {names}{side} via {detail(version, link, cumem)}"
+    return f"Channel {number} : {names}{side} via {detail(version, link, cumem, end)}"
 
 
-def detail(version: Version, link: Link, cumem: bool) -> str:
-    """Return a path as NCCL prints it."""
+def detail(version: Version, link: Link, cumem: bool, end: str) -> str:
+    """Return a path as NCCL prints it at an end: `send`, or over a network also `receive`."""
     match link.transport:
         case "P2P":
             how = "CUMEM" if cumem and version >= (2, 19) else "IPC"
@@ -165,7 +165,8 @@ def detail(version: Version, link: Link, cumem: bool) -> str:
         case "SHM":
             return "SHM/direct" if version >= (2, 30) else "SHM/direct/direct"
         case _:
-            return f"NET/{link.medium}/0{'/GDRDMA' if link.gpu_direct else ''}"
+            is_direct = link.gpu_direct if end == "send" else link.is_received_direct
+            return f"NET/{link.medium}/0{'/GDRDMA' if is_direct else ''}"
 
 
 def takes_nvls(collective: str, size_bytes: int, wiring: Wiring) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
-from tests.simnccl.simpaths import LEVELS, Between, Environ, Facts, Failure, Version, integer, level
+from tests.simnccl.simpaths import LEVELS, Between, Environ, Facts, Failure, Version, asked_level, integer, level
 
 MOST_INTERFACES = 16
 SYSTEM_ERROR, INTERNAL_ERROR, INVALID_USAGE = 2, 3, 5
@@ -47,7 +47,8 @@ class Link:
 
     transport: str  # P2P | SHM | NET
     medium: str  # of P2P: PCI | NVL; of SHM: FILE | CUMEM; of NET: IB | Socket
-    gpu_direct: bool = False
+    gpu_direct: bool = False  # the sender's adapter reads from the GPU
+    is_received_direct: bool = False  # the receiver's writes into it
     reads: bool = False  # the receiver reads, where otherwise the sender writes: A100 over NVLink
 
     def __str__(self) -> str:
@@ -104,30 +105,36 @@ def wire(facts: Facts, environ: Environ, version: Version, nodes: int = 1) -> Wi
     network, cards = _network(node, env)
     cumem = _cumem(node, env, version)
     between = Between(node, env, version, gpus)
-    fast = _near_cards(node, network, cards, sockets)
-    net = Link("NET", network)
+    stays_inside = integer(env, "NCCL_NET_DISABLE_INTRA", 0) == 1
+    fast = {} if stays_inside else _near_cards(node, network, cards, sockets)
+
+    def net(a: int, b: int) -> Link:
+        """Return the way over the network between two GPUs, which may be on two nodes."""
+        if network != "IB":
+            return Link("NET", network)
+        sends = _gpu_direct(node, env, version, a, cards, is_read=True)
+        return Link("NET", network, sends, _gpu_direct(node, env, version, b, cards, is_read=False))
+
     shm = Link("SHM", "CUMEM" if _cumem_host(node, env, version, cumem) else "FILE")
     apart = "NCCL_HOSTID" in env  # another one for each rank, or there is no use in it: every rank a node of its own
     pairs = {}
     for a, b in permutations(range(len(gpus)), 2):
         alone = apart or between.card_is_faster(gpus[a], gpus[b], fast)
         kind = "" if alone else between.peer(gpus[a], gpus[b])
-        direct = Link("NET", network, _gpu_direct(node, env, gpus[a], cards)) if network == "IB" else net
-        without = direct if alone or integer(env, "NCCL_SHM_DISABLE", 0) else shm
+        without = net(gpus[a], gpus[b]) if alone or integer(env, "NCCL_SHM_DISABLE", 0) else shm
         reads = kind == "NVL" and all(_capability(node, gpus[each]) == (8, 0) for each in (a, b))
         pairs[a, b] = Link("P2P", kind, reads=reads) if kind else without
     size = len(gpus) * nodes
     if nodes > 1:  # ranks of one node as on the first; between nodes there is nothing but the network
         local = len(gpus)
-        far = {
-            a: Link("NET", network, network == "IB" and _gpu_direct(node, env, gpus[a], cards)) for a in range(local)
-        }
         pairs = {
-            (a, b): pairs[a % local, b % local] if a // local == b // local else far[a % local]
+            (a, b): pairs[a % local, b % local] if a // local == b // local else net(gpus[a % local], gpus[b % local])
             for a, b in permutations(range(size), 2)
         }
     ring = [(rank, (rank + 1) % size) for rank in range(size)] if size > 1 else []
     links = {pair: pairs[pair] for pair in ring}
+    if network == "IB" and any(link.transport == "NET" for link in links.values()):
+        _connect(node, env, cards)
     joined = all(link.transport != "NET" for link in pairs.values())  # else NCCL sees several nodes
     nvls = joined and _nvls(node, env, version, gpus)
     return Wiring(sockets, network, cards, links, pairs, nvls, cumem, between.denied())
@@ -191,6 +198,21 @@ def _cards(node: Facts, env: Environ) -> Iterator[Card]:
             yield Card(port["hca"], port["port"], layer)
 
 
+def _connect(node: Facts, env: Environ, cards: tuple[Card, ...]) -> None:
+    """Raise Failure where a port refuses to connect: its table has no such partition key, or no such GID on RoCE.
+
+    A fact that is missing refuses nothing.
+    """
+    names = {(card.name, card.port) for card in cards}
+    key, index = integer(env, "NCCL_IB_PKEY", 0), integer(env, "NCCL_IB_GID_INDEX", -1)
+    for port in (each for each in node["hca_ports"] or () if (each["hca"], each["port"]) in names):
+        if port["pkeys"] and key >= len(port["pkeys"]):
+            raise Failure("misc/ibvwrap.cc:301", "Call to ibv_modify_qp failed with 22 Invalid argument", SYSTEM_ERROR)
+        found = {each["gid_index"] for each in port["gids"] or ()}
+        if port["link_layer"] == "Ethernet" and found and index >= 0 and index not in found:
+            raise Failure("misc/ibvwrap.cc:301", "Call to ibv_modify_qp failed with 61 No data available", SYSTEM_ERROR)
+
+
 def _near_cards(node: Facts, network: str, cards: tuple[Card, ...], sockets: tuple[Interface, ...]) -> dict[str, float]:
     """Return the GB/s of the network's cards by PCI address, where the facts have it."""
     if network == "Socket":
@@ -198,15 +220,22 @@ def _near_cards(node: Facts, network: str, cards: tuple[Card, ...], sockets: tup
         known = [each for each in node["netifs"] or () if each.get("bdf") and each["name"] in names]
         return {each["bdf"]: each["speed_mbit_s"] / 8000 for each in known}
     names = {card.name for card in cards}
-    ports = [each for each in node["hca_ports"] or () if each.get("bdf") and each["hca"] in names]
-    return {each["bdf"]: each["rate_gbit_s"] / 8 for each in ports}
+    places = {nic["name"]: nic["bdf"] for nic in node.get("nics") or ()}
+    ports = [each for each in node["hca_ports"] or () if each["hca"] in names and places.get(each["hca"])]
+    return {places[each["hca"]]: each["rate_gbit_s"] / 8 for each in ports}
 
 
-def _gpu_direct(node: Facts, env: Environ, gpu: int, cards: tuple[Card, ...]) -> bool:
+def _gpu_direct(
+    node: Facts, env: Environ, version: Version, gpu: int, cards: tuple[Card, ...], *, is_read: bool
+) -> bool:
+    """Tell whether the nearest card reaches the GPU's memory by itself (ncclTopoCheckGdr)."""
     rdma = node.get("rdma") or {}
-    if not (rdma.get("peermem") or rdma.get("dma_buf")):
+    has_module = rdma.get("peermem") and version >= (2, 23)  # NCCL did not look in /sys/module before
+    if not (has_module or rdma.get("dma_buf")):
         return False
-    most = LEVELS.get(env.get("NCCL_NET_GDR_LEVEL", ""), LEVELS["PXB"])
+    if is_read and not integer(env, "NCCL_NET_GDR_READ", int(_capability(node, gpu) >= (8, 0))):
+        return False  # older GPUs read with NVLink or alone too, which no machine here has
+    most = asked_level(env.get("NCCL_NET_GDR_LEVEL", ""), LEVELS["PXB"])
     names = {card.name for card in cards}
     near = [each["level"] for each in node["nic_paths"] or () if each["gpu"] == gpu and each["nic"] in names]
     return any(level(word) <= most for word in near if word)

@@ -48,6 +48,15 @@ def level(word: str) -> int:
     return LEVELS["NVL"] if word.startswith("NV") else LEVELS[{"NODE": "PHB"}.get(word, word)]
 
 
+def asked_level(text: str, default: int) -> int:
+    """Return the distance that a variable asks for, by its name or by NCCL's old number (ncclGetLevel)."""
+    if text in LEVELS:
+        return LEVELS[text]
+    if not re.match(r"\d", text, re.ASCII):
+        return default
+    return LEVELS[LEGACY_LEVELS[min(integer({"": text}, "", 0), len(LEGACY_LEVELS) - 1)]]
+
+
 class Between:
     """How the GPUs of the ranks may reach each other directly."""
 
@@ -80,9 +89,7 @@ class Between:
         one, other = (self._devices.get(self._gpu(each)["bdf"] or "") for each in (a, b))
         if word.startswith("NV") or one is None or other is None or not (one["parents"] and other["parents"]):
             return level(word)
-        if one["numa_node"] != other["numa_node"]:
-            return LEVELS["SYS"]
-        return level(_common(one, other))
+        return level(common(one, other))
 
     def card_is_faster(self, a: int, b: int, cards: Mapping[str, float]) -> bool:
         """Tell whether NCCL takes the network inside the node.
@@ -107,7 +114,7 @@ class Between:
         near = [0.0]
         for address, speed in cards.items():
             card = self._devices.get(address)
-            if mine and card and level(_common(mine, card)) <= LEVELS["PXB"]:
+            if mine and card and level(common(mine, card)) <= LEVELS["PXB"]:
                 slots = (PCIE_GB_S.get(each["speed_max_gt_s"] or 0.0, 0.0) for each in (mine, card))
                 near.append(min(speed, *slots))
         return max(near)
@@ -120,8 +127,10 @@ class Between:
         return not self._trusts and not said.get("read") == said.get("write") == "ok"
 
 
-def _common(one: Facts, other: Facts) -> str:
+def common(one: Facts, other: Facts) -> str:
     """Return how near two devices of the tree are: parents are the root port and, of each switch, its two ports."""
+    if one["numa_node"] != other["numa_node"]:
+        return "SYS"
     upstream = [each["parents"][1::2] for each in (one, other)]
     shared = sum(1 for a, b in zip(*upstream, strict=False) if a == b)
     if not shared:
@@ -132,11 +141,9 @@ def _common(one: Facts, other: Facts) -> str:
 def _p2p_level(node: Facts, env: Environ, version: Version, gpus: int) -> int:
     if integer(env, "NCCL_P2P_DISABLE", 0) == 1:
         return LEVELS["LOC"]
-    asked = env.get("NCCL_P2P_LEVEL", "")
-    if asked in LEVELS:
-        return LEVELS[asked]
-    if asked in tuple("012345"):
-        return LEVELS[LEGACY_LEVELS[int(asked)]]
+    asked = asked_level(env.get("NCCL_P2P_LEVEL", ""), -1)
+    if asked >= 0:
+        return asked
     system = node["system"] or {}
     is_amd = "AMD" in (system.get("cpu_model") or "")
     if version >= (2, 23):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.simcuda.machine import named
 from tests.simnccl.machines import facts, node
 from tests.simnccl.simmachine import interfaces, matches, wire
-from tests.simnccl.simpaths import Failure, integer
+from tests.simnccl.simpaths import Failure, Version, integer
 
 V = (2, 27, 5)
 Machine = tuple[Any, ...]  # a kept capture, and the GPUs of the ranks
@@ -111,6 +111,54 @@ def test_the_infiniband_network_comes_first_and_can_be_switched_off_or_narrowed(
     assert network(NCCL_IB_HCA="mlx5") == network(NCCL_IB_HCA="=mlx5_0:1") == "IB"
     with pytest.raises(Failure, match="NET plugin"):
         wire(facts("rtx4090x2", 0, 1), {"NCCL_NET": "IB"}, V)
+
+
+ROCE = (
+    {"gid_index": 0, "gid": "fe80::1", "type": "IB/RoCE v1", "netif": "eth1"},
+    {"gid_index": 1, "gid": "fe80::1", "type": "RoCE v2", "netif": "eth1"},
+)
+
+
+@pytest.mark.parametrize(
+    ("env", "refusal"),
+    [
+        ({"NCCL_IB_GID_INDEX": "1"}, ""),
+        ({"NCCL_IB_GID_INDEX": "7"}, "61 No data available"),
+        ({"NCCL_IB_PKEY": "0"}, ""),
+        ({"NCCL_IB_PKEY": "3"}, "22 Invalid argument"),
+        ({"NCCL_IB_GID_INDEX": "7", "NCCL_IB_PKEY": "3", "NCCL_IB_DISABLE": "1"}, ""),
+    ],
+    ids=str,
+)
+def test_a_port_refuses_what_its_tables_do_not_hold(env: dict[str, str], refusal: str) -> None:
+    two = facts(*L20)
+    ports = [{**port, "link_layer": "Ethernet", "gids": ROCE, "pkeys": ["0xffff"]} for port in two["node"]["hca_ports"]]
+    roce = {**two, "node": {**two["node"], "hca_ports": ports}}
+    assert wire(roce, {"NCCL_IB_GID_INDEX": "7"}, V).network == "IB", "within one node nothing is connected"
+    if not refusal:
+        assert wire(roce, env, V, nodes=2).links
+        return
+    with pytest.raises(Failure, match=refusal):
+        wire(roce, env, V, nodes=2)
+
+
+@pytest.mark.parametrize(
+    ("version", "env", "direct"),
+    [
+        ((2, 27, 5), {}, (True, True)),
+        ((2, 22, 3), {}, (False, False)),  # it looks for the module elsewhere
+        ((2, 27, 5), {"NCCL_NET_GDR_READ": "0"}, (False, True)),
+        ((2, 27, 5), {"NCCL_NET_GDR_LEVEL": "LOC"}, (False, False)),
+        ((2, 27, 5), {"NCCL_NET_GDR_LEVEL": "0"}, (False, False)),
+    ],
+    ids=str,
+)
+def test_gpu_direct_is_each_ends_own(version: Version, env: dict[str, str], direct: tuple[bool, bool]) -> None:
+    two = facts(*L20)
+    near = [{"gpu": gpu, "nic": port["hca"], "level": "PIX"} for gpu in L20[1:] for port in two["node"]["hca_ports"]]
+    node = {**two["node"], "nic_paths": near, "rdma": {**two["node"]["rdma"], "peermem": "580.95.05"}}
+    link = wire({**two, "node": node}, env, version, nodes=2).links[3, 4]  # from the first node to the second
+    assert (link.gpu_direct, link.is_received_direct) == direct
 
 
 def test_nvlink_sharp_needs_switches_and_more_than_two_gpus() -> None:

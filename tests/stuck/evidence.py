@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from preflight.model.gap import Gap
@@ -73,6 +74,11 @@ def rank(
     """Return a rank that waits in an all_reduce, unless told otherwise."""
     pid = 100 + number if isinstance(number, int) else 199
     return RankProcess(number, "RANK", size, size, own or process(pid), helpers, NONE)
+
+
+def server(pid: int, name: str, own: Process) -> RankProcess:
+    """Return a process that gives a serving engine's ranks their work."""
+    return RankProcess(NONE, "", NONE, NONE, replace(own, pid=pid), (), NONE, name)
 
 
 def node(*ranks: RankProcess, host: str = "n0", **parts: Any) -> NodeEvidence:

@@ -59,7 +59,7 @@ def test_a_rank_works_if_it_computes_and_its_line_changes(
 ) -> None:
     report = answer([four(rank(1, works(101, cpu_s=cpu_s, earlier_line=earlier_line)))])
     assert report.verdict is verdict
-    assert "prepare (train.py:71, prepare)" in report.summary
+    assert "prepare (train.py:71)" in report.summary
     assert ("computes in changing lines (95% of a CPU)" in report.summary) == (verdict is StuckVerdict.UNKNOWN)
 
 
@@ -175,6 +175,12 @@ def test_ranks_that_all_woke_a_moment_ago_go_on() -> None:
 def test_ranks_that_wait_for_a_while_but_not_for_long_are_neither() -> None:
     ranks = [rank(i, process(100 + i, main=thread(100 + i, asleep_s=3.0))) for i in range(4)]
     assert answer([node(*ranks)]).exit_code == 3
+
+
+def test_where_every_rank_ended_none_is_said_to_run_still() -> None:
+    ranks = (rank(n, process(100 + n, (), thread(100 + n, "Z", ""))) for n in range(2))
+    report = answer([node(*ranks)])
+    assert (report.exit_code, report.summary) == (3, "Every rank here has ended: ranks 0-3.")
 
 
 def test_a_rank_that_ends_is_no_proof_that_the_job_goes_on() -> None:

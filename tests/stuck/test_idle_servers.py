@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from preflight.model.stuck_evidence import Frame
 from preflight.show.stuck import stuck_page
 from preflight.show.text import Detail, Style
 from preflight.stuck.judge.answer import answer
-from tests.stuck.evidence import ALL_REDUCE, SITE, frames, node, process, rank, thread
+from tests.stuck.evidence import ALL_REDUCE, SITE, frames, node, process, rank, server, thread
 from tests.stuck.hanging_jobs import PROJECT, free_port
 
 VLLM = f"{SITE}/vllm"
@@ -75,6 +77,40 @@ def test_a_stopped_worker_of_an_idle_server_is_named() -> None:
 def test_a_missing_worker_keeps_an_idle_server_from_being_called_healthy() -> None:
     report = answer([node(rank(0, process(100, IDLE), size=2))])
     assert report.verdict is not StuckVerdict.NOT_STUCK
+
+
+def test_a_stopped_engine_core_or_server_above_idle_workers_is_named() -> None:
+    idle = [rank(i, process(100 + i, IDLE, thread(100 + i, "S", "do_poll")), size=2) for i in (0, 1)]
+    core, program = process(90, IDLE_ENGINE), process(80, frames(("<module>", "/venv/bin/vllm", 8)))
+    halted = process(90, IDLE_ENGINE, thread(90, "T", "do_signal_stop"))
+    healthy = server(80, "the program vllm", program)
+    assert answer([node(*idle, servers=(server(90, "EngineCore", core), healthy))]).exit_code == 0
+    report = answer([node(*idle, servers=(server(90, "EngineCore", halted), healthy))])
+    (culprit,) = report.culprits
+    assert (report.exit_code, culprit.reason, culprit.ranks, culprit.pids) == (1, Reason.STOPPED_PROCESS, (), (90,))
+    assert report.summary.startswith("EngineCore on n0 (pid 90) is stopped by a signal at core.py:1588")
+    assert any("kill -CONT 90" in step for step in culprit.steps)
+
+
+def test_an_engine_core_that_waits_outside_its_loop_while_all_workers_are_idle_is_named() -> None:
+    idle = [rank(i, process(100 + i, IDLE, thread(100 + i, "S", "do_poll")), size=2) for i in (0, 1)]
+    waits = frames(*POLLS, ("EngineCore.step", f"{VLLM}/v1/engine/core.py", 700))
+    report = answer([node(*idle, servers=(server(90, "EngineCore_DP0", process(90, waits)),))])
+    assert (report.exit_code, report.culprits[0].pids) == (1, (90,))
+    assert report.summary.startswith("EngineCore_DP0 on n0 is ") and "all 2 ranks wait for work" in report.summary
+    brief = process(90, waits, thread(90, "S", "do_poll", asleep_s=0.1))
+    assert answer([node(*idle, servers=(server(90, "EngineCore_DP0", brief),))]).exit_code == 0
+
+
+def test_workers_have_the_names_that_their_engine_gives_them() -> None:
+    names = ("Worker_TP0", "Worker_TP1")
+    stopped = process(101, IDLE, thread(101, "T", "do_signal_stop"))
+    ranks = [rank(0, process(100, ALL_REDUCE), size=2), rank(1, stopped, size=2)]
+    report = answer([node(*(replace(each, name=name) for each, name in zip(ranks, names, strict=True)))])
+    assert "Worker_TP0 waits in all_reduce" in report.summary
+    assert "; Worker_TP1 on n0 (pid 101) is stopped by a signal" in report.summary
+    page = stuck_page(report).shown(Detail.SCREEN, Style(width=80))
+    assert re.search(r"\n *Worker_TP1 .*101  stopped", page), page
 
 
 @pytest.mark.integration

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight.stuck.collect.jobs import ListedProcess, ProcessTable
+from preflight.stuck.collect.jobs import FoundJob, ListedProcess, ProcessTable
 from preflight.system.machine import Tree
 from tests.command import Command
 
@@ -106,6 +106,24 @@ def test_a_rank_that_starts_the_others_keeps_its_own_helpers() -> None:
     assert [[each.pid for each in rank.helpers] for rank in job.ranks] == [[22], [23]]
 
 
+def test_the_processes_above_an_engine_s_workers_are_its_servers_and_a_shell_is_none() -> None:
+    group = frozenset({"gloo_tcp_loop"})
+    shell, api, core, first, second = (
+        ListedProcess(pid, parent, 1000, arguments[0], "S", pid, arguments, {}, {}, threads)
+        for pid, parent, arguments, threads in (
+            (5, 1, ("bash",), frozenset[str]()), (6, 5, ("vllm", "serve"), frozenset[str]()),
+            (7, 6, ("VLLM::EngineCore",), frozenset[str]()), (8, 7, ("VLLM::Worker_TP0",), group),
+            (9, 7, ("VLLM::Worker_TP1",), group),
+        )
+    )  # fmt: skip
+    (job,) = ProcessTable((shell, api, core, second, first)).jobs()
+    assert [(each.rank, each.source, each.process.engine_name) for each in job.ranks] == [
+        (0, "called Worker_TP0", "Worker_TP0"), (1, "called Worker_TP1", "Worker_TP1"),
+    ]  # fmt: skip
+    assert [each.pid for each in job.servers] == [7, 6]
+    assert ProcessTable((shell, api, core, first, second)).jobs(6) == (job,)
+
+
 def test_a_process_leads_to_its_job_as_launcher_rank_or_helper_and_others_to_none() -> None:
     rank, shell = listed(20, 0, "python", "train.py", group=True), listed(23, 0, "bash", parent=20)
     table = ProcessTable((TORCHRUN, rank, shell, RANK_1))
@@ -124,6 +142,12 @@ def test_a_shell_in_an_allocation_is_no_job() -> None:
     assert ProcessTable((shell,)).jobs() == ()
 
 
+def test_the_id_of_a_slurm_job_is_not_that_of_a_step() -> None:
+    of_slurm, of_torchrun = FoundJob("SLURM_JOB_ID 7:1", ()), FoundJob("TORCHELASTIC_RUN_ID none", ())
+    assert [of_slurm.goes_by(each) for each in ("7", "7:1", "1", "SLURM_JOB_ID")] == [True, True, False, False]
+    assert [of_torchrun.goes_by(each) for each in ("none", "7")] == [True, False]
+
+
 def test_what_preflight_itself_runs_under_is_no_rank() -> None:
     step = {"SLURM_PROCID": "0", "SLURM_JOB_ID": "5", "SLURM_STEP_ID": "3"}
     wrapper = ListedProcess(50, 1, 0, "python", "S", 50, ("python", "-m", "wrap"), step, {}, frozenset())
@@ -131,7 +155,8 @@ def test_what_preflight_itself_runs_under_is_no_rank() -> None:
     rank = ListedProcess(
         40, 1, 0, "python", "S", 40, ("python", "t.py"), step | {"SLURM_STEP_ID": "0"}, {}, frozenset()
     )
-    (job,) = ProcessTable((rank, wrapper, own)).without(51).jobs()
+    reader = ListedProcess(52, 51, 0, "preflight", "R", 52, own.arguments, step, {}, frozenset())
+    (job,) = ProcessTable((rank, wrapper, own, reader)).without(51).jobs()
     assert [each.process.pid for each in job.ranks] == [40]
 
 
@@ -144,13 +169,17 @@ def test_a_number_that_no_process_has_is_a_mistake_on_the_command_line(command: 
 def test_all_jobs_are_looked_at_and_the_worst_answer_is_the_exit_code(command: Command) -> None:
     started = []
     for name in ("first", "second"):
-        (command.cwd / f"{name}.py").write_text("import time; time.sleep(100)\n")
+        (command.cwd / f"{name}.py").write_text(f"import time; open('{name}.up', 'w'); time.sleep(100)\n")
         names = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": name, "MASTER_PORT": "1"}
         started.append(subprocess.Popen([sys.executable, f"{name}.py"], cwd=command.cwd, env=os.environ | names))
     try:
-        time.sleep(0.5)  # until each has its own command line
-        whole = command.run("stuck", "--all", "--watch", "1s", env={"PREFLIGHT_VERBOSE": ""})
-        short = command.run("stuck", "--all", "-q", "--watch", "1s", env={"PREFLIGHT_VERBOSE": ""})
+        deadline = time.monotonic() + 60  # until each has its own command line, and sleeps
+        while not all((command.cwd / f"{name}.up").exists() for name in ("first", "second")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(2.0)  # who went to sleep during the watch is no rank that stands
+        whole = command.run("stuck", "--all", "--watch", "2s", env={"PREFLIGHT_VERBOSE": ""})
+        short = command.run("stuck", "--all", "-q", "--watch", "2s", env={"PREFLIGHT_VERBOSE": ""})
         one = command.run("stuck", str(started[1].pid), "--watch", "1s", "-q", env={"PREFLIGHT_VERBOSE": ""})
     finally:
         for each in started:

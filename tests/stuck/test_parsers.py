@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -76,9 +77,22 @@ def test_the_file_system_is_that_of_the_longest_mount_point() -> None:
 
 
 def test_who_waits_for_a_lock_is_told_with_its_holder() -> None:
-    machine = Replay({"text": {"proc/locks": {"value": LOCKS}, "proc/4711/comm": {"value": "flock"}}})
-    (lock,) = read_locks(machine, [815, 99])
-    assert (lock.waiting_pid, lock.holding_pid, lock.holder) == (815, 4711, "flock")
+    texts = {"proc/locks": LOCKS, "proc/4711/comm": "flock"}
+    (lock,) = read_locks(Replay({"text": {path: {"value": text} for path, text in texts.items()}}), [815, 99])
+    assert (lock.waiting_pid, lock.holding_pid, lock.holder, lock.path) == (815, 4711, "flock", "")
+
+
+def test_the_locked_file_is_the_one_of_the_descriptor_that_has_the_lock() -> None:
+    held = next(line for line in LOCKS.splitlines() if " 4711 " in line)
+    texts = {"locks": LOCKS, "4711/fdinfo/0": "pos:\t0\n", "4711/fdinfo/3": f"pos:\t0\nlock:\t{held}\n"}
+    links = {"proc/4711/fd/0": {"value": "/dev/null"}, "proc/4711/fd/3": {"value": "/data/set.lock"}}
+    recorded: dict[str, dict[str, Any]] = {
+        "text": {f"proc/{path}": {"value": text} for path, text in texts.items()},
+        "names": {"proc/4711/fd": {"value": ["0", "3"]}},
+        "link": links,
+    }
+    (lock,) = read_locks(Replay(recorded), [815])
+    assert lock.path == "/data/set.lock"
 
 
 def test_a_name_may_hold_anything() -> None:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from preflight.model.gap import Gap
 from preflight.model.nccl_ras import REVIEWS, RasReview, parse_nccl_version, why_not_ask
 from preflight.stuck.collect.jobs import ListedProcess
-from preflight.stuck.collect.ras import AskRas, ask_ras, mapped_libraries, read_nccl_version
+from preflight.stuck.collect.libraries import mapped_libraries, read_nccl_version
+from preflight.stuck.collect.ras import AskRas, ask_ras
 from preflight.system.kernel_queries import live_machine
 from tests.stuck.hanging_jobs import PROJECT, free_port
 

@@ -207,7 +207,7 @@ def test_an_answer_comes_within_15_seconds(
 
 def test_what_the_kernel_adds_is_told(stories: dict[str, Future[Story]]) -> None:
     lock = stories["file_lock"].result()
-    assert f"held by process {os.getpid()}" in lock.full.places()[0]["detail"]
+    assert f"download.lock, held by process {os.getpid()}" in lock.full.places()[0]["detail"]
     worker = stories["data_worker"].result().full.report["summary"]
     assert re.search(r"its data worker \(pid \d+\) is blocked in train\.py:\d+, read_shard", worker)
     assert "keeps its connections open" in stories["dead"].result().full.report["summary"]

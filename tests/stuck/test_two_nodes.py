@@ -118,6 +118,26 @@ def test_a_save_on_one_node_is_the_one_answer_of_both() -> None:
         assert len(_results(job)) == 1
 
 
+def test_one_command_looks_on_every_node_and_says_which_it_did_not_see(tmp_path: Path) -> None:
+    with hanging_job("save") as job, _cluster(job) as nodes:
+        job.wait_until_hung()
+        ways = "".join(f'{node.host}) exec {" ".join(node.inside)} sh -c "$3";;\n' for node in nodes)
+        script = f'while [ "$1" != -- ]; do shift; done\ncase $2 in\n{ways}esac\necho no route to $2 >&2; exit 255\n'
+        (tmp_path / "ssh").write_text(f"#!/bin/sh\n{script}")
+        (tmp_path / "ssh").chmod(0o755)
+        path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        seen = look("--on", "ssh:n[0-2]", environ=path)
+        (culprit,) = seen.report["culprits"]
+        assert (seen.code, culprit["ranks"], culprit["host"], culprit["reason"]) == (1, [2], "n1", "rank_elsewhere")
+        assert sorted((p["rank"], p["host"]) for p in seen.report["places"]) == [
+            (0, "n0"), (1, "n0"), (2, "n1"), (3, "n1")
+        ]  # fmt: skip
+        assert "n2: unreachable: no route to n2" in seen.report["not_seen"]
+        assert "n0: 2 ranks" in seen.stderr and "n1: 2 ranks" in seen.stderr
+        job.go_on()
+        assert len(_results(job)) == 1
+
+
 def test_a_broken_path_is_told_with_its_two_ends() -> None:
     with hanging_job("path") as job, _cluster(job) as nodes:
         job.wait_until_hung()

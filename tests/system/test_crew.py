@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -130,7 +131,11 @@ def members(leader: int) -> list[int]:
 
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
-    """Fail where a process that was forked in the test lives on, wherever it hides: it has a pipe open."""
+    """Fail where a process that was forked in the test lives on, wherever it hides: it has a pipe open.
+
+    Orphans are init's, as beside a user's program; a test before may have made this process adopt them.
+    """
+    ctypes.CDLL(None).prctl(processes.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     before, descriptors = own_children(), len(os.listdir("/proc/self/fd"))
     reader, writer = os.pipe()
     yield

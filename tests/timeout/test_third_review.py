@@ -22,11 +22,6 @@ BILLION = 10**9
 MIB, GIB = 1 << 20, 1 << 30
 
 
-def numbers(finding: str) -> pytest.MarkDecorator:
-    """Mark what numbers.md found."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"numbers.md {finding}; issue 11 of 12")
-
-
 def job(billions: float, ranks: int, strategy: Strategy = Strategy.FSDP, save: Save = Save.SHARDED) -> Job:
     """Return a job without phases of its own."""
     return Job(

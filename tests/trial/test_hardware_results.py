@@ -18,7 +18,7 @@ from preflight.search.backend_choice import BackendChoice
 from preflight.system import processes
 from preflight.system.machine import Tree
 from preflight.system.nvml_keeper import KEEPER, watch_xids
-from preflight.trial.hardware_results import HardwareWatch, hardware_results, start_hardware_watch
+from preflight.trial.hardware_results import HardwareWatch, hardware_results
 from preflight.trial.launch_result import LaunchResult
 from tests.accept.machines import EVENTS
 from tests.hardware import gpu_test, pair
@@ -37,7 +37,8 @@ LAUNCHED = LaunchResult(
 
 def test_the_drivers_word_the_limits_and_the_counters_join_the_tests(tmp_path: Path) -> None:
     tree = simulate(H100X8, tmp_path)
-    watching = start_hardware_watch(tree, PATH, is_other_machine=True)
+    watching = HardwareWatch(tree)
+    watching.begin(PATH)
     worse = with_gpu(with_gpu(H100X8, 1, ecc_counts=(0, 1, 0, 1)), 5, ecc_counts=(0, 1, 0, 1))
     (tmp_path / f"{LIBRARY}.machine").write_text(render(worse), encoding="utf-8")
     found = hardware_results(LAUNCHED, NODE, PATH, watching, "")
@@ -63,7 +64,8 @@ def test_beside_another_job_no_speed_is_left_and_the_data_is(tmp_path: Path) -> 
 
 def test_the_cpu_path_is_a_gap_with_its_reason_and_reads_no_counter(tmp_path: Path) -> None:
     cpu = BackendChoice("gloo", "", "gloo", 2, (), wants_gpus=False, cpu_path=True, blocked="")
-    watching = start_hardware_watch(Tree(tmp_path), cpu, is_other_machine=False)
+    watching = HardwareWatch(Tree(tmp_path), xids=watch_xids())
+    watching.begin(cpu)
     assert (watching.counters, watching.xids) == ((), None)
     assert hardware_results(LaunchResult(), node(), cpu, watching, "") == Gap("CPU path: no GPU was tested")
 
@@ -82,7 +84,8 @@ def watched(tmp_path: Path, **answers: str) -> dict[str, CounterChange]:
     """Return what a run's Xids come to, with NVML's answers to questions about events, where the log is closed."""
     asked = {"nvmlEventSetCreate": "", **{f"nvmlDeviceRegisterEvents/{i}": "" for i in range(8)}, **answers}
     tree = simulate(replace(H100X8, answers=asked), tmp_path)  # a tree has no kernel log
-    watching = HardwareWatch(tree, probe_counters(tree), watch_xids(str(tmp_path / LIBRARY)))
+    watching = HardwareWatch(tree, xids=watch_xids(str(tmp_path / LIBRARY)))
+    watching.begin(PATH)
     time.sleep(0.5)
     return {f"{each.subject} {each.name}": each for each in watching.stop(5.0)}
 
@@ -111,6 +114,7 @@ def test_who_listens_wakes_every_gpu_and_keeps_them_open_to_the_end(tmp_path: Pa
     simulate(replace(H100X8, answers=EVENTS | waking | events), tmp_path)
     start = time.monotonic()
     watch = watch_xids(str(tmp_path / LIBRARY))
+    watch.wait()
     try:
         assert time.monotonic() - start > 8 * 0.2
         assert [each["awake"] for each in watch.messages if "awake" in each] == list(range(8))
@@ -122,6 +126,7 @@ def test_who_listens_wakes_every_gpu_and_keeps_them_open_to_the_end(tmp_path: Pa
 def test_a_listener_that_gave_up_and_was_reaped_by_the_launcher_is_no_defect(tmp_path: Path) -> None:
     simulate(replace(H100X8, answers={"nvmlEventSetCreate": NOT_SUPPORTED}), tmp_path)
     watch = watch_xids(str(tmp_path / LIBRARY))
+    watch.wait()
     assert processes.kill_descendants(frozenset(), 10.0) == ()  # as the launcher does at the end of a run
     with pytest.raises(UnreadableFact, match="NVMLError_NotSupported"):
         watch.stop()
@@ -156,7 +161,8 @@ def test_xid_45_of_a_process_of_ours_is_left_out_and_anothers_is_told_with_its_p
 
 
 def test_a_run_that_was_cut_short_does_not_read_the_counters_again(tmp_path: Path) -> None:
-    watching = start_hardware_watch(simulate(H100X8, tmp_path), PATH, is_other_machine=True)
+    watching = HardwareWatch(simulate(H100X8, tmp_path))
+    watching.begin(PATH)
     found = hardware_results(LAUNCHED, NODE, PATH, watching, "", left_s=0.0)
     assert isinstance(found, Hardware)
     assert found.counters == Gap("the counters were not read again: the run was cut short")

@@ -14,8 +14,9 @@ from preflight.errors import HarnessError, PreflightError
 from preflight.model.codec import encode
 from preflight.model.run_spec import Backend, Duel, NodePlace, RankGpus, RunSpec, TrialPlan
 from preflight.search.profiles import stage_limits
+from preflight.trial.agent_process import start_environment
 from preflight.trial.launch_result import Launch, LaunchResult, parse_event
-from preflight.trial.launcher import agent_environment
+from preflight.trial.launcher import rank_environment
 from tests.node_facts import trial
 
 SPEC = RunSpec(
@@ -112,7 +113,7 @@ def test_every_json_object_with_an_event_is_read_back(event: dict[str, Any]) -> 
 
 
 def test_the_ranks_start_single_threaded_and_find_the_launcher_and_its_fifo() -> None:
-    environ = agent_environment(SPEC, 4711)
+    environ = start_environment(4711) | rank_environment(SPEC)
     assert (environ["OMP_NUM_THREADS"], environ["OPENBLAS_NUM_THREADS"]) == ("1", "1")
     assert environ["PREFLIGHT_PARENT_PID"] == "4711"
     assert environ["PREFLIGHT_EVENTS"].startswith(SPEC.run_dir)
@@ -122,5 +123,5 @@ def test_the_ranks_start_single_threaded_and_find_the_launcher_and_its_fifo() ->
 
 def test_the_ranks_see_exactly_the_chosen_gpus_in_their_order() -> None:
     spec = replace(SPEC, gpus=RankGpus(("GPU-b", "GPU-a")))
-    environ = agent_environment(spec, 1)
+    environ = rank_environment(spec)
     assert (environ["CUDA_VISIBLE_DEVICES"], environ["CUDA_DEVICE_ORDER"]) == ("GPU-b,GPU-a", "PCI_BUS_ID")

@@ -22,6 +22,7 @@ ROOT = HERE.parent.parent
 DRIVER = """
 import json, os, sys, time
 from preflight.trial.launch_result import Launch
+from preflight.trial.agent_process import started_agent
 from preflight.trial.launcher import launch
 from preflight.trial.run_dir import make_run_dir, remove_run_dir
 from preflight.model.codec import encode
@@ -36,7 +37,8 @@ spec = RunSpec(
     trials=TrialPlan((DEFAULT_CANDIDATE,), stage_limits("gloo", None)), deadline_monotonic_s=ends,
 )
 try:
-    launch(spec, dict(os.environ), launched, lambda result: None, kill_at=ends + 10)
+    with started_agent(os.environ) as agent:
+        launch(spec, agent, launched, lambda result: None, kill_at=ends + 10)
 finally:
     remove_run_dir(run_dir)
 launched = launched.result

@@ -6,13 +6,24 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from preflight.trial.run_dir import FOLDERS, events_path, last_words, make_run_dir, remove_run_dir, spec_path
+from preflight.system.ownership import KEPT_S
+from preflight.trial.run_dir import (
+    FOLDERS,
+    events_path,
+    keep_run_dir,
+    last_words,
+    lifeline_path,
+    make_run_dir,
+    remove_run_dir,
+    spec_path,
+)
 from tests.conftest import PROJECT
 
 
@@ -25,10 +36,13 @@ def run_dir(tmp_path: Path) -> str:
 
 def made_with(tmpdir: str) -> Path:
     """Make a run directory in a process of its own: the standard library keeps the temporary folder that it found."""
-    code = "from preflight.trial.run_dir import make_run_dir; print(make_run_dir())"
+    return Path(printed_with(tmpdir, "from preflight.trial.run_dir import make_run_dir; print(make_run_dir())"))
+
+
+def printed_with(tmpdir: str, code: str) -> str:
     environ = os.environ | {"TMPDIR": tmpdir}
     done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, env=environ, check=True, capture_output=True)
-    return Path(done.stdout.decode().strip())
+    return done.stdout.decode().strip()
 
 
 def log(run_dir: str, name: str, text: str, written_at: float) -> None:
@@ -142,3 +156,19 @@ def test_a_folder_whose_files_can_not_be_locked_is_passed_over(tmp_path: Path) -
     assert made and not made.startswith(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     remove_run_dir(made)
+
+
+def test_what_failed_runs_left_a_week_ago_goes_and_nothing_else(tmp_path: Path) -> None:
+    names = ("failed", "recent", "kept", "running")
+    failed, recent, kept, running = (Path(made_with(str(tmp_path))).rename(tmp_path / f"preflight-{n}") for n in names)
+    users, link = tmp_path / "preflight-notes", tmp_path / "preflight-link"
+    users.mkdir()
+    link.symlink_to(failed)
+    keep_run_dir(str(kept))
+    long_ago = time.time() - KEPT_S - 60
+    lifeline = os.open(lifeline_path(str(running)), os.O_RDWR | os.O_NONBLOCK)  # as its launcher holds it
+    for path in (failed, kept, running, users):
+        os.utime(path, (long_ago, long_ago))
+    printed_with(str(tmp_path), "from preflight.trial.run_dir import remove_old_run_dirs; remove_old_run_dirs()")
+    os.close(lifeline)
+    assert sorted(tmp_path.iterdir()) == sorted([recent, kept, running, users, link])

@@ -15,9 +15,10 @@ from preflight.model.nccl_variables import BY_NAME
 from preflight.model.report import Advice
 from preflight.model.timeout import SafeTimeout
 from preflight.model.trial import AS_IS, DEFAULT, NO_CONTROL, Comparison, Control, Outcome, Scope, TrialResult
-from preflight.model.units import percent_text
-from preflight.search.settings.control import PROVISIONAL_TEXT, Proof, intermittent, proof_of, proof_text
+from preflight.model.units import percent_text, seconds_text
+from preflight.search.settings.control import PROVISIONAL_TEXT, Proof, intermittent, is_cure, proof_of, proof_text
 from preflight.search.settings.duel import FAR_SLOWER, MIN_GAIN, is_sound, slowdown
+from preflight.search.settings.infiniband import SOCKETS
 from preflight.search.settings.minimise import env_of
 from preflight.timeout.frameworks import timeout_env
 
@@ -33,7 +34,6 @@ NETWORK_FAMILIES = frozenset({"ib", "plugin", "socket", "mnnvl"})
 # (transport/shm.cc) wants equal hosts. NCCL_CUMEM_* is none of them: memory that nodes share over NVLink is cuMem's.
 # Anything else that was inherited may be what several nodes need: a cloud's network profile.
 WITHIN_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_", "CUDA_", "TORCH_", "PYTORCH_")
-SOCKETS = frozenset({"NCCL_IB_DISABLE", "NCCL_NET"})
 NO_CONTEXT = MachineContext()
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -65,9 +65,9 @@ def recommend(
 ) -> Advice:
     """Return the settings to source, or none and the reason.
 
-    If the same settings worked and failed, nothing counts as a workaround. Nor do settings that the control did not
-    confirm. The default settings stay unless a comparison was won against them. If they fail, the inherited settings
-    that are needed are kept; otherwise the result of the search is used.
+    Settings that the control did not confirm are no workaround, and nothing else is recommended if the same settings
+    worked and failed. The default settings stay unless a comparison was won against them. If they fail, the inherited
+    settings that are needed are kept; otherwise the result of the search is used.
     """
     run = _TrialsOfRun(
         trials=tuple(trials),
@@ -83,7 +83,7 @@ def recommend(
     if run.default is None:
         return _advice("no trial ran, so nothing can be recommended")
     comes_and_goes = intermittent(run.trials, control.reruns)
-    if comes_and_goes:
+    if comes_and_goes and not is_cure(control, trials):
         return _advice(f"nothing is recommended: the fault comes and goes, {comes_and_goes[0].text()}")
     if is_sound(run.default):
         return _beside_a_working_default(run, run.default)
@@ -93,7 +93,10 @@ def recommend(
 def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice:
     as_is_works = run.as_is is not None and is_sound(run.as_is)
     if not run.candidates and not as_is_works:
-        return _advice(f"no setting that was tried works: the default settings {ending(default)}")
+        again = [each for each in run.control.reruns if each.candidate == DEFAULT]
+        took_s = default.duration_s + sum(each.duration_s for each in again)
+        tries = f", in each of {len(again) + 1} tries ({seconds_text(took_s)})" if again else ""
+        return _advice(f"no setting that was tried works: the default settings {ending(default)}{tries}")
     chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
     if not chosen or proof_of(run.control, run.trials) is Proof.OPEN:
         why = "time ran out before a run without them failed again (give more --deadline)"
@@ -157,7 +160,7 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
 
 
 def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: bool) -> str:
-    names = [each.setting.name for each in cure]
+    names = [" ".join(f"{name}={value}" for name, value in each.setting.env) for each in cure]
     work = "work" if len(names) > 1 else "works"
     sentence = f"the default settings fail; {_and(names)} {work} around it: {figure(best, cpu_path)}, verified"
     all_needed = "each of them is needed: a trial without it failed"
@@ -212,7 +215,7 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         kept = "were not tried"
     elif against_as_is is not None:
         kept = "do no clear harm and stay"
-    elif slowdown(as_is, default) > FAR_SLOWER:
+    elif slowdown(as_is, default) > FAR_SLOWER.value:
         kept = f"reached {figure(as_is, run.cpu_path)} in one trial; they stay, because no comparison has confirmed it"
     else:
         kept = "work too and stay; their speed was not compared"

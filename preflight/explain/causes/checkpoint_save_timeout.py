@@ -7,15 +7,19 @@ import re
 from preflight.explain.cause import Cause, Claim, Remedy
 from preflight.explain.collective_waits import behind_by_seq, find_mismatch
 from preflight.explain.event import Authority, Event
-from preflight.explain.job_progress import Phase, PhaseRecord
+from preflight.explain.job_progress import PhaseRecord
 from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.timeout_advice import duration, longer_timeout, parted_at
 from preflight.model.explanation import Confidence
+from preflight.model.job_phases import Phase
 
 GATHERS = frozenset({"_ALLGATHER_BASE", "ALLGATHER", "BROADCAST", "COALESCED"})  # what collects sharded weights
 STOPPED = "The job stopped during or after a checkpoint: {who}; the other ranks timed out waiting{timeout}."
 CLOCK = re.compile(r"\b(\d\d:\d\d:\d\d)\b")
+MOST_RANKS = 4096  # that are looked through
 FEW = 4  # missing ranks that are listed
+PLACE = re.compile(r"(?:^|[\s'\"=])([\w./+-]{1,80})/(?:checkpoint|global_step|step|epoch|iter)[-_=]?\d+\b", re.ASCII)
+SIZE = re.compile(r"[\w]-(\d{1,3}(?:\.\d{1,2})?)[bB](?![\w.])", re.ASCII)  # of a model: Qwen2.5-1.5B
 DEADLOCK = (
     "Only some ranks entered a checkpoint: ranks wait in different collectives, which is a deadlock; no timeout helps."
 )
@@ -49,9 +53,8 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
     """Return which ranks did not report the timeout, and since when; the log shows no more."""
-    reported = {int(wait.rank) for wait in evidence.waits.all() if wait.rank.isdigit()}
-    ranks = range(min(4096, max(evidence.world_size, max(reported, default=-1) + 1)))
-    missing = [str(rank) for rank in ranks if rank not in reported]
+    reported = _reported(evidence)
+    missing = [str(rank) for rank in range(min(MOST_RANKS, _ranks(evidence))) if rank not in reported]
     clock = CLOCK.search(phase.text) if phase is not None else None
     parted = parted_at(evidence)
     when = parted[0] if parted else clock[1] if clock else ""
@@ -61,25 +64,43 @@ def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
     return f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} {'are' if missing[1:] else 'is'} missing{since}"
 
 
+def _reported(evidence: LogEvidence) -> set[int]:
+    return {int(wait.rank) for wait in evidence.waits.all() if wait.rank.isdigit()}
+
+
+def _ranks(evidence: LogEvidence) -> int:
+    """Return how many ranks the logs show, at least; 0 if they show none."""
+    return max(evidence.world_size, max(_reported(evidence), default=-1) + 1)
+
+
+def _command(evidence: LogEvidence) -> str:
+    """Return the command that says how long such a checkpoint takes, with what the logs tell of the job."""
+    phase = evidence.phase(Phase.SAVING)
+    place = PLACE.search(phase.text) if phase is not None else None
+    size = SIZE.search(phase.text) if phase is not None else None
+    ranks = f" --world-size {_ranks(evidence)}" if _ranks(evidence) > 1 else ""
+    named = place[1] if place is not None and not place[1].startswith("-") else "DIR"
+    return f"preflight timeout --params {f'{size[1]}B' if size else 'N'}{ranks} --checkpoint-dir {named}"
+
+
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """If the ranks diverged, repair the call.
 
     Otherwise distinguish a slow checkpoint from a missing rank before raising timeouts.
     """
     all_ranks = (
-        "Call the checkpoint code on all ranks. With FSDP and ZeRO-3 it gathers the weights: if rank == 0: around "
-        "save_pretrained, state_dict or save_checkpoint leaves rank 0 alone in it. Guard only the writing of files."
+        "Call the checkpoint code on all ranks. With FSDP and ZeRO-3, save_pretrained, state_dict and "
+        "save_checkpoint gather the weights: under `if rank == 0:` rank 0 waits alone. Put only file writes under it."
     )
     if "deadlock" in claim.detail:
         also = "Do the same with evaluation and logging next to the checkpoint. A longer timeout only waits longer."
         return Remedy(all_ranks, also)
     died_at_s = evidence.timeout_ms() // 1000
-    current = f" --current {died_at_s}" if died_at_s else ""
+    command = f"{_command(evidence)}{f' --current {died_at_s}' if died_at_s else ''}"
     return Remedy(
-        f"Find out which it is: preflight timeout --params N --checkpoint-dir DIR{current} says how long such a "
-        f"checkpoint takes there. If that is much less than the timeout, the checkpoint was not slow: the missing "
-        f"rank waits for something else or died, so check its log and what the program does right after the "
-        f"checkpoint.",
+        f"See how long such a checkpoint takes: {command}. If it is far below the timeout, the missing rank waits for "
+        f"something else or died: read its log, and start the job by `preflight run -- COMMAND`, which says where it "
+        f"waits.",
         "If the checkpoint is slow: save it sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or "
         "torch.distributed.checkpoint; DeepSpeed: stage3_gather_16bit_weights_on_model_save=false), or "
         "asynchronously, and to a local disk first.",
@@ -87,6 +108,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
         "Watch host and GPU memory during the checkpoint: gathering a whole model on rank 0 can end in -9 or in "
         "swapping.",
         *longer_timeout(evidence),
+        confirm_with=f"{command}   # how long a checkpoint lasts, and the timeout for it",
     )
 
 
@@ -97,8 +119,8 @@ CAUSE = Cause(
     remedy=remedy,
     infers=True,
     needs="the time that the checkpoint takes alone, on one rank and on all",
-    confirm_with="preflight timeout --params N --checkpoint-dir DIR   # what a checkpoint takes, and the timeout for "
-        "it",
+    confirm_with="preflight timeout --params N --checkpoint-dir DIR   # how long a checkpoint lasts, and the timeout "
+    "for it",
     outranks=("collective_mismatch", "device_mapping_unknown", "heartbeat_monitor", "p2p_broken", "remote_peer_died",
               "store_wait_timeout", "watchdog_timeout_straggler"),
 )  # fmt: skip

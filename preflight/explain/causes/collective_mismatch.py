@@ -76,7 +76,7 @@ def _calls(evidence: LogEvidence) -> tuple[tuple[Event, LastFrame], tuple[Event,
     waited.sort(key=lambda one: TIMED_OUT.search(one[0].text) is None)
     if not waited or not TIMED_OUT.search(waited[0][0].text):
         return None
-    if evidence.known_ranks() - {event.rank for event in evidence.raised()}:
+    if any(row.rank and row.raised is None for row in evidence.processes):
         return None
     for other in waited[1:]:
         if other[0].rank != waited[0][0].rank and other[1].call != waited[0][1].call:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, fixed
 from preflight.explain.event import Authority, Event
-from preflight.explain.job_progress import Phase, bar_elapsed_s, is_full_bar
+from preflight.explain.job_progress import bar_elapsed_s, is_full_bar
 from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.run_ends import TRACEBACK
 from preflight.explain.timeout_advice import duration, longer_timeout
 from preflight.model.explanation import Confidence
+from preflight.model.job_phases import Phase
 
 DEFAULTS_S = (600.0, 1800.0)  # NCCL groups since torch 2.2, and before
 WAITING = ("store_wait_timeout", "rendezvous_failed", "watchdog_timeout_straggler", "heartbeat_monitor")
@@ -19,7 +20,8 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
     A progress bar that ran for exactly the timeout is one rank's long work, whatever its name.
     """
-    timeouts = evidence.timeouts() or tuple(e for cause in WAITING for e in evidence.best(cause))
+    waits = (event for cause in WAITING for event in evidence.best(cause))
+    timeouts = evidence.timeouts() or tuple(each for each in waits if each.authority is not Authority.ECHO)
     phase = evidence.phase(Phase.PREPROCESSING, Phase.LOADING, Phase.TRAINING)
     elapsed_s = bar_elapsed_s(phase.text) if phase is not None else None
     limits_s = [evidence.timeout_ms() / 1000] if evidence.timeout_ms() else list(DEFAULTS_S)

@@ -6,14 +6,14 @@ import re
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import Authority, Event
-from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.job_phases import Phase
 
 ID = "device_mapping_unknown"
 VERDICT = (
-    "torch does not know which GPU each rank uses and guesses; after that warning nothing more came: ranks may sit on "
-    "the wrong or on the same GPU, or the path between the GPUs hangs."
+    "torch warns that it guesses the GPU of each rank, and the job makes no progress after that: ranks may use the "
+    "wrong GPU or share one, or the path between the GPUs may hang."
 )
 GUESS = re.compile(r"using (?:best-guess )?GPU (\d{1,3})")
 NEAR_END = 10

@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
+from preflight.explain.cause import Answer, Cause, Claim, Remedy, Sign, answer_in, fill_in
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 from preflight.model.repairs import MEMLOCK
 
 VERDICT = "The EFA network (libfabric) refused a call of {who}{host}: a limit, or versions that do not fit together."
+VERSIONS = (
+    "Use the libfabric and aws-ofi-nccl of one EFA installer (/opt/amazon/efa), the same on all nodes and in the "
+    "image; ldd on libnccl-net.so shows which libfabric it takes."
+)
+ANSWERS = (
+    Answer(
+        r"(?<![\d-])-12\b(?!-)|4112|Cannot allocate",
+        VERDICT,
+        ("EFA may not pin enough memory: ulimit -l must say unlimited where the job runs.", *MEMLOCK.steps,
+         "Kubernetes: request huge pages as the EFA device plugin asks for.", VERSIONS),
+    ),
+    Answer(
+        r"Invalid address",
+        "The EFA network (libfabric) could not send for {who}{host}: the peer's address is not valid (any more), as "
+        "after its process ended or started again.",
+        ("See whether the process at the peer's host had ended before: its log, dmesg, the scheduler.",
+         "Restart all processes of the job together: one that starts again alone has another address.", VERSIONS),
+    ),
+    Answer(
+        "",
+        VERDICT,
+        ("See what the provider offers where the job runs, in the container too: fi_info -p efa",
+         "Registering GPU memory fails with an old installer (before 1.29.1): update it, or try "
+         "export FI_EFA_SET_CUDA_SYNC_MEMOPS=0 once.", VERSIONS,
+         "Pass the devices in (Kubernetes: resources.limits vpc.amazonaws.com/efa; Docker: --device "
+         "/dev/infiniband/uverbs0), and let the security group reach itself."),
+    ),
+)  # fmt: skip
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """Claim the errors of libfabric and its EFA provider."""
     because = "the library below NCCL's plugin reports it itself"
-    return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
+    return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_answer(events).verdict, events))
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Choose the steps by libfabric's error code."""
-    text = " ".join(event.text for event in claim.events[:20])
-    versions = (
-        "Use the libfabric and aws-ofi-nccl of one EFA installer (/opt/amazon/efa), the same on all nodes and in the "
-        "image; ldd on libnccl-net.so shows which libfabric it takes."
-    )
-    if "-12" in text or "4112" in text or "Cannot allocate" in text:
-        return Remedy(
-            "EFA may not pin enough memory: ulimit -l must say unlimited where the job runs.",
-            *MEMLOCK.steps,
-            "Kubernetes: request huge pages as the EFA device plugin asks for.",
-            versions,
-        )
-    return Remedy(
-        "See what the provider offers where the job runs, in the container too: fi_info -p efa",
-        "Registering GPU memory fails with an old installer (before 1.29.1): update it, or try "
-        "export FI_EFA_SET_CUDA_SYNC_MEMOPS=0 once.",
-        versions,
-        "Pass the devices in (Kubernetes: resources.limits vpc.amazonaws.com/efa; Docker: --device "
-        "/dev/infiniband/uverbs0), and let the security group reach itself.",
-    )
+    return Remedy(*_answer(claim.events).steps)
+
+
+def _answer(events: tuple[Event, ...]) -> Answer:
+    return answer_in(ANSWERS, *(event.text for event in events[:20]))
 
 
 CAUSE = Cause(

@@ -6,11 +6,12 @@ import re
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import UNKNOWN, Authority, Event, Moment
-from preflight.explain.job_progress import NCCL_STEPS, Phase
+from preflight.explain.job_progress import NCCL_STEPS
 from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.nccl_start import StartStep
 from preflight.explain.work_steps import shows_work
 from preflight.model.explanation import Confidence
+from preflight.model.job_phases import Phase
 
 ID = "hang_no_error"
 NEAR_END = 40  # lines after NCCL's last one: a log that has more went on

@@ -12,7 +12,12 @@ IMPLIED = (
     "{who}{host} was killed from outside (signal 9) without a word of its own: most often the kernel's out-of-memory "
     "killer; this log alone can not exclude an administrator, a scheduler or a launcher."
 )
+OF_ENGINE = (
+    "The engine lost {worker}{host}, which left no word of its own. Most often the kernel's out-of-memory killer ends "
+    "it so; the engine does not say which signal it was."
+)
 NEAR = 20  # lines
+STACKS = 2000  # lines
 ALLOCATION = "{who}{host} could not get host memory."
 
 
@@ -25,11 +30,23 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         case Authority.OWN_ERROR:
             because = "the process says that its request for host memory was refused"
             return Claim(Authority.OWN_ERROR, events, Confidence.HIGH, because, fill_in(ALLOCATION, events))
+        case _ if events[0].sign == "oom.engine":
+            because = "the engine reports the death of a worker, and the worker left no error"
+            told = OF_ENGINE.replace("{worker}", events[0].match.split()[2])
+            return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(told, events))
         case _:
             if all(event.sign == "oom.bare" for event in events) and _is_wrapper(evidence, events[0]):
                 return None
+            if any(_is_by_watchdog(event, events[0]) for event in evidence.of("watchdog.engine")):
+                return None
             because = "the exit code is that of SIGKILL, and the process left no Python error; no line says who sent it"
             return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(IMPLIED, events))
+
+
+def _is_by_watchdog(timeout: Event, killed: Event) -> bool:
+    """Return whether SGLang's own watchdog killed a scheduler that stood still; it prints the stacks in between."""
+    is_near = timeout.source == killed.source and 0 < killed.line - timeout.line <= STACKS
+    return is_near and "atchdog timeout" in timeout.text
 
 
 def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
@@ -71,9 +88,11 @@ CAUSE = Cause(
              r"Unable to allocate [\d.]{1,10} [KMGT]iB for an array"),
         Sign("oom.sigkill", Authority.UNEXPLAINED_DEATH,
              "a process was killed from outside (SIGKILL, -9) and could not say a word",
-             r"exitcode {0,4}: {0,2}-9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
+             r"exitcode {0,4}: {0,2}-9\b|Exit code: -9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
              r"[Ee]xit(?:ed)?(?: with)?(?: exit)?(?: code| status)? (?:137|-9)\b|exited on signal 9|"
              r"terminated with signal SIGKILL|code: 137\b|KILLED BY SIGNAL: 9\b|\"exitCode\": ?137"),
+        Sign("oom.engine", Authority.UNEXPLAINED_DEATH, "a worker of the serving engine ended without a word",
+             r"Worker proc \S{1,40} died unexpectedly"),
         Sign("oom.bare", Authority.UNEXPLAINED_DEATH, "a process was killed from outside",
              r'(?:^|: |(?:it/s|s/it)\]|[\d\]] {1,20})Killed(?: +[\w./$\"{(-][^\n]{0,200})? *\r?$|'
              r"^\[\d{1,3}\] +[-+ ]? *\d{1,9} killed "),

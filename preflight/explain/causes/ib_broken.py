@@ -4,31 +4,142 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, by_nccl, fill_in, shared
+from preflight.explain.cause import Answer, Cause, Claim, Remedy, Sign, answer_in, by_nccl, fill_in, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 from preflight.model.nccl_diagnostics import RDMA_TOPOLOGY, SLOW_PATH, printed
-from preflight.model.repairs import MEMLOCK
+from preflight.model.repairs import ACS, MEMLOCK, PASS_THROUGH, RDMA
 from preflight.model.units import counted
-
-PATH = (
-    "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never "
-    "acknowledged, or the port went down."
-)
-LOCAL = (
-    "The InfiniBand library refused a call of {who}{host}: a limit, the driver or the address table (GID) is not right."
-)
+from preflight.system.known_bugs import load_known_bugs
 
 OPENED = "NCCL says which device it could not open; the log ends without a success"
-PEER = "An address of a peer did not answer {who}{host} on its InfiniBand or RoCE network."
-CLOSED = (
-    "NCCL could not open an InfiniBand device for {who}{host}, and goes on without it: look for /dev/infiniband in the "
-    "container."
-)
 OWN_STAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] \S{1,253}:\d{1,10}:\d{1,10} \[", re.ASCII)
 DAY_S, MOST_MINUTES = 86_400, 720  # beyond half a day the stamps are of two days or of two time zones
+SWALLOWED = "nccl-network-errors-swallowed"  # of known_bugs.toml
+GID_CHANGED = (
+    "The card's addresses changed while the job ran (GID table change), which can break open connections: run "
+    "`ip monitor address` during a job, and see what changes them (DHCP, NetworkManager, a bond)."
+)
 SLOW = "A network card or its path is not like the others; NCCL's own check says: {said}."
+
+
+LOOK_AT_PORTS = (
+    "Look at the ports of both hosts: ibstat (State: Active, Physical state: LinkUp), perfquery -x for error counters, "
+    "dmesg | grep mlx5."
+)
+PEER_ENDED = (
+    "See whether the peer's process had ended before (its log, dmesg, the scheduler): then no adapter is at fault."
+)
+TEST_PATH = "Test the path alone: ib_write_bw -d mlx5_0 on one host, ib_write_bw -d mlx5_0 OTHERHOST on the other."
+SEE_ADDRESSES = "See ports and addresses: ibstat; show_gids (RoCE needs a RoCE v2 GID with an IPv4 address)."
+GID_INDEX = (
+    "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and later find it: "
+    "leave the variable unset."
+)
+CHOOSE_PORTS = "Take a bad port out: export NCCL_IB_HCA=mlx5_0,mlx5_1 (those that are Active and reach the peers)."
+WITHOUT_GDR = "Prove it in one run: NCCL_NET_GDR_LEVEL=LOC. If that works, keep it only until the repair: it is slower."
+PEERMEM = "`lsmod | grep nvidia_peermem` must name the module: sudo modprobe nvidia_peermem"
+STATUS = r"ompletion [^\n]{0,120}(?:error |status[= ][\w ]{0,30}\(?)(?:%s)\b"
+LOST = r"completion (?:from peer|with)"
+# A vendor's code says nothing beside a status: each vendor has its own.
+OF_THE_MACHINE = (
+    Answer(
+        r"local catastrophic|device fatal|mlx[45]_core[^\n]{0,80}(?:health|Fatal)",
+        "The InfiniBand or RoCE adapter of {who}{host} failed: it reported an error of the whole device.",
+        ("Take the host out of the job: sudo dmesg -T | grep mlx5 shows what the driver says of the adapter.",
+         "Reset the adapter with a restart of the host; if it comes again, give the log to its vendor."),
+    ),
+    Answer(
+        r"event ?: port error|mlx[45]_core[^\n]{0,80}(?:[Ll]ink [Dd]own|Cable)",
+        "The InfiniBand or RoCE port of {who}{host} went down, or reported an error.",
+        (LOOK_AT_PORTS, TEST_PATH, CHOOSE_PORTS),
+    ),
+    Answer(
+        STATUS % "4" + r"|UCX {1,3}ERROR[^\n]{0,200}Local protection|ibv_reg_\w{1,20}[^\n]{0,40}Bad address",
+        "The adapter of {who}{host} could not use memory that NCCL gave it (local protection error): GPUDirect RDMA "
+        "does not work there, most often because of ACS or the IOMMU.",
+        (WITHOUT_GDR,
+         f"Repair, for the bridges above the adapter too: {ACS}; in a virtual machine, {PASS_THROUGH}.", f"{PEERMEM}.",
+         "If it fails with NCCL_NET_GDR_LEVEL=LOC too: compare driver, firmware and the network plugin of both hosts."),
+    ),
+    Answer(
+        STATUS % "9|10|11" + r"|local access violation|UCX {1,3}ERROR[^\n]{0,200}Remote (?:access|operation)",
+        "The adapters of {who}{host} and of a peer do not agree about the memory of a transfer: versions that differ, "
+        "or the registration of GPU memory.",
+        ("Compare on both hosts: the versions of NCCL and of its network plugin (grep NET/ in the log), of the driver "
+         "(ofed_info -s) and of the firmware (ibstat).", WITHOUT_GDR,
+         "Prove a plugin in one run: NCCL_NET_PLUGIN=none; if that works, the plugin is at fault."),
+    ),
+    Answer(
+        STATUS % "5" + "|Work Request Flushed",
+        "A queue of {who}{host} was emptied after an earlier error (status 5), which these lines do not show.",
+        ("Find the first completion whose status is not 5, in the logs of all ranks: it names the cause.", PEER_ENDED,
+         LOOK_AT_PORTS),
+    ),
+    Answer(
+        r"ibv_(?:open|get|close)|Unable to open device",
+        "NCCL could not open an InfiniBand device for {who}{host}, and goes on without it: look for /dev/infiniband in "
+        "the container.",
+        (f"In a container: {RDMA.container}.",
+         "`ls -l /dev/infiniband` where the job runs must show the devices, and `ulimit -l` must say unlimited.",
+         "Until then NCCL uses sockets: the job runs, much slower between the hosts."),
+    ),
+    Answer(
+        r"dmabuf\w{0,10} failed",
+        "The driver of the adapter of {who}{host} can't register GPU memory by DMA-BUF, and NCCL gave up.",
+        ("export NCCL_DMABUF_ENABLE=0: NCCL then asks nvidia_peermem.", f"{PEERMEM}.",
+         "Update the driver of the adapter, or NCCL: later versions go on without DMA-BUF."),
+    ),
+    Answer(
+        r"Cannot allocate memory|ibv_(?:create_[cq]|alloc_)\w{1,10} failed\W{0,9}$",
+        "The InfiniBand library got no memory for {who}{host}: most often, the limit of locked memory is too low.",
+        ("The card may not pin enough memory: ulimit -l must say unlimited where the job runs.", *MEMLOCK.steps),
+    ),
+)  # fmt: skip
+OF_THE_PATH = (  # addresses that changed while the job ran can be behind these
+    Answer(
+        r"(?:modify_qp|create_ah|to RTR)[^\n]{0,120}(?:No such device|failed with 19\b|\[19\])",
+        "{who}{host} uses a RoCE address whose network interface is not there: often the container has another one.",
+        ("Run `show_gids` and `ip -br address` where the job runs: the interface of the RoCE address must be there, "
+         "with the same address.",
+         "In a container: use the host's network (--network=host, hostNetwork: true), or pass the adapter's own "
+         "interface in (SR-IOV).", GID_INDEX),
+    ),
+    Answer(
+        r"(?:modify_qp|create_ah|to RTR)[^\n]{0,120}(?:Network is unreachable|No route to host)",
+        "On the RoCE network, {who}{host} has no route to a peer's address.",
+        ("Run `ip route get ADDRESS` with the peer's RoCE address: it must leave by the adapter's own interface.",
+         SEE_ADDRESSES, "If each rail is a network of its own: export NCCL_CROSS_NIC=0", GID_INDEX),
+    ),
+    Answer(
+        r"(?:modify_qp|odify QP|to RTR)[^\n]{0,120}(?:timed out|failed with (?:error )?110\b|\[110\])|status: 110\b",
+        "On the InfiniBand or RoCE network, {who}{host} got no answer from a peer's address.",
+        (SEE_ADDRESSES, GID_INDEX, CHOOSE_PORTS, TEST_PATH),
+    ),
+    Answer(
+        r"ibv_|odify QP",
+        "The InfiniBand library refused a call of {who}{host}: a limit, the driver or the address table (GID) is not "
+        "right.",
+        (SEE_ADDRESSES, GID_INDEX, CHOOSE_PORTS),
+    ),
+    Answer(
+        LOST,
+        "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never acknowledged (the path "
+        "failed, or the peer had died).",
+        (PEER_ENDED, LOOK_AT_PORTS, TEST_PATH,
+         "Status 12 means no answer: cable, switch, routing, MTU, or on RoCE the GID index and lossless settings.",
+         "Very large fabrics: NCCL_IB_TIMEOUT=22 gives a slow path two minutes. NCCL_IB_DISABLE=1 proves the point, at "
+         "a fraction of the speed."),
+    ),
+    Answer(
+        "",
+        "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never acknowledged, or the port "
+        "went down.",
+        (PEER_ENDED, LOOK_AT_PORTS, TEST_PATH, CHOOSE_PORTS),
+    ),
+)  # fmt: skip
+ANSWERS = (*OF_THE_MACHINE, *OF_THE_PATH)
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -38,16 +149,30 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if events[0].authority is Authority.ECHO and evidence.successes():
         return None  # NCCL passes over devices that it can't open
     if events[0].sign == "ib.open":
-        return Claim(Authority.ECHO, events, Confidence.LOW, OPENED, fill_in(CLOSED, events))
+        return Claim(
+            Authority.ECHO, events, Confidence.LOW, OPENED, fill_in(answer_in(ANSWERS, events[0].text).verdict, events)
+        )
     if events[0].authority is Authority.ECHO:
         because = "the card reports requests that were dropped; it does so when the peer is gone too"
-        return Claim(Authority.ECHO, events, Confidence.LOW, because, fill_in(PATH, events))
-    verdict = LOCAL if events[0].sign in ("ib.memlock", "ib.verbs") else PATH
-    if "ibv_modify_qp" in events[0].text and "Connection timed out" in events[0].text:
-        verdict = PEER
+        return Claim(
+            Authority.ECHO, events, Confidence.LOW, because, fill_in(answer_in(ANSWERS, events[0].text).verdict, events)
+        )
+    if answer_in(ANSWERS, events[0].text).words == LOST:
+        if _peer_had_died(evidence, events[0]):
+            return None
+        events = tuple(
+            sorted(events, key=lambda each: ANSWERS.index(answer_in(ANSWERS, each.text)))
+        )  # others name more
     because = "NCCL prints what the InfiniBand library returned"
-    verdict = fill_in(verdict, events) + _before_timeout(events[0], evidence.timeouts())
+    verdict = fill_in(answer_in(ANSWERS, events[0].text).verdict, events) + _before_timeout(
+        events[0], evidence.timeouts()
+    )
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
+
+
+def _peer_had_died(evidence: LogEvidence, error: Event) -> bool:
+    """Return whether a process of the job was gone before the card got no answer: then no card is at fault."""
+    return any(event.order < error.order for event in evidence.of("peer.actor"))
 
 
 def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:
@@ -64,7 +189,8 @@ def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:
     if not 1 <= minutes <= MOST_MINUTES:
         return ""
     ago = counted(minutes, "minute")
-    return f" NCCL logged it {ago} before the first timeout; 2.26.2 to 2.27.7 do not pass it on, other releases do."
+    span = next(bug.span for bug in load_known_bugs() if bug.id == SWALLOWED)
+    return f" NCCL logged it {ago} before the first timeout; some releases do not pass it on ({span})."
 
 
 def _of_day_s(event: Event) -> float:
@@ -72,30 +198,13 @@ def _of_day_s(event: Event) -> float:
     return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
 
 
-def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Choose the steps by the adapter's error code."""
-    text = " ".join(event.text for event in claim.events[:20])
-    if "Cannot allocate memory" in text:
-        return Remedy(
-            "The card may not pin enough memory: ulimit -l must say unlimited where the job runs.",
-            *MEMLOCK.steps,
-        )
-    if "ibv_" in text:
-        return Remedy(
-            "See ports and addresses: ibstat; show_gids (RoCE needs a RoCE v2 GID with an IPv4 address).",
-            "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and later "
-            "find it: leave the variable unset.",
-            "Take a bad port out: export NCCL_IB_HCA=mlx5_0,mlx5_1 (those that are Active and reach the peers).",
-        )
-    return Remedy(
-        "Look at the ports of both hosts: ibstat (State: Active, Physical state: LinkUp), perfquery -x for error "
-        "counters, dmesg | grep mlx5.",
-        "Test the path alone: ib_write_bw -d mlx5_0 on one host, ib_write_bw -d mlx5_0 OTHERHOST on the other.",
-        "status 12 means no answer: cable, switch, routing, MTU, or on RoCE the GID index and lossless settings. "
-        "status 4 means memory registration: try NCCL_NET_GDR_LEVEL=LOC, and load nvidia-peermem.",
-        "Very large fabrics: NCCL_IB_TIMEOUT=22 gives a slow path two minutes. NCCL_IB_DISABLE=1 proves the point, "
-        "at a fraction of the speed.",
-    )
+def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Choose the steps by what the adapter or its library answered."""
+    answer = answer_in(ANSWERS, claim.events[0].text)
+    changes = evidence.of("context.gid_change")
+    is_behind = answer in OF_THE_PATH and changes and changes[0].order < claim.events[0].order
+    moved = (GID_CHANGED,) if is_behind else ()
+    return Remedy(*moved, *answer.steps)
 
 
 CAUSE = Cause(

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed, shared
+from preflight.explain.cause import Answer, Cause, Claim, Remedy, Sign, answer_in, fill_in, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-VERDICT = "NCCL's network plugin failed ({who}{host})."
+SAME = (
+    'Compare on all nodes: grep -h "NET/" LOG | sort | uniq -c. The plugin and its version have to be the same '
+    "everywhere.",
+    "EFA: fi_info -p efa must list devices inside the container; pass /dev/infiniband in, open the security group to "
+    "itself, and use an aws-ofi-nccl built for this NCCL.",
+    "To prove it: NCCL_NET_PLUGIN=none NCCL_NET=Socket once. If that runs, the plugin is the fault (slow; not for "
+    "production).",
+)
+ANSWERS = (
+    Answer(
+        r"provider efa output empty",
+        "NCCL's network plugin found no EFA device for {who}{host}: libfabric lists none.",
+        ("Pass the EFA devices in: fi_info -p efa must list them where the job runs (Docker: --device "
+         "/dev/infiniband/uverbs0; Kubernetes: resources.limits vpc.amazonaws.com/efa).", *SAME),
+    ),
+    Answer(
+        r"completed with error\. RC: 20\b|NULL context completed with error",
+        "A transfer of NCCL's network plugin (OFI) ended with an error ({who}{host}): the peer got or answered "
+        "nothing.",
+        ("Let the security group of the instances allow all traffic from itself and to itself, outbound too: EFA gets "
+         "no answer without that.", *SAME),
+    ),
+    Answer(
+        r"nitialize any NET plugin",
+        "NCCL found no network that it may use ({who}{host}): what the settings name is not there, or its devices are "
+        "not.",
+        ("Look at the settings first: `env | grep NCCL_NET` (NCCL_NET=IB needs a device: `ls /dev/infiniband` where "
+         "the job runs; docker: --device /dev/infiniband).", *SAME),
+    ),
+    Answer("", "NCCL's network plugin failed ({who}{host}).", SAME),
+)  # fmt: skip
 UNEQUAL = (
     "Some hosts loaded a network plugin of NCCL and others did not: they can't talk to each other, and wait for ever."
 )
@@ -17,13 +47,22 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a plugin's error. Otherwise, claim a plugin that only some hosts loaded, if the log shows no success."""
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports it itself"
-        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
+        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_answer(events).verdict, events))
     loaded, internal = evidence.of("plugin.loaded"), evidence.of("plugin.internal")
     with_it, without = ({event.host for event in some if event.host} for some in (loaded, internal))
     if not with_it or not without or with_it & without or evidence.successes():
         return None
     because = f"{len(with_it)} hosts loaded it, {len(without)} use NCCL's own network code"
     return Claim(Authority.SILENCE, (loaded[0], internal[0]), Confidence.LOW, because, UNEQUAL)
+
+
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Choose the first step by the plugin's own words."""
+    return Remedy(*_answer(claim.events).steps)
+
+
+def _answer(events: tuple[Event, ...]) -> Answer:
+    return answer_in(ANSWERS, *(event.text for event in events[:20]))
 
 
 CAUSE = Cause(
@@ -37,14 +76,7 @@ CAUSE = Cause(
              r"Using internal net(?:work)? plugin|No plugin found"),
     ),
     judge=judge,
-    remedy=fixed(
-        'Compare on all nodes: grep -h "NET/" LOG | sort | uniq -c. The plugin and its version have to '
-        "be the same everywhere.",
-        "EFA: fi_info -p efa must list devices inside the container; pass /dev/infiniband in, open the "
-        "security group to itself, and use an aws-ofi-nccl built for this NCCL.",
-        "To prove it: NCCL_NET_PLUGIN=none NCCL_NET=Socket once. If that runs, the plugin is the fault "
-        "(slow; not for production).",
-    ),
+    remedy=remedy,
     needs="it runs with NCCL_NET_PLUGIN=none",
     confirm_with="preflight check",
     outranks=("ib_broken",),

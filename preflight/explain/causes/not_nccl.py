@@ -5,12 +5,14 @@ from __future__ import annotations
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.context_lines import Raised
 from preflight.explain.event import Authority, Event, by_number
+from preflight.explain.last_frames import TOP_LEVEL
 from preflight.explain.log_evidence import LogEvidence, earliest
 from preflight.explain.run_ends import DEATHS, TASK_EXIT
 from preflight.explain.signatures import find
 from preflight.model.explanation import Confidence
 
 ID = "not_nccl"
+QUEUE = " at shm_broadcast.py"  # vLLM's engine there waits for its workers: who was late is not told
 OWN = "A rank stopped with a Python error of the program's own{place}, not of the communication: {text}"
 NEAR_END = 10  # lines
 LONGEST = 160
@@ -70,13 +72,13 @@ def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | No
 def place_of(evidence: LogEvidence, event: Event) -> str:
     """Return " at train.py:44 (training_step)", the line of the user's own code; "" if the log does not show it."""
     frame = evidence.frame(event)
-    return f" at {frame.place} ({frame.function})" if frame is not None and frame.is_own else ""
+    return f" at {frame.place_and_function}" if frame is not None and frame.is_own else ""
 
 
 def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
     """Return "Rank 1", "Only rank 1" or "All 8 ranks", as far as the log tells how many ranks there are."""
     ranks = by_number(event.rank for event in same if event.rank)
-    known = max(evidence.world_size, len(evidence.known_ranks()))
+    known = max(evidence.world_size, sum(row.has_log or bool(row.code) for row in evidence.processes))
     if not ranks:
         return "A rank"
     if len(ranks) == 1:
@@ -114,7 +116,9 @@ def _by_last_line(evidence: LogEvidence) -> Claim | None:
 
 def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
     """Claim a rank's only exception, which looks like a secondary error, if no other cause is known."""
-    weak = [(event, error) for event, error in evidence.echoes if error.is_weak]
+    weak = [
+        (event, error) for event, error in evidence.echoes if error.is_weak and QUEUE not in place_of(evidence, event)
+    ]
     if not weak or evidence.successes():
         return None
     event, error = weak[0]
@@ -154,8 +158,9 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
             "With several ranks: torchrun --log-dir logs --redirects 3 --tee 3 keeps each rank's traceback apart.",
         )
     shown = f": {frame.source}" if frame.source else ""
+    within = "" if frame.function == TOP_LEVEL else f", in {frame.function}"
     return Remedy(
-        f"Open {frame.file} at line {frame.line}, in {frame.function}{shown}",
+        f"Open {frame.file} at line {frame.line}{within}{shown}",
         f"python -m pdb -c continue {frame.file.rsplit('/', 1)[-1]} ... in one process stops there with the values; it "
         "should fail in the same way. If it runs alone, the data or the arguments of that rank differ.",
     )

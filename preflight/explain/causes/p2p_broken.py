@@ -8,12 +8,12 @@ from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed, shared
 from preflight.explain.causes import hang_no_error
 from preflight.explain.collective_waits import Wait, behind, find_mismatch
 from preflight.explain.event import Authority, Event
-from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.nccl_start import StartStep
 from preflight.explain.run_ends import ABORT
 from preflight.model.explanation import Confidence
-from preflight.model.repairs import P2P_ANYWHERE
+from preflight.model.job_phases import Phase
+from preflight.model.repairs import ACS, IOMMU, PASS_THROUGH
 
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
 INFERRED = (
@@ -144,7 +144,8 @@ CAUSE = Cause(
     remedy=fixed(
         "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it only until the "
         "repair.",
-        f"Repair: {P2P_ANYWHERE}.",
+        f"Repair: {IOMMU}.",
+        f"Also {ACS}; in a virtual machine, {PASS_THROUGH}.",
         "With NVLink and PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
         "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: update the driver.",
         "In a container: docker run --ipc=host --gpus all, and the image that the framework recommends; an image "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
-from preflight.explain.event import Authority, Event, by_number
+from preflight.explain.endings import silent
+from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
@@ -16,6 +17,8 @@ PEER = re.compile(
 LOOPBACK = re.compile(r"127\.\d|::1\b|localhost|::ffff:127\.")
 LOOPBACK_PEER = re.compile(r"\[?(?:127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1|localhost)\]?[:<]\d")
 LEFT_EARLY = "left early"
+SILENT = "the only log without an error is that of rank "
+FEWEST = 2  # logs of ranks: of two, the other one's error says as much
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -26,10 +29,18 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         events = (*events[:2], *evidence.of("peer.over_tcp")[-1:])
     if (left := _left_early(evidence, events)) is not None:
         return left
+    because = "every line here is what survivors print after they lose a peer"
+    rows = evidence.processes
+    quiet = silent(row for row in rows if row.has_log)
+    if len(quiet) == 1 and sum(row.has_log for row in rows) > FEWEST:
+        verdict = (
+            f"Rank {quiet[0]} died or disconnected first: the logs of all other ranks have errors, and all are "
+            "secondary; its log has none."
+        )
+        return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict, (f"{SILENT}{quiet[0]}",))
     peer = _peer(events)
     who = f"the process at {peer}" if peer else "a process of this job"
     verdict = f"This log shows only secondary errors: {who} died or disconnected first. Get its log."
-    because = "every line here is what survivors print after they lose a peer"
     return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict)
 
 
@@ -45,12 +56,13 @@ def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | Non
     torchrun lists every rank that failed or was ended. The lost connection must be one of this machine, or logs bear
     the ranks' numbers: the output of other machines is elsewhere.
     """
-    raised, table = evidence.raised(), evidence.table()
+    rows = evidence.processes
+    raised = tuple(row.raised for row in rows if row.rank and row.raised is not None)
+    listed = {row.rank for row in rows if row.code}
     is_local = any(LOOPBACK_PEER.search(event.text) for event in (*events, *raised))
-    if not raised or not table or evidence.exceptions or not {event.rank for event in raised}.issuperset(table):
+    if not raised or not listed or evidence.exceptions or not {event.rank for event in raised}.issuperset(listed):
         return None
-    known = evidence.known_ranks() if is_local else evidence.ranks_with_logs()
-    left = by_number(known - set(table) - {event.rank for event in raised})
+    left = silent(row for row in rows if is_local or row.has_log)
     if len(left) > len(raised) or not (left or is_local):
         return None
     frame = evidence.frame(raised[0])
@@ -74,6 +86,14 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             "If uneven data are meant: `with torch.distributed.algorithms.join.Join([model]):` around the loop.",
         )
     peer = _peer(claim.events) or "the other hosts"
+    quiet = [detail.removeprefix(SILENT) for detail in claim.detail if detail.startswith(SILENT)]
+    if quiet:
+        return Remedy(
+            f"Read the end of rank {quiet[0]}'s log, standard error too: what it did last is where it ended.",
+            'On its host: sudo dmesg -T | grep -i -e oom -e "killed process" -e xid -e segfault names a process that '
+            "was killed; such a process leaves no log.",
+            "If dmesg names none, look for os._exit, sys.exit or a return that only this rank reaches.",
+        )
     if claim.events[0].sign == "peer.nixl":
         return Remedy(
             "Get the log of the engine at the other end of the transfer (prefill or decode) and give both to "
@@ -85,7 +105,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     host = f"ssh {peer.partition(':')[0]} " if peer[:1].isdigit() else ""
     kernel = (
         f'{host}sudo dmesg -T | grep -i -e oom -e "killed process" -e xid{"" if host else " on its host"}: a killed '
-        "process leaves no log, and this names it. Nothing there: its own log has the cause."
+        "process leaves no log, and this names it. If dmesg names none, the log of that process has the cause."
     )
     return Remedy(
         *((kernel,) if host else ()),
@@ -113,7 +133,7 @@ CAUSE = Cause(
              r"has been marked dead because|Engine core (?:initialization failed|proc[^\n]{0,30}died)|"
              r"Received sigquit from a child process"),
         Sign("peer.nixl", Authority.ECHO, "a transfer of NIXL lost the process at the other end",
-             r"NIXL_ERR_REMOTE_DISCONNECT"),
+             r"NIXL_ERR_REMOTE_DISCONNECT|NIXL transfer failure: handshake"),
         Sign("peer.over_tcp", Authority.SILENCE, "UCX moves data over TCP, not over RDMA",
              r"UCX {1,3}INFO [^\n]{0,60}inter-node cfg#\d{1,4}[^\n]{0,40} rma\(tcp/"),
         Sign("peer.sigterm", Authority.ECHO, "the launcher stopped the process",

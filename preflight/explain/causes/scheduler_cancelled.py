@@ -52,7 +52,7 @@ def _by_signal(evidence: LogEvidence) -> Claim | None:
     if not pressed or len(pressed) + len(stopped) < len(evidence.echoes):
         return None
     frame = next(filter(None, map(evidence.frame, pressed)), None)
-    at = f"; it was at {frame.place} ({frame.function})" if frame is not None and frame.is_own else ""
+    at = f"; it was at {frame.place_and_function}" if frame is not None and frame.is_own else ""
     because = "the process says which signal it got, and no error precedes it"
     return Claim(Authority.SILENCE, pressed, Confidence.MEDIUM, because, f"{INTERRUPT}{at}.", (BY_SIGNAL,))
 

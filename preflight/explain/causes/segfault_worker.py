@@ -39,7 +39,8 @@ CAUSE = Cause(
         Sign("segv.text", Authority.UNEXPLAINED_DEATH, "a process died of a segmentation fault",
              r"Segmentation fault|Caught signal 11|SIGSEGV (?:received|\(@)|general protection fault|"
              r"Signal: Segmentation|segfault at [0-9a-f]{1,16}|Segfault encountered|double free or corruption|"
-             r"free\(\): (?:invalid|double free detected)|tcache_thread_shutdown\(\): |(?:malloc|realloc)\(\): |"
+             r"free\(\): (?:invalid|corrupted|double free detected)|tcache_thread_shutdown\(\): |"
+             r"(?:malloc|realloc)\(\): |"
              r"corrupted size vs\. prev_size|munmap_chunk\(\): invalid|"
              r"stack smashing detected|KILLED BY SIGNAL: 11|malloc_consolidate"),
         Sign("segv.abort", Authority.ECHO, "a process aborted, and Python printed its stack",

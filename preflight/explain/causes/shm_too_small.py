@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, fill_in, fixed, shared
+from preflight.explain.cause import Cause, Claim, Remedy, fill_in, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
@@ -12,6 +12,15 @@ from preflight.model.repairs import shm_room
 
 SHARED = re.compile(r"['/](?:dev/shm|psm_|torch_\d|sem\.)")
 VERDICT = "Shared memory (/dev/shm){host} is too small or full: {who} could not get its part of it."
+DENIED = "{who} may not write to /dev/shm{host}: its mode must be 1777 (ls -ld /dev/shm)."
+MISSING = (
+    "{who} could not open a peer's shared memory in /dev/shm{host}: the peer had ended, or runs as another user or in "
+    "another container or IPC namespace."
+)
+# What the kernel answered where the memory is neither too small nor full, by what NCCL did.
+IS_DENIED = re.compile(r"(?:creating shared memory segment|shm_open failed)[^\n]{0,160}Permission denied")
+IS_MISSING = re.compile(r"attaching to shared memory segment[^\n]{0,160}(?:No such file|Permission denied)")
+FULL = "No space left"
 BUS_ERROR = "{who}{host} died of a bus error, which a full /dev/shm causes (so does a data file that was cut short)."
 
 
@@ -28,11 +37,46 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return None
     if events[0].authority is not Authority.UNEXPLAINED_DEATH:
         because = "the library that asked for the memory says so"
-        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
+        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_verdict(events), events))
     if evidence.has("segv.fatal_bus"):
         return None
     because = "a bus error (SIGBUS, -7) without any word on its reason"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(BUS_ERROR, events))
+
+
+def _verdict(events: tuple[Event, ...]) -> str:
+    """Return the headline by what the kernel answered; a peer that found nothing may follow from a full /dev/shm."""
+    texts = [event.text for event in events]
+    if any(FULL in text for text in texts):
+        return VERDICT
+    return next((DENIED for text in texts if IS_DENIED.search(text)), "") or next(
+        (MISSING for text in texts if IS_MISSING.search(text)), VERDICT
+    )
+
+
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Choose the steps by what the kernel answered."""
+    verdict = _verdict(claim.events)
+    if verdict is DENIED:
+        return Remedy(
+            "sudo chmod 1777 /dev/shm where the job runs; ls -ld /dev/shm must show drwxrwxrwt.",
+            "In a container, mount /dev/shm so that the job's user may write to it.",
+            confirm_with="touch /dev/shm/x   # as the job's user",
+        )
+    if verdict is MISSING:
+        return Remedy(
+            "See whether the peer's process had ended before: its log, and sudo dmesg -T | grep -i -e oom -e killed.",
+            "If the ranks of one machine run in several containers, give them one /dev/shm: --ipc=host or "
+            "--ipc=container:NAME (docker, podman), one pod (Kubernetes).",
+            confirm_with="preflight check   # its ranks use /dev/shm too, in one container",
+        )
+    return Remedy(
+        "See its size where the job runs: df -h /dev/shm",
+        *shm_room().steps,
+        "If it can't be changed: num_workers=0 for the data loader, and NCCL_SHM_DISABLE=1 for NCCL as "
+        "a last resort (much slower).",
+        env=(("NCCL_SHM_DISABLE", "1"),),
+    )
 
 
 CAUSE = Cause(
@@ -45,14 +89,8 @@ CAUSE = Cause(
     ),
     judge=judge,
     infers=True,
-    remedy=fixed(
-        "See its size where the job runs: df -h /dev/shm",
-        *shm_room().steps,
-        "If it can't be changed: num_workers=0 for the data loader, and NCCL_SHM_DISABLE=1 for NCCL as "
-        "a last resort (much slower).",
-        env=(("NCCL_SHM_DISABLE", "1"),),
-    ),
-    needs="df /dev/shm full or tiny where the job runs",
+    remedy=remedy,
+    needs="df or ls -ld /dev/shm where the job runs shows it full, tiny or closed",
     confirm_with='preflight check   # its check "shm-too-small" reads the size and the need',
     outranks=("dataset_worker_died", "disk_full", "remote_peer_died", "segfault_worker"),
 )  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
 from preflight.explain.event import Authority, Event
-from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.timeout_advice import longer_timeout
 from preflight.model.explanation import Confidence
+from preflight.model.job_phases import Phase
 
 SOME_WAITS = 3  # a line every ten seconds: less is an ordinary start
 NEAR_END = 10

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.collective_waits import Wait, behind, behind_by_seq
-from preflight.explain.event import Authority, Event, by_number
+from preflight.explain.endings import STOPPED, silent
+from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import find_lag
-from preflight.explain.log_evidence import LogEvidence
-from preflight.explain.timeout_advice import duration, longer_timeout
+from preflight.explain.log_evidence import LogEvidence, ProcessRow
+from preflight.explain.timeout_advice import duration, longer_timeout, parted_at
 from preflight.model.explanation import Confidence
+
+FIRST = "look first at rank "
+ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -33,8 +39,8 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
         return _claim(events, ranks, "the library names the rank that did not come", Confidence.HIGH)
     if ranks := behind(waits) or behind_by_seq(waits):
         return _claim(events, ranks, "its sequence number stays below that of the others", Confidence.MEDIUM)
-    if ranks := _silent(evidence, waits, events):
-        because = "the other ranks report the timeout, and its own output has no error"
+    if ranks := _silent(evidence.processes):
+        because = f"the other ranks report the timeout; the output of {_who(ranks)} has no error"
         return _claim(events, ranks, because, Confidence.MEDIUM, place=_place(evidence))
     because = "only timeouts are in the log; they say that a rank is missing, never why"
     return _claim(events, (), because, Confidence.LOW, *_at(waits), place=_place(evidence))
@@ -53,16 +59,25 @@ def _claim(
     *detail: str,
     place: str = "",
 ) -> Claim:
-    if ranks:
-        plural = "s" if len(ranks) > 1 else ""
-        late = f"rank{plural} {', '.join(ranks[:8])}"
-        verdict = f"The others waited for {late}, which did not join a collective in time{place}."
+    is_engine = bool(events) and all(event.sign == "watchdog.engine" for event in events)
+    if ranks and is_engine:
+        verdict = f"The engine waited for {_who(ranks)}, which did not answer in time."
+    elif ranks:
+        verdict = f"The others waited for {_who(ranks)}, which did not join a collective in time{place}."
+    elif is_engine:
+        verdict = "The engine waited for a worker until its timeout; the log does not tell which one, or why."
     else:
         verdict = (
             f"Ranks waited for each other in a collective{place} until the timeout; the log does not tell which one "
             "was late."
         )
-    return Claim(Authority.TIMEOUT, events, confidence, because, verdict, detail)
+    return Claim(
+        Authority.TIMEOUT, events, confidence, because, verdict, (*detail, *(f"{FIRST}{rank}" for rank in ranks[:1]))
+    )
+
+
+def _who(ranks: Sequence[str]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranks[:8])}"
 
 
 def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
@@ -71,15 +86,13 @@ def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text[text.index("[") + 1 : text.index("]")] for text in named if "didn't join" in text))
 
 
-def _silent(evidence: LogEvidence, waits: list[Wait], events: tuple[Event, ...]) -> tuple[str, ...]:
-    """Return the few ranks whose output has no error, of those that the job's size or the logs' names tell of."""
-    reported = {wait.rank for wait in waits} | {event.rank for event in (*events, *evidence.raised())}
-    missing = by_number(rank for rank in evidence.known_ranks() - reported if rank.isdigit())
-    others = {rank for rank in reported if rank.isdigit()}
+def _silent(rows: tuple[ProcessRow, ...]) -> tuple[str, ...]:
+    """Return the few ranks without an error, of those that the job's size or the logs' names tell of."""
+    missing, ranks = silent(rows), [row for row in rows if row.rank.isdigit()]
     # Those whose output is here, or which the launcher ended, may be as many as those that gave up.
-    ended = {rank for rank, code in evidence.table().items() if code == "-15"} | evidence.ranks_with_logs()
-    most = len(others) if ended.issuperset(missing) else len(others) - 1
-    return missing if 0 < len(missing) <= most else ()
+    is_sure = not silent(row for row in ranks if not row.has_log and row.code != STOPPED)
+    most = len(ranks) - len(missing) - (0 if is_sure else 1)
+    return missing if len(missing) <= most else ()
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
@@ -91,11 +104,11 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
             "still compiles, loads or downloads before you suspect the GPUs.",
             "If all workers stand in a collective: preflight check on the same GPUs tests the paths between them.",
         )
+    late = next((text.removeprefix(FIRST) for text in claim.detail if text.startswith(FIRST)), "")
     look = (
-        "Look at what the late rank did when the waiting began (the time of the first timeout less the timeout): "
-        "py-spy dump --pid PID on it shows the line, if it still runs.",
-        "Common reasons: work on rank 0 only (evaluation, plotting, uploading), batches that are not the same "
-        "number on all ranks at the end of an epoch, a slow disk, one rank still loading.",
+        _look_at(evidence, late),
+        f"Common reasons: {'' if late not in ('', '0') else ON_RANK_0}ranks with fewer batches, which leave the loop "
+        "earlier (give all the same number, or use model.join()), a slow disk, one rank still loading.",
     )
     if any(event.sign == "watchdog.gloo" for event in claim.events[:1]) or evidence.recordings:
         return Remedy(*look, *longer_timeout(evidence))
@@ -108,12 +121,24 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     )
 
 
+def _look_at(evidence: LogEvidence, rank: str) -> str:
+    """Return the first step, with the rank, its log and the time at which the waiting began, if the logs show them."""
+    parted = parted_at(evidence)
+    log = next((f" ({source.name})" for source in evidence.sources if rank and source.file_rank == rank), "")
+    when = f"at {parted[0]}, when" if parted else "when"
+    less = "" if parted else " (the time of the first timeout less the timeout)"
+    who = f"rank {rank}" if rank else "the late rank"
+    return (
+        f"Read the last lines of {who}{log} {when} the waiting began{less}; they may show what held it up. If it still "
+        "runs: py-spy dump --pid PID on it shows the line."
+    )
+
+
 def _at(waits: list[Wait]) -> tuple[str, ...]:
-    first = next((wait for wait in waits if wait.op), None)
-    if first is None:
-        return ()
-    what = f"{first.op} number {first.seq}" if first.seq >= 0 else first.op
-    return (f"waited in {what}; they diverged {duration(first.timeout_ms)} before the first line below: look there",)
+    return tuple(
+        f"waited in {wait.shown}; they diverged {duration(wait.timeout_ms)} before the first line below: look there"
+        for wait in [wait for wait in waits if wait.op][:1]
+    )
 
 
 CAUSE = Cause(
@@ -153,5 +178,5 @@ CAUSE = Cause(
     remedy=remedy,
     infers=True,
     needs="a flight recorder dump or a stack of the late rank",
-    confirm_with="preflight check   # is the machine sound? then the run with the flight recorder on",
+    confirm_with="preflight stuck   # on its nodes, while it hangs again; `preflight check` tests the machine",
 )  # fmt: skip

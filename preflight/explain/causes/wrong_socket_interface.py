@@ -16,7 +16,12 @@ USING = re.compile(
 )
 TARGET = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?:<|:|, ?)(\d{2,5})\b")
 NEAR_END = 10
+UNRESOLVED = "resolve hostname"
 MISSING = "The network interface that was asked for does not exist or has no address{host} ({who})."
+UNNAMED = (
+    "The name of the host{host} leads to no address of its own ({who}): gloo took the loopback interface, which "
+    "reaches no other host."
+)
 UNREACHED = (
     "{who}{host} could not reach another rank's address: the wrong network interface, a firewall, "
     "or a rank that was gone."
@@ -28,7 +33,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a missing interface, then an unreachable address, then an interface that can't lead to other nodes."""
     if events[0].authority is Authority.SETUP:
         because = "the library says that it found no such interface or address"
-        return Claim(Authority.SETUP, events, Confidence.HIGH, because, fill_in(MISSING, events))
+        verdict = UNNAMED if _is_unnamed(events) else MISSING
+        return Claim(Authority.SETUP, events, Confidence.HIGH, because, fill_in(verdict, events))
     if events[0].authority is Authority.TRANSPORT:
         found = ADDRESS.search(events[0].text)
         if found and PRIVATE.match(found[1]):
@@ -39,6 +45,11 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         )
         return Claim(Authority.TRANSPORT, events, Confidence.MEDIUM, because, fill_in(UNREACHED, events))
     return _by_choice(evidence, events) or _by_retries(evidence)
+
+
+def _is_unnamed(events: tuple[Event, ...]) -> bool:
+    """Return whether only gloo's warning is there; an interface that is missing says more."""
+    return all(UNRESOLVED in event.text for event in events[:20] if event.authority is Authority.SETUP)
 
 
 def _by_choice(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -77,6 +88,14 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     target = next((match for event in claim.events[:20] if (match := TARGET.search(event.text))), None)
     chosen = next((match[1] for event in claim.events[:20] if (match := USING.search(event.text))), "")
     steps = (
+        *(
+            (
+                "`getent hosts $(hostname)` must give the address of an interface that the other hosts reach, on every "
+                "host: mend /etc/hosts, or set the interface by hand (below).",
+            )
+            if claim.authority is Authority.SETUP and _is_unnamed(claim.events)
+            else ()
+        ),
         *(
             (
                 f"nc -zv {target[1]} {target[2]} from the node that complains: no answer means the wrong network or a "

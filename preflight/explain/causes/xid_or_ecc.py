@@ -6,9 +6,9 @@ import re
 
 from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
 from preflight.explain.event import Authority, Event
-from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.job_phases import Phase
 from preflight.model.nccl_diagnostics import ECC_UNCORRECTED, PREFIX, printed
 from preflight.model.xids import XidMeaning, numbers_of
 
@@ -26,7 +26,8 @@ def _any_of(numbers: tuple[int, ...]) -> str:
 # What `check` rejects a GPU for; and what it only warns of, since the driver's recovery action or its counters tell.
 PROVEN = (XidMeaning.HARDWARE,)
 LIKELY = (XidMeaning.RECOVERY, XidMeaning.REMAPPING)
-XID = rf"(?:NVRM: Xid \([^)\n]{{1,60}}\): |{PREFIX}Xid )"
+# Xid 45, of a program that was ended, names the Xid that ended it.
+XID = rf"(?:NVRM: Xid \([^)\n]{{1,60}}\): (?:45, [^\n]{{1,160}} caused by previous Xid )?|{PREFIX}Xid )"
 IS_PROVEN = re.compile(XID + _any_of(numbers_of(*PROVEN)))
 BUS = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{7,16})\)")
 LINK = re.compile(XID + _any_of(numbers_of(*PROVEN, *LIKELY, about="NVLink")))

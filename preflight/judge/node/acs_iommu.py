@@ -3,7 +3,7 @@ from __future__ import annotations
 from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import first_named
-from preflight.judge.pci_fabric import TRANSLATING, chosen_devices, meanwhile, must_be_bare_metal, pcie_pairs
+from preflight.judge.pci_fabric import TRANSLATING, chosen_devices, must_be_bare_metal, p2p_workaround, pcie_pairs
 from preflight.model.facts import NodeFacts, PciDevice, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.repairs import ACS, IOMMU
@@ -16,10 +16,10 @@ MOST_NAMED = 8
 def acs_redirects(node: NodeFacts, case: Case) -> Findings:
     """No bridge between the chosen GPUs redirects their traffic to the root complex.
 
-    ACS on the bridges between GPUs sends their traffic up through the root complex, where it is slow or hangs. Yields a
-    WARN for the bridges that redirect between chosen GPUs; in a virtual machine ACS must stay on.
+    If ACS is on, a bridge sends traffic between GPUs up through the root complex, where it is slow or hangs. Yields a
+    WARN for the bridges that redirect traffic between chosen GPUs. In a virtual machine ACS must stay on.
 
-    Can't see: bridges whose config space only root can read; then it is skipped and says so.
+    Can't see: bridges whose config space only root can read; the check is then skipped and says so.
     """
     pairs = pcie_pairs(node, case)
     must_be_bare_metal(node)
@@ -34,8 +34,9 @@ def acs_redirects(node: NodeFacts, case: Case) -> Findings:
             Severity.WARN,
             f"{node.host} PCIe bridges {first_named([*redirecting], MOST_NAMED)}",
             "ACS sends what the chosen GPUs write to each other up through the root complex: slow, or a hang",
-            ACS + meanwhile(case),
+            ACS,
             Evidence("ACSCtl", ", ".join(next(iter(redirecting.values()))), "config space"),
+            workaround=p2p_workaround(case),
         )
         return
     for bridge in between:
@@ -57,12 +58,12 @@ def _bridges_between(node: NodeFacts, case: Case, pairs: list[tuple[int, int]]) 
 
 @node_check("iommu-translates", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("pci", "gpus", "gpu_paths", "system"))
 def iommu_translates(node: NodeFacts, case: Case) -> Findings:
-    """No IOMMU translates between chosen GPUs that only PCIe joins.
+    """No IOMMU translates the copies between chosen GPUs that are connected by PCIe only.
 
-    An IOMMU that translates on bare metal can make PCIe copies between GPUs vanish while CUDA reports success. Yields a
-    WARN where chosen GPUs without NVLink between them are in translated groups on bare metal.
+    An IOMMU that translates on bare metal can make PCIe copies between GPUs vanish, although CUDA reports success.
+    Yields a WARN on bare metal if chosen GPUs that NVLink does not join are in IOMMU groups that translate.
 
-    Can't see: whether data is really lost: only the verified copies of a trial show that.
+    Can't see: whether data is really lost. Only the verified copies of a trial show that.
     """
     pairs = pcie_pairs(node, case)
     must_be_bare_metal(node)
@@ -77,7 +78,8 @@ def iommu_translates(node: NodeFacts, case: Case) -> Findings:
     yield iommu_translates.finding(
         Severity.WARN,
         f"{node.host} IOMMU",
-        "the IOMMU translates copies between these GPUs over PCIe, which may lose data without an error",
-        IOMMU + meanwhile(case),
+        "the IOMMU translates PCIe copies between these GPUs, so that they may lose data without an error",
+        IOMMU,
         *(Evidence(f"group type of {bdf}", kind, "/sys/kernel/iommu_groups") for bdf, kind in translated.items()),
+        workaround=p2p_workaround(case),
     )

@@ -10,14 +10,14 @@ from preflight.model.hca import PortState
 
 @node_check("bar1-small", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("gpus", "hca_ports"))
 def bar1_small(node: NodeFacts, case: Case) -> Findings:
-    """A chosen GPU's BAR1 is as large as on others of its model, and where RDMA is used shows its memory.
+    """The BAR1 of each chosen GPU covers at least half of its memory, if RDMA or another GPU of its model needs that.
 
-    NICs and PCIe peers reach a GPU's memory through its BAR1, and only as much of it as that shows. Yields a WARN where
-    RDMA adapters are in use or others of the model show more, else nothing.
+    NICs and PCIe peers reach a GPU's memory through its BAR1, and only the part that the BAR1 covers. Yields a WARN for
+    a smaller BAR1 if RDMA adapters are in use, or if another GPU of the model has a larger one.
 
-    GPUs of a desktop have a small BAR1 by nature, and NCCL goes through host memory there.
+    Desktop GPUs have a small BAR1 by design, and NCCL uses host memory there.
 
-    Can't see: how much of it is taken.
+    Can't see: how much of the BAR1 is in use.
     """
     gpus = chosen_gpus(node, case)
     has_rdma = any(port.state is PortState.ACTIVE for port in known_or(node.hca_ports, ()))
@@ -43,10 +43,10 @@ def bar1_small(node: NodeFacts, case: Case) -> Findings:
 def pcie_width(node: NodeFacts, case: Case) -> Findings:
     """Every chosen GPU has all PCIe lanes that it can use.
 
-    A GPU on fewer PCIe lanes than it could have moves data at that share of its speed. Yields a WARN for each chosen
-    GPU whose link is narrower than its maximum; idle GPUs keep their width.
+    A GPU with a fraction of its PCIe lanes moves data at that fraction of its speed. Yields a WARN for each chosen GPU
+    whose link is narrower than its maximum. Idle GPUs keep their width.
 
-    Can't see: the generation, which falls while a GPU idles, and links further up the PCI tree.
+    Can't see: the PCIe generation, which drops while a GPU is idle, and links further up the PCI tree.
     """
     gpus = chosen_gpus(node, case)
     for gpu in gpus:
@@ -57,11 +57,11 @@ def pcie_width(node: NodeFacts, case: Case) -> Findings:
             yield pcie_width.finding(
                 Severity.WARN,
                 subject(node, gpu),
-                f"PCIe x{width}, of x{most} that the GPU can use: {width / most:.0%} of the speed",
-                "reseat the card and its riser; if two slots share lanes, the board's manual says which slot has all "
-                "of them",
-                Evidence("width", f"x{width}", "nvmlDeviceGetCurrPcieLinkWidth"),
-                Evidence("most", f"x{most}", "nvmlDeviceGetMaxPcieLinkWidth"),
+                f"PCIe x{width}, of x{most} that the GPU can use: {width / most:.0%} of the lanes",
+                "power the node off and on; if it stays so, reseat the card and its riser (the vendor does it for an "
+                "SXM module); if two slots share lanes, the board's manual says which slot has all of them",
+                Evidence("PCIe lanes in use", f"x{width}", "nvmlDeviceGetCurrPcieLinkWidth"),
+                Evidence("PCIe lanes at most", f"x{most}", "nvmlDeviceGetMaxPcieLinkWidth"),
             )
     links = [(gpu, gpu.pcie) for gpu in gpus if isinstance(gpu.pcie, Gap)]
     widths = [

@@ -14,10 +14,10 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
 def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
     """This process may use CPUs near every chosen GPU.
 
-    A job that may not run near a GPU sends every launch and every host copy across the sockets. Yields a WARN where
-    this process may use none of the CPUs near some chosen GPUs.
+    A job that may not run near a GPU sends every kernel launch and host copy across the sockets. Yields a WARN if some
+    chosen GPUs have no CPU near them that this process may use.
 
-    Can't see: how the job itself will be bound.
+    Can't see: to which CPUs the job itself will be bound.
     """
     gpus = chosen_gpus(node, case)
     if not any(_cpus_near(node, gpu) for gpu in gpus):
@@ -52,10 +52,10 @@ ACROSS = frozenset({"SYS", "SOC"})
 
 @node_check("nic-numa", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("nic_paths", "hca_ports"))
 def nic_numa(node: NodeFacts, case: Case) -> Findings:
-    """Each chosen GPU has an active NIC on its own NUMA node, where there are NICs.
+    """If the node has NICs, each chosen GPU has an active NIC on its own NUMA node.
 
-    A GPU whose every adapter hangs on another NUMA node sends all of its network traffic between the sockets. Yields a
-    WARN where no chosen GPU has an adapter near and others have, an INFO where some have none.
+    If all NICs are on other NUMA nodes than a GPU, all its network traffic crosses the sockets. Yields a WARN if no
+    chosen GPU has a NIC on its node but other GPUs do. Else yields an INFO if any chosen GPU has none.
 
     Can't see: NICs without RDMA.
     """
@@ -73,9 +73,9 @@ def nic_numa(node: NodeFacts, case: Case) -> Findings:
     yield nic_numa.finding(
         Severity.WARN if none_near else Severity.INFO,
         f"{node.host} GPUs {listed(far)}",
-        "every NIC is on another NUMA node: their network traffic crosses the sockets",
-        f"GPUs {listed(near)} have a NIC on their node; for jobs on several nodes choose among them"
+        "these GPUs share no NUMA node with a NIC, so their network traffic crosses the sockets",
+        f"for jobs on several nodes, choose among GPUs {listed(near)}, which share a NUMA node with a NIC"
         if near
-        else "nothing on one node; else an adapter in a slot of the other socket",
+        else "a job on one node needs nothing; for other jobs, put an adapter into a slot of the other socket",
         *(Evidence(f"GPU {gpu} to the NICs", ", ".join(sorted({*levels[gpu]})), "topology") for gpu in far),
     )

@@ -4,35 +4,42 @@ from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import is_contained, local_ranks_of, must_have_ranks, nccl_shm_bytes, owner
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import NodeFacts, Overcommit, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.repairs import shm_room
 
-# Judgement: a rank's own process with torch and a CUDA context takes 2 to 3 GiB, four workers some hundred MiB each.
-MEMORY_PER_RANK = 4 << 30
+MEMORY_PER_RANK = Bound(
+    4 << 30, "bytes per rank",
+    "a rank with torch and a CUDA context takes 2 to 3 GiB, four workers some hundred MiB each",
+    JUDGMENT,
+    "it only warns",
+)  # fmt: skip
 
 
-@node_check("dataloader-memory", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("system", "gpus"))
+@node_check(
+    "dataloader-memory", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("system", "gpus"), bounds=(MEMORY_PER_RANK,)
+)
 def dataloader_memory(node: NodeFacts, case: Case) -> Findings:
-    """The cgroup leaves every rank and its data loaders some memory.
+    """The cgroup's memory limit leaves enough memory for every rank and its data loaders.
 
-    A small memory limit: the kernel kills a DataLoader worker, its rank waits for a batch, and all others in NCCL.
-    Yields a WARN on GPU nodes, an INFO elsewhere, where a cgroup leaves each rank too little.
+    If the limit is too small, the kernel kills a DataLoader worker. Its rank then waits for a batch, and all other
+    ranks wait in NCCL. Yields a WARN on GPU nodes and an INFO elsewhere if the limit leaves each rank too little.
 
     Can't see: how many workers a job has, and how large its samples are.
     """
     limit = known(known(node.system).cgroup_memory_limit_bytes)
     ranks = must_have_ranks(node, case)
-    if not isinstance(limit, int) or limit >= ranks * MEMORY_PER_RANK:
+    if not isinstance(limit, int) or limit >= ranks * MEMORY_PER_RANK.whole:
         return
     yield dataloader_memory.finding(
         Severity.WARN if case.wants_gpus else Severity.INFO,
         f"{node.host} cgroup memory limit",
         f"{fine_size(limit)} for {ranks} rank{'s' * (ranks > 1)} with their data loaders: the kernel kills "
         "what goes beyond, and the other ranks then wait in a collective",
-        _memory_fix(node, ranks * MEMORY_PER_RANK),
-        Evidence("limit", fine_size(limit), "cgroup memory.max"),
-        Evidence("per rank", fine_size(limit // ranks), f"judged by {fine_size(MEMORY_PER_RANK)}"),
+        _memory_fix(node, ranks * MEMORY_PER_RANK.whole),
+        Evidence("memory limit of the container", fine_size(limit), "cgroup memory.max"),
+        Evidence("memory per rank", fine_size(limit // ranks), f"judged by {fine_size(MEMORY_PER_RANK.whole)}"),
         blame=owner(node),
     )
 
@@ -48,45 +55,60 @@ def _memory_fix(node: NodeFacts, need_bytes: int) -> str:
 
 
 # Judgement: four workers with two batches of 16 MiB each (PyTorch's prefetch_factor is 2) for a rank.
-SHM_PER_RANK = 128 << 20
+SHM_PER_RANK = Bound(
+    128 << 20, "bytes of /dev/shm per rank",
+    "DataLoader workers hand some batches over at a time",
+    JUDGMENT,
+    "it only warns",
+)  # fmt: skip
 
 
-@node_check("dataloader-shm", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("shm", "system", "gpus"))
+@node_check(
+    "dataloader-shm", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("shm", "system", "gpus"), bounds=(SHM_PER_RANK,)
+)
 def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for the batches of data loaders.
 
-    DataLoader workers hand batches over through /dev/shm; where it is small they die of a bus error, and NCCL waits.
-    Yields a WARN on GPU nodes, an INFO elsewhere; nothing where shm-too-small says already that there is no room.
+    DataLoader workers pass batches through /dev/shm. If it is too small, they die of a bus error, and NCCL waits.
+    Yields a WARN on GPU nodes and an INFO elsewhere, but nothing if shm-too-small already reports that there is no
+    room.
 
     Can't see: how many workers a job has, how large its batches are, and other sharing strategies.
     """
     shm = known(node.shm)
     ranks = must_have_ranks(node, case)
     if shm.free_bytes < nccl_shm_bytes(ranks):
-        raise NotApplicable("shm-too-small says that there is no room for NCCL")
-    if shm.free_bytes >= ranks * SHM_PER_RANK:
+        raise NotApplicable("/dev/shm has no room even for NCCL (see shm-too-small)")
+    if shm.free_bytes >= ranks * SHM_PER_RANK.whole:
         return
     yield dataloader_shm.finding(
         Severity.WARN if case.wants_gpus else Severity.INFO,
         f"{node.host} /dev/shm",
         f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free for the batches of "
         f"{ranks} rank{'s' * (ranks > 1)}: a DataLoader worker that finds no room dies of a bus error",
-        f"{shm_room(max(1, -(-ranks * SHM_PER_RANK >> 30))).where(is_contained(node))}; or set `num_workers=0`",
-        Evidence("free", fine_size(shm.free_bytes), "statvfs /dev/shm"),
-        Evidence("judged by", fine_size(ranks * SHM_PER_RANK), f"{fine_size(SHM_PER_RANK)} a rank"),
+        f"{shm_room(max(1, -(-ranks * SHM_PER_RANK.whole >> 30))).where(is_contained(node))}; or set `num_workers=0`",
+        Evidence("free in /dev/shm", fine_size(shm.free_bytes), "statvfs /dev/shm"),
+        Evidence(
+            "needed in /dev/shm", fine_size(ranks * SHM_PER_RANK.whole), f"{fine_size(SHM_PER_RANK.whole)} a rank"
+        ),
         blame=owner(node),
     )
 
 
-COMMIT_PER_RANK = 16 << 30  # judgement: a rank of 4 GiB that forks some workers, each of which counts as much again
+COMMIT_PER_RANK = Bound(
+    16 << 30, "bytes of committed memory per rank",
+    "a rank of 4 GiB forks some workers, each of which counts as much again",
+    JUDGMENT,
+    "it only warns",
+)  # fmt: skip
 
 
-@node_check("overcommit", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("system", "gpus"))
+@node_check("overcommit", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("system", "gpus"), bounds=(COMMIT_PER_RANK,))
 def overcommit(node: NodeFacts, case: Case) -> Findings:
-    """A rank may fork its data loaders' workers.
+    """The kernel lets a rank fork the workers of its data loaders.
 
-    Where the kernel never overcommits, forking a worker from a large process fails although memory is free. Yields a
-    WARN with vm.overcommit_memory=2 and little left for GPU ranks, an INFO with 2 otherwise.
+    If the kernel never overcommits, a large process can't fork a worker although memory is free. With
+    vm.overcommit_memory=2, yields a WARN if little memory is left for GPU ranks, else an INFO.
 
     Can't see: how large a rank is when it forks, and how many workers it forks.
     """
@@ -94,7 +116,7 @@ def overcommit(node: NodeFacts, case: Case) -> Findings:
     if known(system.overcommit) is not Overcommit.NEVER:
         return
     left = known(system.commit_left_bytes)
-    needed = local_ranks_of(node, case) * COMMIT_PER_RANK
+    needed = local_ranks_of(node, case) * COMMIT_PER_RANK.whole
     yield overcommit.finding(
         Severity.WARN if case.wants_gpus and left < needed else Severity.INFO,
         f"{node.host} vm.overcommit_memory",

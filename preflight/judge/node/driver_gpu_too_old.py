@@ -7,8 +7,8 @@ from preflight.model.facts import Gap, NodeFacts, TorchFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Unseen
 from preflight.model.parsing import version_tuple
 
-# Oldest driver for every minor version of a CUDA major (minor-version compatibility, CUDA release notes).
 REINSTALL = "`pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
+# Oldest driver for every minor version of a CUDA major (minor-version compatibility, CUDA release notes).
 OLDEST = {13: (580,), 12: (525, 60, 13), 11: (450, 80, 2)}
 
 
@@ -16,10 +16,10 @@ OLDEST = {13: (580,), 12: (525, 60, 13), 11: (450, 80, 2)}
 def driver_too_old(node: NodeFacts, case: Case) -> Findings:
     """The driver is new enough for torch's CUDA.
 
-    A torch built for a newer CUDA than the driver runs sees no GPU at all. Yields a finding where the driver is older
-    than torch's CUDA major needs.
+    A torch that is built for a newer CUDA than the driver supports finds no GPU. Yields a finding if the driver is
+    older than the oldest one that supports torch's CUDA major version.
 
-    Can't see: a cuda-compat package, with which data-centre GPUs run newer CUDAs.
+    Can't see: a cuda-compat package, with which data-center GPUs run newer CUDA versions.
     """
     chosen_gpus(node, case)
     torch, cuda = _torch_with_cuda(node)
@@ -57,10 +57,10 @@ WHEELS = (((13, 0), (7, 5), (99, 0)), ((12, 8), (7, 0), (12, 99)), ((11, 8), (5,
 
 @node_check("gpu-too-old", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus", "software"))
 def gpu_too_old(node: NodeFacts, case: Case) -> Findings:
-    """Torch's wheels of this CUDA hold code for every chosen GPU.
+    """Torch's wheels for this CUDA version contain code for every chosen GPU.
 
-    A torch that holds no code for a GPU's generation fails with `no kernel image is available`. Yields a finding for
-    each chosen GPU that is older or newer than what torch was built for.
+    A torch without code for a GPU's generation fails with `no kernel image is available`. Yields a finding for each
+    chosen GPU that is older or newer than the GPUs for which torch was built.
 
     Can't see: a torch that was built from source for other GPUs.
     """

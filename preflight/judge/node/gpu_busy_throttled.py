@@ -2,19 +2,34 @@ from __future__ import annotations
 
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
-from preflight.judge.gpus_of_node import SLOWED_BY, SLOWED_BY_HARDWARE, chosen_gpus, is_busy, must_be_known, subject
-from preflight.judge.seen_again import part_of_gpu
+from preflight.judge.gpus_of_node import (
+    CONTEXT_BYTES,
+    IDLE_PERCENT,
+    SLOWED_BY,
+    SLOWED_BY_HARDWARE,
+    chosen_gpus,
+    is_busy,
+    must_be_known,
+    subject,
+)
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import GpuProcess
+from preflight.model.parts import part_of_gpu
 
 
-@node_check("gpu-busy", blame=Blame.APPLICATION, unseen=Unseen.NOTHING, reads=("gpus",))
+@node_check(
+    "gpu-busy",
+    blame=Blame.APPLICATION,
+    unseen=Unseen.NOTHING,
+    reads=("gpus",),
+    bounds=(IDLE_PERCENT, CONTEXT_BYTES),
+)
 def gpu_busy(node: NodeFacts, case: Case) -> Findings:
-    """Nobody else uses the chosen GPUs.
+    """No other process uses the chosen GPUs.
 
-    Another job on a GPU makes every speed that is measured on it a number about both. Yields a WARN for each chosen GPU
-    on which a process was, or that computed and held memory, before preflight used any.
+    If another job uses a GPU, every speed that is measured there depends on both jobs. Yields a WARN for each chosen
+    GPU that, before preflight used any GPU, ran a process, or was computing and had memory in use.
 
     Can't see: processes that a container hides, and work that starts after the probe.
     """
@@ -29,8 +44,8 @@ def gpu_busy(node: NodeFacts, case: Case) -> Findings:
                 subject(node, gpu),
                 f"in use before preflight started ({users}; {load}% busy): speeds were not tested",
                 _busy_fix(processes),
-                Evidence("processes", users, "nvmlDeviceGetComputeRunningProcesses"),
-                Evidence("utilisation", f"{load}%", "nvmlDeviceGetUtilizationRates"),
+                Evidence("processes on the GPU", users, "nvmlDeviceGetComputeRunningProcesses"),
+                Evidence("GPU utilization", f"{load}%", "nvmlDeviceGetUtilizationRates"),
             )
     must_be_known(((gpu, gpu.processes) for gpu in gpus), "processes")
 
@@ -58,12 +73,13 @@ SERVER = "look at fans, air or water flow and the power supplies' state in the B
 
 @node_check("gpu-throttled", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
-    """Neither heat nor the power supply slows a chosen GPU down.
+    """No chosen GPU is slowed down by heat or by its power supply.
 
-    One that is slowed down holds up all others; idle and power cap are normal. Yields a FAIL for a chosen GPU that its
-    hardware slows down, a WARN where the driver does for heat, and where a laptop's power supply gives less.
+    A GPU that is slowed down delays all others. Clocks reduced by idling or by the power cap are normal. Yields a FAIL
+    if the hardware slows a chosen GPU down. Yields a WARN if the driver slows it down for heat, or if a laptop's power
+    supply is the reason.
 
-    Can't see: what happens under load: the probe looks at an idle GPU.
+    Can't see: throttling under load, because the probe examines an idle GPU.
     """
     gpus = chosen_gpus(node, case)
     for gpu in gpus:

@@ -37,12 +37,12 @@ MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
     reads=("nvidia_pci", "device_nodes", "driver", "gpus", "system"),
 )
 def gpu_driver(node: NodeFacts, case: Case) -> Findings:
-    """Where NVIDIA hardware is, its driver works.
+    """If the node has NVIDIA hardware, its driver works.
 
-    NVIDIA hardware without a working driver must never be taken for a machine without GPUs. Yields a finding where
-    hardware is there and NVML fails or lists nothing because no device has NVIDIA's driver.
+    A machine with NVIDIA hardware but no working driver must never count as a machine without GPUs. Yields a finding if
+    there is NVIDIA hardware and NVML fails, or NVML lists no GPU because no device is bound to NVIDIA's driver.
 
-    A driver that gives no answer in time may wake its GPUs: that could not be looked at, and is no finding.
+    If the driver gives no answer in time, it may be waking its GPUs. The check is then inconclusive and yields nothing.
 
     Can't see: CUDA itself, which only a rank can start.
     """

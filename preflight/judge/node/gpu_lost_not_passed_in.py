@@ -17,9 +17,9 @@ from preflight.judge.gpus_of_node import (
     severity_for_gpus,
 )
 from preflight.judge.node_limits import is_contained
-from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import ContainerKind, Gap, Gpu, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.parts import part_of_gpu
 
 SET_ASIDE = "vfio-pci"  # an administrator gave the device to a virtual machine
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -38,12 +38,12 @@ LOST_FIX = (
     reads=("nvidia_pci", "device_nodes", "gpus", "environment", "system"),
 )
 def gpu_lost(node: NodeFacts, case: Case) -> Findings:
-    """NVML lists every GPU that is on the bus, in a container every GPU that was passed in.
+    """NVML lists every GPU on the PCI bus or, in a container, every GPU that was passed in.
 
-    A GPU that is on the PCI bus and that NVML no longer lists has fallen off, or never came up. Yields a finding where
-    NVML lists fewer GPUs than the bus, or in a container than /dev, or calls one lost.
+    A GPU that is on the PCI bus but missing in NVML has fallen off the bus, or never started. Yields a finding if NVML
+    lists fewer GPUs than the bus (in a container, than /dev), or if it reports a GPU as lost.
 
-    Can't see: a GPU that has left the bus altogether.
+    Can't see: a GPU that is no longer visible on the bus.
     """
     must_have_nvidia(node)
     if not_passed_in(node):
@@ -123,7 +123,7 @@ ANY_CONTAINER_FIX = (
 def gpu_not_passed_in(node: NodeFacts, case: Case) -> Findings:
     """A container on a GPU machine was given GPUs.
 
-    Yields a finding where GPUs are on the bus, a container is around us and no /dev/nvidia<N> was given to it.
+    Yields a finding if preflight runs in a container, GPUs are on the bus, and the container has no /dev/nvidia<N>.
 
     Can't see: GPUs of a host whose PCI bus the container does not show.
     """
@@ -141,7 +141,7 @@ def gpu_not_passed_in(node: NodeFacts, case: Case) -> Findings:
         f"{node.host} container",
         f"the PCI bus has {len(pci_devices(node))} NVIDIA GPUs, but the container was given no /dev/nvidia<N>",
         CONTAINER_FIXES.get(container, ANY_CONTAINER_FIX),
-        Evidence("container", container.value, "/proc"),
+        Evidence("kind of container", container.value, "/proc"),
         Evidence("NVIDIA devices", ", ".join(d.bdf for d in pci_devices(node)), "/sys/bus/pci/devices"),
         Evidence("/dev/nvidia*", ", ".join(given) or "none", "/dev"),
     )

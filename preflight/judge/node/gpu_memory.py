@@ -6,31 +6,49 @@ from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
 from preflight.judge.node_limits import is_contained
-from preflight.judge.seen_again import part_of_gpu
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import Gap, Gpu, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import or_none
+from preflight.model.parts import part_of_gpu
 
-LEAST_FREE_BYTES = 1 << 30  # a CUDA context, NCCL's buffers and a little data
-LEAST_FREE_SHARE = 0.5
+LEAST_FREE_BYTES = Bound(
+    1 << 30, "bytes free",
+    "a CUDA context, NCCL's buffers and a little data",
+    JUDGMENT,
+    "too high: a GPU that would do is refused; too low: the trial fails instead",
+)  # fmt: skip
+LEAST_FREE_SHARE = Bound(
+    0.5, "of the memory free",
+    "a job that was sized for the whole GPU fails in its first steps",
+    JUDGMENT,
+    "it only warns",
+)  # fmt: skip
 
 
-@node_check("gpu-memory", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
+@node_check(
+    "gpu-memory",
+    blame=Blame.HOST,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("gpus",),
+    bounds=(LEAST_FREE_BYTES, LEAST_FREE_SHARE),
+)
 def gpu_memory(node: NodeFacts, case: Case) -> Findings:
     """Most of the chosen GPUs' memory is free.
 
-    A GPU whose memory is taken fails in the first steps of a job, not in the first second. Yields a FAIL where not even
-    NCCL fits, a WARN where less than half of the memory is free: of class application where a process holds it.
+    If a GPU's memory is in use, a job fails in its first steps, not in its first second. Yields a FAIL if not even NCCL
+    fits, and a WARN if less than half of the memory is free. The class is application
+    unless no process is left that could hold the memory.
 
     Can't see: how much the job will need.
     """
     gpus = chosen_gpus(node, case)
     for gpu in gpus:
         total, free = gpu.memory_total_bytes, gpu.memory_free_bytes
-        if not isinstance(total, int) or not isinstance(free, int) or free >= LEAST_FREE_SHARE * total:
+        if not isinstance(total, int) or not isinstance(free, int) or free >= LEAST_FREE_SHARE.value * total:
             continue
         yield gpu_memory.finding(
-            Severity.FAIL if free < LEAST_FREE_BYTES else Severity.WARN,
+            Severity.FAIL if free < LEAST_FREE_BYTES.value else Severity.WARN,
             subject(node, gpu),
             f"only {fine_size(free)} of {fine_size(total)} GPU memory is free",
             "`nvidia-smi` lists the processes that hold it; if it lists none, `fuser -v /dev/nvidia*` finds processes "
@@ -42,7 +60,12 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
     must_be_known(((gpu, gpu.memory_free_bytes) for gpu in gpus), "free memory")
 
 
-MOST_RETIRED_PAGES = 64  # the page table of a GPU before Ampere is full then
+MOST_RETIRED_PAGES = Bound(
+    64, "retired pages",
+    "the page table of a GPU before Ampere is full then",
+    "NVIDIA's Dynamic Page Retirement guide [U]",
+    "too low: a usable GPU is rejected; too high: one that can't retire pages passes",
+)  # fmt: skip
 RESET = "drain the node and reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot"
 REPLACE = "take the GPU out of service: NVIDIA replaces boards in this state"
 ECC, REMAP, PAGES = "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetRetiredPages"
@@ -50,12 +73,14 @@ ECC, REMAP, PAGES = "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", 
 Fault = tuple[Severity, str, str, Evidence]
 
 
-@node_check("gpu-memory-errors", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
+@node_check(
+    "gpu-memory-errors", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("gpus",), bounds=(MOST_RETIRED_PAGES,)
+)
 def gpu_memory_errors(node: NodeFacts, case: Case) -> Findings:
-    """The chosen GPUs' memory has no uncorrectable errors and no repair that waits or failed.
+    """The chosen GPUs' memory has no uncorrectable errors, and no repair of it is pending or has failed.
 
-    GPU memory that returns errors stops a job with an Xid; what waits for a reset is cured by one. Yields for each
-    chosen GPU its worst fault: a FAIL for errors and failed repairs, a WARN for one that waits.
+    GPU memory that returns errors stops a job with an Xid. A reset completes a pending repair. Yields one finding for
+    each chosen GPU, as severe as its worst fault: FAIL for errors and failed repairs, WARN for a pending repair.
 
     Can't see: errors before the driver was loaded, and GPUs without ECC.
     """
@@ -69,7 +94,7 @@ def gpu_memory_errors(node: NodeFacts, case: Case) -> Findings:
             worst[0],
             subject(node, gpu),
             "; ".join(problem for _, problem, _, _ in faults),
-            worst[2],
+            REPLACE if any(fix == REPLACE for _, _, fix, _ in faults) else worst[2],
             *(evidence for _, _, _, evidence in faults),
             parts=part_of_gpu(node, gpu.nvml_index),
         )
@@ -89,7 +114,7 @@ def _faults(gpu: Gpu) -> Iterator[Fault]:
     if remap and remap.is_pending:
         yield Severity.WARN, "a memory row waits to be replaced", RESET, Evidence("row remap pending", "yes", REMAP)
     count = known_or(pages.single_bit, 0) + known_or(pages.double_bit, 0) if pages else 0
-    if count >= MOST_RETIRED_PAGES:
+    if count >= MOST_RETIRED_PAGES.value:
         problem = f"{count} memory pages are retired, no more can be"
         yield Severity.FAIL, problem, REPLACE, Evidence("retired pages", str(count), PAGES)
     if pages and pages.is_pending is True:

@@ -13,12 +13,12 @@ from preflight.search.gpus.gpu_set_advice import Boundary, Crossing, advise_gpus
 
 @run_check("gpu-mix", blame=Blame.CONFIGURATION, unseen=Unseen.ACCEPTANCE, reads=("gpus", "nodes"))
 def gpu_mix(case: Case) -> Findings:
-    """The chosen GPUs are of one model, and every node has as many.
+    """The chosen GPUs are of one model, and every node has the same number of them.
 
     GPUs of different models run at the speed of the slowest, and nodes with different counts don't fit together. Yields
-    a WARN where the chosen GPUs of a node, or the nodes among each other, differ in model or number.
+    a WARN if the chosen GPUs of a node differ in model, or if the nodes differ in model or number of GPUs.
 
-    Can't see: GPUs of one name with different clocks or power limits.
+    Can't see: GPUs with the same name but different clocks or power limits.
     """
     of_nodes = [(node, gpus_to_use(node, case)) for node in case.nodes]
     if sum(len(gpus) for _, gpus in of_nodes) < 2:
@@ -41,7 +41,7 @@ def _mix_finding(subject: str, problem: str, models: str) -> Finding:
         subject,
         f"{problem}; every step waits for the slowest",
         "use GPUs of one model: `--gpus` with their indices, or nodes that are alike",
-        Evidence("models", models, "nvmlDeviceGetName"),
+        Evidence("GPU models", models, "nvmlDeviceGetName"),
     )
 
 
@@ -56,12 +56,13 @@ SLOWER = frozenset({Boundary.MODEL, Boundary.NVLINK, Boundary.SWITCH})
 
 @node_check("gpu-set", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus", "gpu_paths", "nvidia_pci"))
 def gpu_set(node: NodeFacts, case: Case) -> Findings:
-    """No other set of as many free GPUs is closer together than the chosen one.
+    """No other set of equally many free GPUs is closer together than the chosen set.
 
-    GPUs that sit far apart talk at the speed of the slowest path between them, though nearer ones may be free. Yields a
-    WARN where a set of as many free GPUs sits better and the GPUs' own traffic gains, else an INFO.
+    GPUs that are far apart communicate at the speed of the slowest path between them, even if closer GPUs are free.
+    Yields a WARN if a closer set of equally many free GPUs speeds up the traffic between GPUs. For other gains, yields
+    an INFO.
 
-    Can't see: what other jobs will start on the GPUs that look free now; how far NICs are from the set.
+    Can't see: jobs that others will start on GPUs that are free now, and how far NICs are from the set.
     """
     advice = advise_gpus(node, case.gpus) if case.gpus else None
     if advice is None:
@@ -74,8 +75,8 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
         f"{node.host} GPUs {listed(advice.gpus)}",
         f"the set crosses {'; '.join(crossing_text(each) for each in advice.crossings)}",
         f"`--gpus {listed(advice.better)}` is better: {advice.reason}",
-        Evidence("slowest path", advice.worst or "unknown", "topology"),
-        Evidence("slowest path, better set", advice.better_worst or "unknown", "topology"),
+        Evidence(f"GPUs {listed(advice.gpus)}, slowest path", advice.worst or "unknown", "topology"),
+        Evidence(f"GPUs {listed(advice.better)}, slowest path", advice.better_worst or "unknown", "topology"),
     )
 
 

@@ -4,20 +4,20 @@ from collections.abc import Iterator
 
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
-from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import EXCLUSIVE, ComputeMode, Mode, RecoveryAction
+from preflight.model.parts import part_of_gpu
 
 COMPUTE = "nvmlDeviceGetComputeMode"
 
 
 @node_check("gpu-mode", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus",))
 def gpu_mode(node: NodeFacts, case: Case) -> Findings:
-    """No chosen GPU is cut into instances or reserved.
+    """No chosen GPU is split into MIG instances or reserved by its compute mode.
 
-    A GPU that is cut into instances has no peer access; one that is reserved lets in one process or none. Yields a FAIL
-    for MIG and for prohibited, a WARN for exclusive.
+    A GPU that is split into instances has no peer access. A reserved GPU admits one process or none. Yields a FAIL for
+    MIG and for the compute mode `prohibited`, and a WARN for an exclusive compute mode.
 
     Can't see: a mode that changes after the probe.
     """
@@ -56,11 +56,12 @@ RECOVERY_FIXES = {
 
 @node_check("gpu-recovery", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def gpu_recovery(node: NodeFacts, case: Case) -> Findings:
-    """The driver asks for no reset, reboot or drain on account of a chosen GPU.
+    """The driver requests no reset, reboot or drain because of a chosen GPU.
 
-    The driver knows it before a job does. Yields a FAIL for each chosen GPU for which the driver asks for any action.
+    The driver detects the need for recovery before a job does. Yields a FAIL for each chosen GPU for which the driver
+    requests any action.
 
-    Can't see: drivers that don't know the question (before R570).
+    Can't see: requests of drivers before R570, which do not report them.
     """
     gpus = chosen_gpus(node, case)
     for gpu in gpus:

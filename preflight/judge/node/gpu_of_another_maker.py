@@ -17,11 +17,11 @@ from preflight.model.other_makers import OTHER_MAKERS, called, other_gpus
 def gpu_of_another_maker(node: NodeFacts, case: Case) -> Findings:
     """The GPUs and accelerators of the node are NVIDIA's, or the node has none.
 
-    preflight tests NVIDIA's GPUs only. A job that trains on those of another maker learns nothing from ranks on the
-    CPU. Yields a FAIL where the node has accelerators of AMD, Intel, Huawei, Habana or Google and no NVIDIA GPU, or
-    display controllers of AMD or Intel and a torch that is built for them; INFO where `--backend gloo` was asked for.
+    preflight tests NVIDIA GPUs only, and ranks on the CPU prove nothing for a job on other GPUs. Yields a FAIL if the
+    node has no NVIDIA GPU but accelerators of AMD, Intel, Huawei, Habana or Google. Display controllers of AMD or Intel
+    count if torch is built for them. With `--backend gloo`, yields an INFO instead.
 
-    Can't see: a GPU of a maker that it does not know.
+    Can't see: a GPU of a maker that preflight does not know.
     """
     if has_nvidia(node):
         raise NotApplicable("there are NVIDIA GPUs, and NCCL runs on those")

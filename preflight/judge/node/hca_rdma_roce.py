@@ -7,7 +7,8 @@ from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import NO_GPU
 from preflight.judge.node_limits import is_contained, owner
 from preflight.judge.pci_fabric import ports_of, verbs_nics
-from preflight.model.facts import Gap, HcaPort, NodeFacts, known, known_or
+from preflight.model.bound import JUDGMENT, Bound
+from preflight.model.facts import Gap, HcaPort, Netif, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import PhysState, PortState
 from preflight.model.repairs import RDMA
@@ -20,8 +21,8 @@ INFINIBAND = "InfiniBand"  # a RoCE or EFA port has no subnet manager
 def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
     """Every InfiniBand port with a link is ACTIVE.
 
-    An InfiniBand port whose link is up but that no subnet manager has configured is unusable, and looks usable. Yields
-    a FAIL per InfiniBand port stuck in INIT or ARMED with its link up.
+    If no subnet manager has configured an InfiniBand port, the port is unusable although its link is up. Yields a FAIL
+    per InfiniBand port that is in state INIT or ARMED with its link up.
 
     Can't see: whether an ACTIVE port reaches its peers.
     """
@@ -35,7 +36,7 @@ def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
                 Severity.FAIL,
                 f"{node.host} {port.hca}:{port.port}",
                 f"the link is up, but the port is {state.value}, not ACTIVE",
-                "start a subnet manager (OpenSM or UFM), or repair the path to it: none has configured the port",
+                "no subnet manager has configured the port: start one (OpenSM or UFM), or repair the path to it",
                 Evidence("port state", state.value, f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
                 Evidence("subnet manager's LID", str(known_or(port.sm_lid, 0) or "none"), "sm_lid"),
             )
@@ -43,13 +44,13 @@ def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
 
 @node_check("hca-siblings", blame=Blame.FABRIC, unseen=Unseen.NOTHING, reads=("nics", "hca_ports"))
 def hca_siblings(node: NodeFacts, case: Case) -> Findings:
-    """Active ports of one adapter model run at the same rate.
+    """Active ports of the same adapter model run at the same rate.
 
-    Ports of one adapter model that differ point at a bad cable, a forgotten port or an adapter that was missed. Yields
-    a WARN per slower active port among ports of one model and link layer, an INFO per port that is DOWN and whose
-    siblings in the same place of their adapters are not all active.
+    If ports of one adapter model differ, a cable may be bad, or a port or an adapter was forgotten. Yields a WARN for
+    each active port that is slower than another of the same model and link layer. Yields an INFO for DOWN ports whose
+    siblings, the same ports of other adapters, are not all active.
 
-    Can't see: ports that are all slow alike; adapters whose PCI ids can't be read.
+    Can't see: ports that are all equally slow, and adapters whose PCI IDs can't be read.
     """
     groups: dict[tuple[str, str], list[HcaPort]] = defaultdict(list)
     for nic in verbs_nics(node):
@@ -71,7 +72,9 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
                     f"it runs at {rate:g} Gbit/s, other ports of its model ({device}) at {fastest:g}",
                     "look at the cable, the transceiver and the switch port; `mlxlink -d DEVICE` tells what was "
                     "negotiated",
-                    Evidence("rate", f"{rate:g} Gbit/s", f"/sys/class/infiniband/{port.hca}/ports/{port.port}/rate"),
+                    Evidence(
+                        "port rate", f"{rate:g} Gbit/s", f"/sys/class/infiniband/{port.hca}/ports/{port.port}/rate"
+                    ),
                 )
         down = [port for port in ports if port.state is PortState.DOWN and port not in missing]
         if active and down:
@@ -84,19 +87,26 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
             )
 
 
-ALIKE = 3  # ports in the same place that are up: rails; fewer may be there for something else
+ALIKE = Bound(
+    3, "ports in the same place that are up",
+    "these are rails; fewer may be there for something else",
+    JUDGMENT,
+    "too low: a spare port warns; too high: a dead rail of a small node passes",
+)  # fmt: skip
 
 
-@node_check("hca-port-inactive", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("nics", "hca_ports"))
+@node_check(
+    "hca-port-inactive", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("nics", "hca_ports"), bounds=(ALIKE,)
+)
 def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
-    """No RDMA port is down whose siblings on the other adapters are all active.
+    """No RDMA port is down if the same port is active on all other adapters of its model.
 
-    A rail that is down costs a job on several nodes its share of the network, and one node's NCCL never shows it.
-    Yields a WARN per port without a link, not switched off by anybody, where the same port of all other adapters of its
-    model (three or more) is active; with --accept it rejects the node. A policy that says how many ports are active
-    decides instead.
+    A port that is down costs a multi-node job its share of the network, and NCCL on a single node never shows it.
+    Yields a WARN per port that has no link and was not disabled. The same port must be active on all other adapters of
+    its model (three or more). With --accept, this WARN rejects the node. If a policy sets the number of active ports,
+    the policy decides instead.
 
-    Can't see: fewer than four adapters of a model, and ports that are up and reach nobody.
+    Can't see: models with fewer than four adapters, and ports that are up but reach no other node.
     """
     if case.policy is not None and "active_ports" in case.policy.expect:
         raise NotApplicable("the policy says how many ports must be active")
@@ -127,7 +137,7 @@ def _missing(node: NodeFacts) -> tuple[HcaPort, ...]:
     for ports in places.values():
         active = [port for port in ports if port.state is PortState.ACTIVE]
         down = [port for port in ports if port.state is PortState.DOWN and port.phys_state is not PhysState.DISABLED]
-        if len(active) >= ALIKE and len(down) == 1 and len(active) + 1 == len(ports):
+        if len(active) >= ALIKE.value and len(down) == 1 and len(active) + 1 == len(ports):
             found += down
     return tuple(found)
 
@@ -136,8 +146,8 @@ def _missing(node: NodeFacts) -> tuple[HcaPort, ...]:
 def rdma_devices(node: NodeFacts, case: Case) -> Findings:
     """Every RDMA adapter that the kernel shows can be opened.
 
-    A container that sees the adapters in /sys but was not given their device files falls back to sockets, silently.
-    Yields a WARN where device files of adapters are missing and GPUs are to be used.
+    In a container that shows the adapters in /sys but lacks their device files, NCCL silently falls back to sockets.
+    Yields a WARN if device files of adapters are missing and the run uses GPUs.
 
     Can't see: permissions on the device files.
     """
@@ -169,10 +179,10 @@ V2 = "RoCE v2"
 def roce_gid(node: NodeFacts, case: Case) -> Findings:
     """Every active RoCE port has a version 2 GID.
 
-    A RoCE port without a version 2 GID can't be routed, and NCCL since 2.21 finds no GID to use on it. Yields a WARN
-    per active Ethernet port of an RDMA adapter without a RoCE v2 GID; EFA is neither.
+    Traffic of a RoCE port without a version 2 GID can't be routed, and NCCL since 2.21 finds no usable GID on it.
+    Yields a WARN per active Ethernet port of an RDMA adapter without a RoCE v2 GID. EFA ports are not judged.
 
-    Can't see: whether the network routes it, and lossless settings (PFC, ECN).
+    Can't see: whether the network routes the traffic, and lossless settings (PFC, ECN).
     """
     ports = [port for nic in verbs_nics(node) for port in ports_of(node, nic)]
     active = [port for port in ports if port.link_layer == ETHERNET and port.state is PortState.ACTIVE]
@@ -199,3 +209,45 @@ def _has_v2(port: HcaPort) -> bool:
         if isinstance(gid.type, Gap):
             raise UnreadableFact(f"the types of the GIDs of {port.hca}:{port.port}: {gid.type.reason}")
     return False
+
+
+LINK_LOCAL = "169.254."
+ANSWERS_FOR_OTHERS = frozenset({0, 3})  # the kernel's ip-sysctl: 3 leaves out addresses of the host's scope only
+
+
+@node_check("roce-same-network", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("nics", "hca_ports", "netifs"))
+def roce_same_network(node: NodeFacts, case: Case) -> Findings:
+    """Active RoCE ports in one IPv4 network each answer for their own address only.
+
+    Linux answers an ARP request for any of its addresses on each interface that hears it. If two ports are in one
+    network, a peer may learn the wrong card for an address, and connections time out (errno 110). Yields a WARN per
+    network of several RoCE ports if one of them has arp_ignore 0 or 3.
+
+    Can't see: rules and routes that keep traffic to its own interface, and what the switches do.
+    """
+    ports = [port for nic in verbs_nics(node) for port in ports_of(node, nic)]
+    active = [port for port in ports if port.link_layer == ETHERNET and port.state is PortState.ACTIVE]
+    if len(active) < 2:
+        raise NotApplicable("fewer than two RoCE ports are active")
+    names = {gid.netif for port in active for gid in known_or(port.gids, ()) if isinstance(gid.netif, str)}
+    netifs = [netif for netif in known(node.netifs) if netif.name in names]
+    if all(isinstance(netif.addresses, tuple) and not any("." in each for each in netif.addresses) for netif in netifs):
+        raise NotApplicable("no RoCE interface has an IPv4 address")
+    if not any(netif.networks for netif in netifs) or all(netif.arp_ignore < 0 for netif in netifs):
+        raise UnreadableFact("the IPv4 networks of the RoCE interfaces, or arp_ignore, are not known")
+    by_network = defaultdict[str, list[Netif]](list)
+    for netif in netifs:
+        for network in netif.networks:
+            if not network.startswith(LINK_LOCAL):
+                by_network[network].append(netif)
+    for network, sharing in by_network.items():
+        answering = [netif.name for netif in sharing if netif.arp_ignore in ANSWERS_FOR_OTHERS]
+        if len(sharing) > 1 and answering:
+            yield roce_same_network.finding(
+                Severity.WARN,
+                f"{node.host} {', '.join(netif.name for netif in sharing)}",
+                f"these RoCE interfaces are all in {network}, and answer ARP requests for each other's addresses",
+                "run `sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2` on every node "
+                "(and put both into /etc/sysctl.d), or give each port a network of its own",
+                Evidence("arp_ignore is 0 or 3 on", ", ".join(answering), "/proc/sys/net/ipv4/conf"),
+            )

@@ -29,10 +29,10 @@ class InheritedSetting:
     "inherited-env", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("environment", "nccl_conf", "netifs")
 )
 def inherited_env(node: NodeFacts, case: Case) -> Findings:
-    """No inherited variable and no nccl.conf line does harm or less than it says.
+    """Every inherited variable and nccl.conf line takes effect as written and causes no failure.
 
-    Such settings do harm, or not what their author meant. Yields a WARN per setting that does harm, an INFO per
-    transport switched off without a known need.
+    Some settings cause failures, or have another effect than their author intended. Yields a WARN per setting that
+    causes harm, and an INFO per transport that is disabled without a known need.
 
     Can't see: what the job's own scripts set later, an NCCL environment plugin, and an nccl.conf that can't be read.
     """

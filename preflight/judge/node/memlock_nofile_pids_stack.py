@@ -10,30 +10,41 @@ from preflight.judge.pci_fabric import carries_traffic
 from preflight.judge.symptoms import MEMLOCK, NOFILE, PIDS, symptoms_of
 from preflight.judge.workarounds import proven_severity
 from preflight.model import repairs
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import Gap, Limit, NetifKind, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import Nic, NicKind
 from preflight.model.parsing import version_tuple
 
-LOW_BYTES = 1 << 30  # NCCL registers some hundreds of MiB per rank with many peers; unlimited is what NVIDIA asks for
+LOW_BYTES = Bound(
+    1 << 30, "bytes that may be locked",
+    "NCCL registers some hundreds of MiB per rank with many peers; NVIDIA asks for unlimited",
+    JUDGMENT,
+    "it only warns; a trial that fails because of the limit decides whatever the limit is",
+)  # fmt: skip
 
 
 @node_check(
-    "memlock", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "netifs", "nics", "hca_ports", "system")
+    "memlock",
+    blame=Blame.HOST,
+    unseen=Unseen.NOTHING,
+    reads=("limits", "netifs", "nics", "hca_ports", "system"),
+    bounds=(LOW_BYTES,),
 )
 def memlock(node: NodeFacts, case: Case) -> Findings:
-    """The locked-memory limit does not stand in RDMA's way.
+    """The locked-memory limit is high enough for RDMA.
 
-    InfiniBand and RoCE must lock the memory that they send from; the stock limit is far too small for that. Yields a
-    FAIL if a trial failed from it, a WARN with an RDMA adapter, an INFO on other GPU nodes.
+    InfiniBand and RoCE must lock the memory that they send from, and the usual default limit is far too small. Yields a
+    FAIL if a trial failed because of the limit and no settings prevent it. Yields a WARN if settings prevent it or if
+    there is an RDMA adapter, and an INFO on other GPU nodes.
 
-    Can't see: what a job's own service manager sets; adapters that /sys does not show.
+    Can't see: limits that a job's own service manager sets, and adapters that /sys does not show.
     """
     allowed = known(node.limits).memlock_bytes
     proofs = symptoms_of(case, MEMLOCK)
     if not (case.wants_gpus or proofs):
         raise NotApplicable(NO_GPU)
-    if isinstance(allowed, Limit) or allowed >= LOW_BYTES:
+    if isinstance(allowed, Limit) or allowed >= LOW_BYTES.whole:
         return
     ipoib = (netif for netif in known_or(node.netifs, ()) if netif.kind is NetifKind.IPOIB and netif.is_up)
     adapters = [*(netif.name for netif in ipoib), *(nic.name for nic in _rdma(node))]
@@ -61,30 +72,52 @@ def _rdma(node: NodeFacts) -> tuple[Nic, ...]:
     return tuple(nic for nic in nics if nic.kind is not NicKind.OTHER and carries_traffic(node, nic.name))
 
 
-AT_REST = 200  # what python, torch and CUDA hold before the first connection, rounded up
-PER_PEER = 4  # sockets or segments per peer, rounded up
-COMFORTABLE = 4096
+AT_REST = Bound(
+    200, "open files before the first connection",
+    "what python, torch and CUDA hold, rounded up",
+    JUDGMENT,
+    "it only warns",
+)  # fmt: skip
+PER_PEER = Bound(
+    4, "open files per peer",
+    "sockets or segments, rounded up",
+    JUDGMENT,
+    "it only warns",
+)  # fmt: skip
+COMFORTABLE = Bound(
+    4096, "open files, on several nodes",
+    "what a job of some hundred ranks needs with its data",
+    JUDGMENT,
+    "it is only noted",
+)  # fmt: skip
 
 
-@node_check("nofile", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "system"))
+@node_check(
+    "nofile",
+    blame=Blame.HOST,
+    unseen=Unseen.NOTHING,
+    reads=("limits", "system"),
+    bounds=(AT_REST, PER_PEER, COMFORTABLE),
+)
 def nofile(node: NodeFacts, case: Case) -> Findings:
-    """Every rank may open the descriptors that it needs.
+    """Every rank may open as many file descriptors as it needs.
 
-    A rank holds several descriptors per peer; with a small limit a big job runs out of them at start. Yields a WARN
-    below what this run needs, an INFO on several nodes below some thousands, a FAIL with proof.
+    A rank opens several descriptors per peer, and with a small limit a large job has too few at its start. Yields a
+    WARN if the limit is below the need of this run. On several nodes, yields an INFO if the limit is below some
+    thousands. Yields a FAIL if a trial failed because of the limit, or a WARN if settings prevent that.
 
-    Can't see: the hard limit, and what the job itself opens.
+    Can't see: the hard limit, and the files that the job itself opens.
     """
     allowed = known(node.limits).nofile
     if isinstance(allowed, Limit):
         return
     proofs = symptoms_of(case, NOFILE)
-    needed = AT_REST + PER_PEER * case.world_size
+    needed = AT_REST.whole + PER_PEER.whole * case.world_size
     if proofs:
         severity, why = proven_severity(case), "a trial failed with 'Too many open files'"
     elif allowed < needed:
         severity, why = Severity.WARN, f"{case.world_size} ranks may need {needed} each"
-    elif len(case.nodes) > 1 and allowed < COMFORTABLE:
+    elif len(case.nodes) > 1 and allowed < COMFORTABLE.whole:
         severity, why = Severity.INFO, "enough for this run; a job of many nodes and data loaders needs thousands"
     else:
         return
@@ -101,34 +134,39 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
     )
 
 
-# Judgement: CUDA's, NCCL's and torch's threads of a rank, and eight workers with a few each.
-PER_RANK = 200
+PER_RANK = Bound(
+    200, "threads per rank",
+    "CUDA's, NCCL's and torch's threads of a rank, and eight workers with a few each",
+    JUDGMENT,
+    "it only warns",
+)  # fmt: skip
 
 
-@node_check("pids", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "system", "gpus"))
+@node_check("pids", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "system", "gpus"), bounds=(PER_RANK,))
 def pids(node: NodeFacts, case: Case) -> Findings:
     """Every rank may start the threads and workers that it needs.
 
-    Threads count as processes: with a small limit a rank can't start its threads or its data loaders' workers. Yields a
-    WARN below what the ranks and their workers may need, a FAIL where a trial failed from it.
+    The limit counts threads as processes. If it is small, a rank can't start its threads or its data loaders' workers.
+    Yields a WARN if the ranks and workers may need more, or if settings prevent a failure from the limit. Yields a FAIL
+    if a trial failed because of the limit and no settings prevent it.
 
-    Can't see: what else of the limit is in use, and how many workers a job has; RLIMIT_NPROC does not hold for root.
+    Can't see: what else counts toward the limit, and how many workers a job has; RLIMIT_NPROC does not apply to root.
     """
     limit, source = _tightest(node)
     ranks = must_have_ranks(node, case)
     proofs = symptoms_of(case, PIDS)
-    if isinstance(limit, Limit) or (limit >= ranks * PER_RANK and not proofs):
+    if isinstance(limit, Limit) or (limit >= ranks * PER_RANK.whole and not proofs):
         return
     if proofs:
         severity, why = proven_severity(case), "a trial failed when it started a thread or a process"
     else:
-        severity, why = Severity.WARN, f"{ranks} ranks with data loaders may need {ranks * PER_RANK}"
+        severity, why = Severity.WARN, f"{ranks} ranks with data loaders may need {ranks * PER_RANK.whole}"
     yield pids.finding(
         severity,
         f"{node.host} {source}",
         f"{limit} processes and threads are allowed: {why}",
-        _pids_fix(node, max(4096, ranks * PER_RANK)),
-        Evidence("limit", str(limit), source),
+        _pids_fix(node, max(4096, ranks * PER_RANK.whole)),
+        Evidence("limit of processes", str(limit), source),
         *(proof.evidence() for proof in proofs),
         blame=limit_blame(case) if proofs else owner(node),
     )
@@ -157,10 +195,10 @@ CURED_IN = (2, 28)
 
 @node_check("stack-unlimited", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "software", "system"))
 def stack_unlimited(node: NodeFacts, case: Case) -> Findings:
-    """NCCL's threads have the stack that they need.
+    """NCCL's threads have as much stack as they need.
 
-    With an unlimited stack glibc gives new threads 2 MB only, and NCCL before 2.28 overran that. Yields a WARN with an
-    NCCL that is known to be older than 2.28, an INFO with an unknown one.
+    If the stack limit is unlimited, glibc gives new threads only 2 MB, which NCCL before 2.28 exceeded. Yields a WARN
+    if NCCL is known to be older than 2.28, and an INFO if its version is unknown.
 
     Can't see: an NCCL that is linked into torch or loaded from LD_LIBRARY_PATH.
     """

@@ -16,10 +16,11 @@ NEVER_A_PATH = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
 def netif_usable(node: NodeFacts, case: Case) -> Findings:
     """At least one interface other than loopback and container bridges can carry data.
 
-    Without a network interface that is up and has an address, ranks meet on loopback, and on one node only. Yields a
-    WARN on one node and a FAIL on several where no interface can carry data; what `lo` down broke.
+    Without a network interface that is up and has an address, ranks connect only over loopback, which joins ranks of
+    one node. If no interface can carry data, yields a WARN on one node and a FAIL on several. If `lo` is down, yields a
+    WARN, or a FAIL if the default settings failed.
 
-    Can't see: routes, firewalls and whether the other nodes are reached through it.
+    Can't see: routes, firewalls, and whether the interface reaches the other nodes.
     """
     netifs = known(node.netifs)
     if not any(is_usable(netif) for netif in netifs):
@@ -53,7 +54,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
                 f"{node.host} {netif.name!r}",
                 "a comma in an interface's name can't be written in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME",
                 "`ip link set dev OLD name NEW` while it is down, if the job is to use it",
-                Evidence("name", repr(netif.name), "/sys/class/net"),
+                Evidence("interface name", repr(netif.name), "/sys/class/net"),
                 blame=owner(node),
             )
 
@@ -89,10 +90,11 @@ def _state(netif: Netif) -> str:
 def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
     """The host's own name resolves to an address that other nodes can reach.
 
-    Gloo and c10d bind to what the host's own name resolves to; on loopback no other node reaches them. Yields INFO or
-    WARN on one node; on several FAIL for gloo that no variable tells its interface, else WARN.
+    Gloo and c10d bind to the address of the host's own name. If that is loopback, no other node reaches them. On one
+    node, yields an INFO or a WARN. On several nodes, yields a FAIL for gloo without GLOO_SOCKET_IFNAME if no
+    settings work, else a WARN.
 
-    Can't see: what other nodes resolve this name to.
+    Can't see: to which address other nodes resolve this name.
     """
     resolution = known(node.name_resolution)
     trouble = _trouble(node, resolution)

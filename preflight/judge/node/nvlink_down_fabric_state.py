@@ -4,24 +4,24 @@ from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import chosen_gpus, has_switch, must_be_known, name_of, subject
 from preflight.judge.node_limits import is_contained
-from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import NOT_OFFERED
 from preflight.model.gpu import Fabric, FabricState, may_span_nodes
+from preflight.model.parts import part_of_gpu
 from preflight.model.repairs import FABRIC_MANAGER
 
 
 @node_check("nvlink-down", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def nvlink_down(node: NodeFacts, case: Case) -> Findings:
-    """Every chosen GPU has as many NVLinks up as others of its model here.
+    """Every chosen GPU has as many active NVLinks as the other GPUs of its model on this node.
 
-    An NVLink that is down takes its share of the bandwidth from every collective, without an error. Yields a finding
-    for each chosen GPU with fewer active links than another of its model.
+    An NVLink that is down reduces the bandwidth of every collective by its share, without an error. Yields a finding
+    for each chosen GPU with fewer active links than another GPU of its model.
 
-    Without switches, GPUs may be bridged or not: one without any active link has no bridge, which is no fault.
+    On a node without NVSwitches, a GPU without any active link has no NVLink bridge, which is no fault.
 
-    Can't see: a link that is down on all GPUs, and one that is up and slow.
+    Can't see: a link that is down on all GPUs, and a link that is up but slow.
     """
     chosen = chosen_gpus(node, case)
     all_gpus = known(node.gpus)
@@ -35,13 +35,16 @@ def nvlink_down(node: NodeFacts, case: Case) -> Findings:
         has = active_links(gpu)
         may_have = has + sum(isinstance(state, Gap) for state in link_states(gpu))
         if may_have < most and (has or switched) and not isinstance(gpu.nvlinks, Gap):
-            down = ", ".join(str(link.link) for link in gpu.nvlinks if link.is_active is False)
+            down = [str(link.link) for link in gpu.nvlinks if link.is_active is False]
+            are_down = (
+                f", link{'s' * (len(down) > 1)} {', '.join(down)} {'are' if down[1:] else 'is'} not" if down else ""
+            )
             yield nvlink_down.finding(
                 Severity.FAIL if switched else Severity.WARN,
                 subject(node, gpu),
-                f"{has} of {most} NVLinks are up{f' (down: {down})' if down else ''}; its peers have {most}",
-                "`nvidia-smi nvlink -s` and `dmesg | grep -i nvlink`; reset all GPUs of the board or reboot, then "
-                "reseat the board or the bridge",
+                f"{has} of {most} NVLinks are up{are_down}; its peers have {most}",
+                "`nvidia-smi nvlink -s` and `dmesg | grep -i nvlink`; reset all GPUs of the board or reboot; if "
+                "it stays down, reseat the bridge, or have the vendor look at the board",
                 Evidence("active links", f"{has}, peers {most}", "nvmlDeviceGetNvLinkState"),
                 parts=part_of_gpu(node, gpu.nvml_index),
             )
@@ -72,13 +75,13 @@ NO_CHANNEL = (
 
 @node_check("fabric-state", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("gpus", "device_nodes", "system"))
 def fabric_state(node: NodeFacts, case: Case) -> Findings:
-    """On an NVSwitch machine every chosen GPU is registered with the fabric.
+    """On an NVSwitch machine, every chosen GPU is registered with the fabric.
 
-    On an NVSwitch machine no GPU computes before the Fabric Manager has registered it: CUDA gives error 802. Yields a
-    FAIL where registration is not completed or failed, a WARN where the fabric calls itself unhealthy. If Grace nodes
-    share a fabric, it says whether IMEX can work: a WARN if a job on several nodes has no IMEX channel.
+    Before the Fabric Manager has registered a GPU of an NVSwitch machine, the GPU can't compute: CUDA returns error
+    802. Yields a FAIL if registration failed or is not complete, and a WARN if the fabric reports itself unhealthy. If
+    Grace nodes share a fabric, a missing IMEX channel is a WARN for a job on several nodes, else an INFO.
 
-    Can't see: GPUs before Hopper, whose driver does not tell, and whether the IMEX daemons reach each other.
+    Can't see: GPUs before Hopper, whose driver does not report it, and whether the IMEX daemons reach each other.
     """
     gpus = chosen_gpus(node, case)
     if not any(has_switch(gpu) for gpu in known(node.gpus)):
@@ -88,7 +91,11 @@ def fabric_state(node: NodeFacts, case: Case) -> Findings:
         if fault:
             severity, problem, observed = fault
             yield fabric_state.finding(
-                severity, subject(node, gpu), problem, FIX, Evidence("fabric", observed, "nvmlDeviceGetGpuFabricInfoV")
+                severity,
+                subject(node, gpu),
+                problem,
+                FIX,
+                Evidence("state of the NVLink fabric", observed, "nvmlDeviceGetGpuFabricInfoV"),
             )
     files = None if isinstance(node.device_nodes, Gap) else node.device_nodes.nvidia
     if files is not None and CHANNELS not in files and any(map(may_span_nodes, gpus)):

@@ -34,13 +34,13 @@ CONFIDENTIAL = (
 
 @node_check("p2p-refused", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("gpus", "gpu_paths", "gpu_p2p"))
 def p2p_refused(node: NodeFacts, case: Case) -> Findings:
-    """The driver allows peer access wherever the GPUs can do it.
+    """The driver allows peer access between all chosen GPUs that support it.
 
-    Peer access that the driver refuses sends every byte through the host's memory. Yields one finding per reason, with
-    the chosen pairs that it concerns: a FAIL where NVLinks join them, which then carry nothing. MIG and confidential
-    computing have no peer access by design.
+    If the driver refuses peer access, every byte goes through the host's memory. Yields one finding per reason, which
+    names the chosen pairs. It is a FAIL if NVLinks connect the pairs and the driver gives a reason,
+    because these links then carry nothing. MIG and confidential computing exclude peer access by design.
 
-    Can't see: whether data arrives: the driver says OK where an IOMMU drops it; the trials tell.
+    Can't see: whether data arrives. The driver reports OK even if an IOMMU drops the data; the trials show that.
     """
     if len(chosen_gpus(node, case)) < 2:
         raise NotApplicable("no two GPUs are to be used")

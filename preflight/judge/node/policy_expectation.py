@@ -16,10 +16,10 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
 def policy_expectation(node: NodeFacts, case: Case) -> Findings:
     """The node has the GPUs, driver, adapters and ports that the policy names.
 
-    Yields a failure for each expectation that the node misses, by the PCI bus where NVML tells nothing. One that can't
-    be decided leaves the answer unknown.
+    Yields a FAIL for each expectation that the node does not fulfill. If NVML fails, the GPUs on the PCI bus are
+    compared. An expectation that can't be decided leaves the answer unknown.
 
-    Can't see: everything without --policy.
+    Can't see: anything without --policy.
     """
     if case.policy is None or not case.policy.expect:
         raise NotApplicable("no policy says what this node must have")
@@ -33,7 +33,7 @@ def policy_expectation(node: NodeFacts, case: Case) -> Findings:
                     f"{found}, but the policy expects {wanted}",
                     "repair or reinstall the node, or correct the policy",
                     Evidence(what, found, source),
-                    Evidence("expected", wanted, case.policy.source),
+                    Evidence("value that the policy expects", wanted, case.policy.source),
                 )
         except UnreadableFact as error:
             undecided.append(f"{name}: {error}")

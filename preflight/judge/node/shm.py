@@ -6,7 +6,14 @@ import shlex
 from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
-from preflight.judge.node_limits import CHANNELS, is_contained, local_ranks_of, nccl_shm_bytes, owner
+from preflight.judge.node_limits import (
+    BYTES_PER_CONNECTION,
+    CHANNELS,
+    is_contained,
+    local_ranks_of,
+    nccl_shm_bytes,
+    owner,
+)
 from preflight.judge.symptoms import SHM, SHM_HINTS, symptoms_of
 from preflight.judge.workarounds import proven_severity, works
 from preflight.model.facts import NodeFacts, ShmFacts, known
@@ -15,14 +22,21 @@ from preflight.model.repairs import shm_room
 from preflight.model.transport import Transport
 
 
-@node_check("shm-too-small", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("shm", "system", "gpus"))
+@node_check(
+    "shm-too-small",
+    blame=Blame.HOST,
+    unseen=Unseen.NOTHING,
+    reads=("shm", "system", "gpus"),
+    bounds=(CHANNELS, BYTES_PER_CONNECTION),
+)
 def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for NCCL's segments of all local ranks.
 
-    Yields a WARN where there is less room than NCCL's segments may take, a FAIL where a trial failed from it; INFO at
-    most without NCCL, or where a trial has just passed over shared memory.
+    Yields a WARN if there is less room than NCCL may need, or if settings prevent a failure for lack of room.
+    Yields a FAIL if a trial failed for lack of room and no settings prevent it. The finding is only an INFO without
+    NCCL, or if there is too little room but a trial that worked used shared memory.
 
-    Can't see: that NCCL needs little of it over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (2.24, driver 560).
+    Can't see: that NCCL needs little room over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (2.24, driver 560).
     """
     shm = known(node.shm)
     local_ranks = local_ranks_of(node, case)
@@ -39,9 +53,13 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
         f"{node.host} /dev/shm",
         _too_small_problem(case, shm, local_ranks, failed=bool(proofs)),
         shm_room(max(1, math.ceil(nccl_shm_bytes(local_ranks) / (1 << 30)))).where(is_contained(node)),
-        Evidence("size", fine_size(shm.size_bytes), "statvfs /dev/shm"),
-        Evidence("free", fine_size(shm.free_bytes), "statvfs /dev/shm"),
-        Evidence("needed", fine_size(nccl_shm_bytes(local_ranks)), f"{local_ranks} local ranks, {CHANNELS} channels"),
+        Evidence("size of /dev/shm", fine_size(shm.size_bytes), "statvfs /dev/shm"),
+        Evidence("free in /dev/shm", fine_size(shm.free_bytes), "statvfs /dev/shm"),
+        Evidence(
+            "needed in /dev/shm",
+            fine_size(nccl_shm_bytes(local_ranks)),
+            f"{local_ranks} local ranks, {CHANNELS.whole} channels",
+        ),
         *(proof.evidence() for proof in proofs),
         blame=owner(node),
     )
@@ -60,10 +78,10 @@ MOST_NAMED = 5
 
 @node_check("shm-stale", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("shm", "system"))
 def shm_stale(node: NodeFacts, case: Case) -> Findings:
-    """No dead job's nccl-* segments fill /dev/shm.
+    """/dev/shm holds no nccl-* segments of jobs that have ended.
 
-    Segments that dead jobs left in /dev/shm take memory until somebody removes them. Yields an INFO where stale
-    segments lie around, a WARN where they take more than half of /dev/shm.
+    Segments that a dead job left in /dev/shm take memory until someone removes them. Yields an INFO if there are stale
+    segments, and a WARN if they take more than half of /dev/shm.
 
     Can't see: whether a process of another user or container, whose maps can't be read, still uses a segment.
     """

@@ -12,12 +12,12 @@ OLDEST_RUN = (2, 1)
 
 @node_check("torch-version", blame=Blame.HARNESS, unseen=Unseen.NOTHING, reads=("software",))
 def torch_version(node: NodeFacts, case: Case) -> Findings:
-    """Torch is there, and no older than what preflight was run with.
+    """Torch is installed, and is not older than the oldest version that preflight was run with.
 
-    Without torch no rank can run; with a very old one nobody has tried. Yields a FAIL where torch is missing (INFO for
-    `probe`, which needs none), a WARN where it is too old.
+    Without torch, no rank can run; preflight was never run with an older torch. Yields a FAIL if torch is missing (an
+    INFO for `probe`, which needs no torch), and a WARN if torch is too old.
 
-    Can't see: whether that torch can be imported.
+    Can't see: whether torch can be imported.
     """
     torch = known(node.software).torch
     if isinstance(torch, Gap):
@@ -50,10 +50,10 @@ WHEELS = ((13, "cu130"), (12, "cu126"), (11, "cu118"))  # newest CUDA major that
     reads=("nvidia_pci", "device_nodes", "software", "driver"),
 )
 def torch_without_cuda(node: NodeFacts, case: Case) -> Findings:
-    """On a machine with NVIDIA GPUs torch was built with CUDA.
+    """On a machine with NVIDIA GPUs, torch was built with CUDA.
 
-    A torch built for the CPU on a machine with GPUs trains on none of them. Yields a finding where NVIDIA hardware is
-    there and torch was built without CUDA.
+    A torch that was built for the CPU can't train on the machine's GPUs. Yields a finding if there is NVIDIA hardware
+    and torch was built without CUDA.
 
     Can't see: whether the driver is new enough for torch's CUDA.
     """

@@ -4,7 +4,16 @@ from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.speed_judges import beside_baseline, what
 from preflight.judge.workarounds import must_have_trials
-from preflight.model.baseline import MOST_REPEATS, OTHER_SOFTWARE_SHARE, Judged, other_software
+from preflight.model.baseline import (
+    CONFIDENCE,
+    FALSE_REJECTIONS,
+    LEAST_LOSS,
+    MOST_REPEATS,
+    OTHER_SOFTWARE_SHARE,
+    REJECTED_LOSS,
+    Judged,
+    other_software,
+)
 from preflight.model.facts import known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import AGAIN, DEFAULT
@@ -14,61 +23,74 @@ TIMES = 1 + MOST_REPEATS
 MOST_NAMED = 4
 
 
-@run_check("baseline-missed", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("trials", "gpus", "system"))
+@run_check(
+    "baseline-missed",
+    blame=Blame.FABRIC,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("trials", "gpus", "system"),
+    bounds=(FALSE_REJECTIONS, CONFIDENCE, LEAST_LOSS, REJECTED_LOSS, OTHER_SOFTWARE_SHARE),
+)
 def baseline_missed(case: Case) -> Findings:
-    """The default settings reach what known-good nodes of the same hardware reach.
+    """With default settings, the node is as fast as known-good nodes with the same hardware.
 
-    Yields one failure for what lies furthest below its floor over all repetitions.
+    Yields one FAIL, for the value that is furthest below its minimum in all repetitions. If none is below its minimum,
+    yields one WARN for a value that few known-good nodes have.
 
-    What looks slow and could not be measured often enough is a missing fact: one slow measurement rejects nobody.
-    So is a small loss with another driver, NCCL or torch than the baseline's.
+    A value below its minimum that was not measured often enough counts as missing: one slow measurement rejects no
+    node. A small loss also counts as missing if the driver, NCCL or torch differs from the baseline's.
 
-    Can't see: losses smaller than what good nodes differ by, several nodes, and everything without --baseline.
+    Can't see: losses smaller than the differences between good nodes, several nodes, and anything without --baseline.
     """
     if case.baseline is None:
         raise NotApplicable("no --baseline was given")
     must_have_trials(case)
-    below = sorted((each for each in beside_baseline(case) if each.is_below), key=lambda each: each.share / each.floor)
-    if not below:
+    judged = sorted(beside_baseline(case), key=lambda each: round(each.share / each.floor, 2))  # of equals the groups
+    below = [each for each in judged if each.is_below]
+    slow = below or [each for each in judged if each.is_slow]
+    if not slow:
         return
-    worst = below[0]
+    worst = slow[0]
+    software = other_software(case.baseline, case.nodes[0])
+    if not below and (software or len(worst.measured) < TIMES):
+        return
     if len(worst.measured) < TIMES:
         skipped = next((t.problem for t in case.trials if t.candidate.startswith(AGAIN) and t.problem), "")
         raise UnreadableFact(
-            f"{what(worst)} is {worst.share:.1%} of what good nodes reach (floor {worst.floor:.1%}), but was measured "
-            f"{len(worst.measured)} of {TIMES} times only" + (f": {skipped}" if skipped else "")
+            f"{what(worst)} is {worst.share:.1%} of what good nodes reach (minimum {worst.floor:.1%}), but was "
+            f"measured {len(worst.measured)} of {TIMES} times only" + (f": {skipped}" if skipped else "")
         )
-    software = other_software(case.baseline, case.nodes[0])
-    if software and worst.share >= worst.floor * OTHER_SOFTWARE_SHARE:
+    if software and all(each.share >= each.floor * OTHER_SOFTWARE_SHARE.value for each in below):
         raise UnreadableFact(
-            f"{what(worst)} is {worst.share:.1%} of what good nodes reached (floor {worst.floor:.1%}), with other "
+            f"{what(worst)} is {worst.share:.1%} of what good nodes reached (minimum {worst.floor:.1%}), with other "
             f"software: {software}; make a new baseline with it"
         )
-    others = f"; {counted(len(below) - 1, 'other value')} below the minimum" if len(below) > 1 else ""
+    least = f"{'' if below else f'few have less than {worst.usual:.1%}; '}minimum {worst.floor:.1%}"
+    others = f"; {counted(len(slow) - 1, 'other value')} below the minimum" if len(below) > 1 else ""
     yield baseline_missed.finding(
-        Severity.FAIL,
+        Severity.FAIL if below else Severity.WARN,
         f"{case.nodes[0].host} {what(worst)}",
-        f"{worst.share:.1%} of the baseline ({worst.reference.nodes} nodes; minimum {worst.floor:.1%}), confirmed in "
+        f"{worst.share:.1%} of the baseline ({worst.reference.nodes} nodes; {least}), confirmed in "
         f"{TIMES} measurements{others}",
         "find the slow rank or link in the report (`--profile burn` tests each alone) and compare with `preflight "
         "fleet`; if healthy nodes have newer software, make a new baseline from them",
-        *(_evidence(each, case.baseline_source) for each in below[:MOST_NAMED]),
+        *(_evidence(each, case.baseline_source) for each in slow[:MOST_NAMED]),
     )
 
 
 def _evidence(each: Judged, source: str) -> Evidence:
     shares = ", ".join(f"{share:.1%}" for share in each.measured)
     usual = f" of {rate_text(each.reference.busbw_gb_s)}" if each.reference.size_bytes else ""
-    return Evidence(what(each), f"{shares}{usual}; floor {each.floor:.1%}", source)
+    return Evidence(what(each), f"{shares}{usual}; minimum {each.floor:.1%}", source)
 
 
 @run_check("policy-floor", blame=Blame.FABRIC, unseen=Unseen.ANSWER, reads=("trials",))
 def policy_floor(case: Case) -> Findings:
-    """The default settings reach the bandwidth that the policy demands.
+    """With default settings, the collectives reach the bandwidth that the policy demands.
 
-    Yields a failure for each floor that the default settings miss; a floor without a figure is a missing fact.
+    Yields a FAIL for each policy minimum that the default settings miss. If a size was not measured, its result is
+    missing.
 
-    Can't see: sizes without a floor, and everything without --policy.
+    Can't see: sizes for which the policy has no minimum, and anything without --policy.
     """
     if case.policy is None or not case.policy.floors:
         raise NotApplicable("no policy demands a bandwidth")
@@ -87,5 +109,5 @@ def policy_floor(case: Case) -> Findings:
                 f"{rate_text(best)}, but the policy demands at least {rate_text(floor.busbw_gb_s)}",
                 "find the slow rank or link in the report; compare with `preflight fleet`",
                 Evidence("busbw", rate_text(best), f"trial '{DEFAULT}'"),
-                Evidence("floor", rate_text(floor.busbw_gb_s), case.policy.source),
+                Evidence("minimum of the policy", rate_text(floor.busbw_gb_s), case.policy.source),
             )

@@ -2,30 +2,65 @@ from __future__ import annotations
 
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size
-from preflight.judge.speed_judges import Measured, beside_links, outranked_by
+from preflight.judge.speed_judges import LARGE_BYTES, Measured, beside_links, outranked_by
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.transport import NVLS, path_names
 from preflight.model.trial import CollectiveResult
+from preflight.model.units import rate_text, three_digits
 from preflight.search.gpus.link_speeds import NVLINK_PATH, NVLS_PATH
 
-# Own proposal (facts 8.4), as shares of the least that healthy machines reach at this size over this way.
-LOW, FAR_TOO_LOW = 0.6, 0.3
-# Of NVLink and NVLS from this size on, every healthy published result is at least 1.02 times that least.
-SURE_PATHS, SURE_BYTES, SURE_LOW, SURE_FAR_TOO_LOW = (NVLINK_PATH, NVLS_PATH), 512 << 20, 1.0, 0.5
-LATE = 1.2  # a rank that adds so much more than the others is mentioned
+LOW = Bound(
+    0.6, "of the least that healthy machines reach",
+    "our own choice: healthy machines differ much over PCIe and host memory; every published result lies above it",
+    "tests/search/gpus/test_published_results.py",
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+FAR_TOO_LOW = Bound(
+    0.3, "of the least that healthy machines reach",
+    "half of the warning's share: our own choice",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+SURE_BYTES = Bound(
+    512 << 20, "bytes, over NVLink and NVLS",
+    "from there on published results of healthy machines agree",
+    "tests/search/gpus/test_published_results.py",
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+SURE_LOW = Bound(
+    1.0, "of the least that healthy machines reach",
+    "every healthy published result of this size is at least 1.02 times that least",
+    "tests/search/gpus/test_published_results.py",
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+SURE_FAR_TOO_LOW = Bound(
+    0.5, "of the least that healthy machines reach",
+    "half of what the slowest healthy published machine reaches",
+    JUDGMENT,
+    "too high: a node is rejected that only lost some links; too low: it is accepted",
+)  # fmt: skip
+SURE_PATHS = (NVLINK_PATH, NVLS_PATH)
+LATE = 1.2  # a rank that adds more than the others by this factor is mentioned
 
 
-@run_check("busbw-low", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("trials", "gpus", "gpu_paths"))
+@run_check(
+    "busbw-low",
+    blame=Blame.HOST,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("trials", "gpus", "gpu_paths"),
+    bounds=(LARGE_BYTES, LOW, FAR_TOO_LOW, SURE_BYTES, SURE_LOW, SURE_FAR_TOO_LOW),
+)
 def busbw_low(case: Case) -> Findings:
-    """Large collectives reach what the links that they went over give healthy machines.
+    """Large collectives reach the speed that healthy machines reach over the same links.
 
-    What is much slower is held back by a link, a GPU or the host. Yields one finding for the collective that falls
-    shortest; nothing where no large size was measured.
+    A link, a GPU or the host holds back a collective that is much slower. Yields one finding, for the collective with
+    the smallest share of its expected speed; nothing if no large size was measured.
 
-    What is expected of the links only notes it where the site's floors or known-good nodes decide.
+    If the site's minimums or known-good nodes decide about speeds, the finding is only an INFO.
 
-    Can't see: which rank or link is slow (behind a slow link other ranks are late), sizes below 64 MiB, several nodes,
-    GPUs that somebody else used, links whose rate is in no table.
+    Can't see: which rank or link is slow (behind a slow link, other ranks are late), sizes below 64 MiB, several nodes,
+    GPUs that another job used, and links whose rate is in no table.
     """
     trial, measured = beside_links(case)
     worst = min(measured, key=lambda each: each.share / _shares(each)[0])
@@ -41,29 +76,29 @@ def busbw_low(case: Case) -> Findings:
         _problem(worst) + (f" [{other} decides; else {severity.value}]" if other else ""),
         "`nvidia-smi -q -d CLOCK,PERFORMANCE,PCIE`, `nvidia-smi nvlink -s`, `nvidia-smi topo -m`: a link that runs "
         "below its width or generation, a throttled GPU, ranks bound to the far socket",
-        Evidence("expected", worst.expected.formula, "preflight/data/links.toml"),
+        Evidence("expected speed", worst.expected.formula, "preflight/data/links.toml"),
         *(_evidence(each) for each in measured),
-        Evidence("went over", ", ".join(sorted(ways)) or "not known", f"trial {trial.candidate}"),
+        Evidence("paths of the data", ", ".join(sorted(ways)) or "not known", f"trial {trial.candidate}"),
     )
 
 
 def _shares(measured: Measured) -> tuple[float, float]:
     """Return the shares of the least healthy speed below which a speed is low, and far too low."""
-    is_sure = measured.expected.path in SURE_PATHS and measured.result.size_bytes >= SURE_BYTES
-    return (SURE_LOW, SURE_FAR_TOO_LOW) if is_sure else (LOW, FAR_TOO_LOW)
+    is_sure = measured.expected.path in SURE_PATHS and measured.result.size_bytes >= SURE_BYTES.value
+    return (SURE_LOW.value, SURE_FAR_TOO_LOW.value) if is_sure else (LOW.value, FAR_TOO_LOW.value)
 
 
 def _problem(worst: Measured) -> str:
     expected = worst.expected
     how = "far too low" if worst.share < _shares(worst)[1] else "low"
-    limit = f"{worst.busbw_gb_s / expected.limit_gb_s:.0%} of the {expected.limit_gb_s:.1f} GB/s that its links carry"
-    healthy = f"{expected.low_gb_s:.1f} to {expected.high_gb_s:.1f} would be healthy"
-    return f"{worst.busbw_gb_s:.1f} GB/s busbw is {how}: {limit}; {healthy}{_late(worst.result)}"
+    limit = f"{worst.busbw_gb_s / expected.limit_gb_s:.0%} of the {rate_text(expected.limit_gb_s)} that its links carry"
+    healthy = f"{three_digits(expected.low_gb_s)} to {three_digits(expected.high_gb_s)} would be healthy"
+    return f"{rate_text(worst.busbw_gb_s)} busbw is {how}: {limit}; {healthy}{_late(worst.result)}"
 
 
 def _evidence(each: Measured) -> Evidence:
     size = fine_size(each.result.size_bytes)
-    return Evidence(each.result.collective.value, f"{each.busbw_gb_s:.1f} GB/s, {each.share:.0%} of healthy", size)
+    return Evidence(each.result.collective.value, f"{rate_text(each.busbw_gb_s)}, {each.share:.0%} of healthy", size)
 
 
 def _late(result: CollectiveResult) -> str:

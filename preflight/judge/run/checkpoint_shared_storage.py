@@ -16,10 +16,10 @@ from preflight.model.storage import NodeStorage
 def checkpoint_dir(case: Case) -> Findings:
     """Files in the directory of --checkpoint-dir can be written, synced and read back.
 
-    A checkpoint directory that can't be written loses the job at its first save. Yields a WARN where files could not be
-    written or read back; how fast it is goes into the safe timeout.
+    If the checkpoint directory can't be written, the job is lost at its first checkpoint. Yields a WARN if files could
+    not be written or read back. The measured speed is used for the safe timeout.
 
-    Can't see: files larger than the few that were tried, and what other nodes do to it.
+    Can't see: files larger than the few that were tried, and what other nodes do to the directory.
     """
     storage = case.storage
     if storage is None:
@@ -33,7 +33,7 @@ def checkpoint_dir(case: Case) -> Findings:
                 f"a file could not be {how} there: {speed.reason}",
                 "`df -h DIR`, `quota`, `mount | grep DIR`, and this user's permissions; then `preflight timeout "
                 "--checkpoint-dir DIR`",
-                Evidence("tried", speed.reason, f"a synced file in {storage.directory}"),
+                Evidence("write test", speed.reason, f"a synced file in {storage.directory}"),
             )
             return  # what could not be written can't be read either
 
@@ -42,8 +42,8 @@ def checkpoint_dir(case: Case) -> Findings:
 def shared_storage(case: Case) -> Findings:
     """Every node writes to the checkpoint directory and reads what the others wrote.
 
-    A checkpoint directory that nodes do not share, can't all write to, or see in different states loses checkpoints.
-    Yields a FAIL per thing that is wrong with the directory, with the nodes that it is wrong on.
+    Checkpoints are lost if nodes do not share the directory, can't all write to it, or find it in different states.
+    Yields a FAIL per problem with the directory, with the nodes that have the problem.
 
     Can't see: directories that --checkpoint-dir does not name, and caches that last longer than the test.
     """

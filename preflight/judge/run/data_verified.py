@@ -7,19 +7,23 @@ from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.workarounds import P2P, cures, default_trial, hidden_faults, must_have_trials
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
-from preflight.model.repairs import UNPROTECTED
+from preflight.model.repairs import BEFORE_THE_JOB, UNPROTECTED
 from preflight.model.trial import AS_IS, DEFAULT, REPEATED, CollectiveResult, Outcome, TrialResult
 from preflight.model.units import counted
+
+NO_PART = (
+    "wrong data on several ranks names no GPU: check pairs (`--gpus A,B`); the GPU that all bad pairs share is at fault"
+)
 
 
 @run_check("data-verified", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))
 def data_verified(case: Case) -> Findings:
-    """Every rank received the right data at every size: before and after the timed calls, and in some of those.
+    """Every rank received the right data at every size: before and after the timed calls, and in some of them.
 
-    A collective that delivers wrong data is worse than one that hangs: nothing stops, and the model is ruined. Yields
-    one finding per trial and collective with wrong data; only the default's can fail the run.
+    Wrong data is worse than a hang, because nothing stops and the model is ruined. Yields one finding per trial and
+    collective with wrong data; only wrong data with the default settings can fail the run.
 
-    Can't see: corruption that needs more load, heat or time than the trials gave it.
+    Can't see: corruption that needs more load, heat or time than the trials had.
     """
     must_have_trials(case)
     default = default_trial(case.trials)
@@ -42,24 +46,30 @@ def data_verified(case: Case) -> Findings:
 def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evidence, ...]) -> Finding:
     severity, blame = _weight(case, trial)
     hidden = hidden_faults(case)
-    repair = "".join(f"; {each.repair}" for each in hidden) + (f"; {UNPROTECTED}" if P2P in hidden else "")
-    lead = "workaround: `source preflight.env` before the job" if cures(case) else "start no job"
+    is_real = severity is not Severity.INFO
+    steps = [*(() if cures(case) else ("start no job",)), *(each.repair for each in hidden)]
+    steps += [UNPROTECTED] if P2P in hidden else []
     look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC`, `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
+    if case.wants_gpus and len(trial.culprits) > 1 and not hidden:
+        look += f"; {NO_PART}"
     return data_verified.finding(
         severity,
         f"trial {trial.candidate}",
         problem,
-        f"{lead}{repair}; then find the part that corrupts data: {look}"
-        if severity is not Severity.INFO
+        "; ".join([*steps, f"{'then ' if steps else ''}find the part that corrupts data: {look}"])
+        if is_real
         else "nothing to do: these settings are not recommended; never set them by hand",
         *evidence,
         blame=blame,
         parts=parts_of_ranks(case, trial.culprits),
+        workaround=BEFORE_THE_JOB if is_real and cures(case) else "",
     )
 
 
 def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
     base = Blame.GPU if case.wants_gpus else Blame.HOST
+    if len(case.nodes) > 1:  # each of them alone gets its data right, so which part between them is at fault is open
+        base = Blame.CONFIGURATION
     if trial.candidate.startswith(REPEATED):
         return Severity.FAIL, base  # the default again, maybe when the GPUs are hot: no setting cures that
     if trial.candidate != DEFAULT:
@@ -77,8 +87,12 @@ def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveR
 
 
 def _evidence(trial: TrialResult, wrong: list[CollectiveResult]) -> tuple[Evidence, ...]:
-    source = f"trial {trial.candidate}, rank-dependent values compared on every rank"
+    source = f"trial {trial.candidate}; each rank compared its result with the expected values"
     return tuple(
-        Evidence(f"wrong elements, {each.collective.value} {each.size_bytes} B", str(each.wrong_elements), source)
+        Evidence(
+            f"{each.collective.value} {fine_size(each.size_bytes)}",
+            f"{counted(each.wrong_elements, 'wrong element')}, all ranks together",
+            source,
+        )
         for each in wrong
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import (
+    SIGMAS,
     by_gpu,
     gpu_called,
     gpu_laggards,
@@ -15,43 +16,67 @@ from preflight.judge.gpu_test_results import (
 )
 from preflight.judge.gpus_of_node import SLOWED_BY, SLOWED_BY_HARDWARE
 from preflight.judge.outside_cause import signal_from_outside
-from preflight.judge.seen_again import part_of_gpu, parts_of_ranks
+from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.workarounds import must_have_trials
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import NOT_OFFERED
 from preflight.model.gpu_test import Ending, Hardware, UnderLoad
+from preflight.model.parts import part_of_gpu
 
 # Equal GPUs differ by some percent in what their power limit lets them do; no healthy one is a tenth below the rest.
-WARN_BELOW = 0.90
-FAIL_BELOW = 0.75
-LASTING_SHARE = 0.2  # of the samples under load; a power supply's reaction to the first step lasts one
+WARN_BELOW = Bound(
+    0.90, "of the median GPU's speed",
+    "GPUs of one model differ by a few percent in a matrix product",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+FAIL_BELOW = Bound(
+    0.75, "of the median GPU's speed",
+    "a quarter less is a fault that every step of a job waits for",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+LASTING_SHARE = Bound(
+    0.2, "of the samples under load",
+    "a power supply's reaction to the first step lasts one sample",
+    JUDGMENT,
+    "too low: a short reaction is called throttling; too high: throttling in part of the load passes",
+)  # fmt: skip
 
 
-@run_check("gpu-slow", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware", "nodes"))
+@run_check(
+    "gpu-slow",
+    blame=Blame.GPU,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("hardware", "nodes"),
+    bounds=(WARN_BELOW, FAIL_BELOW, SIGMAS),
+)
 def gpu_slow(case: Case) -> Findings:
-    """Every chosen GPU computes as fast as its siblings.
+    """Every chosen GPU computes as fast as the others of its model.
 
-    A GPU that computes slower than its siblings holds up every step of the job. Yields a finding for each GPU that is
-    slower than the others of its model, at its worst product.
+    A GPU that is slower than the others delays every step of the job. Yields a finding for each GPU that is slower than
+    the others of its model, with the matrix product in which it is slowest.
 
-    Can't see: all GPUs being slow alike, a single GPU, and with two which of them is slow by less than a fifth.
+    Can't see: GPUs that are all equally slow, a single GPU, and which of two is slow if they differ by less than a
+    fifth.
     """
     hardware = gpu_results_of(case)
     worst: dict[int, tuple[float, str, float, float]] = {}
     for dtype in dict.fromkeys(gemm.dtype for test in hardware.gpus for gemm in test.gemms):
         speeds = by_gpu((t.gpu, gemm.tflop_s) for t in hardware.gpus for gemm in t.gemms if gemm.dtype == dtype)
-        for gpu, value, middle in gpu_laggards(case, speeds, WARN_BELOW):
+        for gpu, value, middle in gpu_laggards(case, speeds, WARN_BELOW.value):
             found = (value / middle, dtype, value, middle)
             worst[gpu] = min(worst.get(gpu, found), found)
     for gpu, (share, dtype, value, middle) in sorted(worst.items()):
         yield gpu_slow.finding(
-            Severity.FAIL if share < FAIL_BELOW else Severity.WARN,
+            Severity.FAIL if share < FAIL_BELOW.value else Severity.WARN,
             gpu_called(case, gpu),
             f"computes at {share:.0%} of the median GPU: {value:.1f} vs {middle:.1f} TFLOP/s in {dtype}",
             "compare its clocks, power limit and heat with the others' under load: `nvidia-smi -q -d "
             "CLOCK,POWER,PERFORMANCE,TEMPERATURE`; look at its cooling and power cables",
-            Evidence("product", f"{value:.1f} TFLOP/s; median of the others {middle:.1f}", f"{dtype} product"),
+            Evidence("GEMM speed", f"{value:.1f} TFLOP/s; median of the others {middle:.1f}", f"{dtype} GEMM"),
             *_load_evidence(hardware, gpu),
             parts=part_of_gpu(case.nodes[0], gpu),
         )
@@ -69,17 +94,19 @@ def _load_evidence(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
             reasons = ", ".join(known_or(load.throttle_reasons, ("?",))) or "none"
             clock = "?" if isinstance(load.sm_mhz_median, Gap) else f"{load.sm_mhz_median:.0f} MHz"
             heat = "?" if isinstance(load.temperature_c_max, Gap) else f"{load.temperature_c_max} °C"
-            yield Evidence("under load", f"{clock}, {heat}, throttle reasons: {reasons}", "NVML while it computed")
+            yield Evidence("GPU under load", f"{clock}, {heat}, throttle reasons: {reasons}", "NVML while it computed")
 
 
-@run_check("gpu-throttled-under-load", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
+@run_check(
+    "gpu-throttled-under-load", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("hardware",), bounds=(LASTING_SHARE,)
+)
 def gpu_throttled_under_load(case: Case) -> Findings:
-    """Neither heat nor the power supply slows a chosen GPU down while it computes.
+    """No chosen GPU is slowed down by heat or by its power supply while it computes.
 
-    A GPU that its hardware slows down while it works has bad cooling or power; the probe sees only an idle one. Yields
-    a FAIL for each GPU that its hardware slowed down in a fifth of the samples or more, a WARN where the driver did.
+    If the hardware slows a GPU down under load, its cooling or power is bad; the probe examines only idle GPUs. Yields
+    a FAIL for each GPU that its hardware slowed down in at least a fifth of the samples, or a WARN if the driver did.
 
-    Can't see: heat that builds up for longer than the test lasts: `--profile burn` looks for minutes.
+    Can't see: heat that needs longer to build up than the test lasts; `--profile burn` tests for minutes.
     """
     hardware = gpu_results_of(case)
     named: set[int] = set()
@@ -114,17 +141,17 @@ def _lasting(load: UnderLoad) -> tuple[str, ...]:
     reasons, counted = known_or(load.throttle_reasons, ()), dict(load.throttled_samples)
     if not counted:
         return reasons
-    return tuple(reason for reason in reasons if counted.get(reason, 0) >= max(2, LASTING_SHARE * load.samples))
+    return tuple(reason for reason in reasons if counted.get(reason, 0) >= max(2, LASTING_SHARE.value * load.samples))
 
 
 @run_check("gpu-unkillable", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))
 def gpu_unkillable(case: Case) -> Findings:
-    """Every process of every trial could be ended.
+    """preflight could end every process of every trial.
 
-    A process that SIGKILL does not end is stuck in the kernel, nearly always in the driver of its GPU. Yields a FAIL
-    per rank whose process outlived SIGKILL.
+    A process that survives SIGKILL is stuck in the kernel, nearly always in the driver of its GPU. Yields a FAIL for
+    each rank whose process survived SIGKILL.
 
-    Can't see: processes that others started.
+    Can't see: processes that preflight did not start.
     """
     for trial in must_have_trials(case):
         for end in trial.ranks:
@@ -135,7 +162,7 @@ def gpu_unkillable(case: Case) -> Findings:
                     f"rank {end.rank} survived SIGKILL, in {end.stage}",
                     "`ps -eo pid,stat,wchan:32,cmd | grep ' D'` and `dmesg | grep -iE 'xid|hung'`; drain the node "
                     "and reboot it: a process in D state keeps its GPU until then",
-                    Evidence("end", f"{end.ended} {end.detail}".strip(), f"trial {trial.candidate}"),
+                    Evidence("how it ended", f"{end.ended} {end.detail}".strip(), f"trial {trial.candidate}"),
                     blame=Blame.GPU if case.wants_gpus else Blame.HOST,
                     parts=parts_of_ranks(case, (end.rank,)),
                 )
@@ -146,10 +173,10 @@ WORDS = {Ending.HANG: "hangs", Ending.CRASH: "fails"}
 
 @run_check("gpu-unusable", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
 def gpu_unusable(case: Case) -> Findings:
-    """Every chosen GPU multiplies matrices and copies to and from the host alone.
+    """Every chosen GPU, tested alone, multiplies matrices and copies data to and from the host.
 
-    A GPU on which a matrix product or a copy to the host hangs or crashes alone is faulty without NCCL. Yields a
-    FAIL for each GPU whose own test hung or crashed; where somebody killed it, that is no fault of the GPU.
+    If these tests hang or crash on one GPU alone, without NCCL, the GPU is faulty. Yields a FAIL for each GPU whose own
+    test hung or crashed. If another program killed the test, the finding does not blame the GPU.
 
     Can't see: faults that need other kernels, several GPUs or hours.
     """
@@ -177,12 +204,12 @@ FIX = (
 
 @run_check("gpu-wrong-results", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
 def gpu_wrong_results(case: Case) -> Findings:
-    """Every chosen GPU computes the same bits each time, the others' bits, and the right ones.
+    """Every chosen GPU computes the same bits each time and the same bits as the other GPUs, and its results are right.
 
-    A GPU that computes other bits than before, than its siblings or than arithmetic ruins a training run silently.
-    Yields a FAIL for each GPU with a wrong or unsteady product or host copy, or whose bits are not the others'.
+    A GPU that computes wrong or changing bits silently ruins a training run. Yields a FAIL for each GPU whose products
+    or host copies are wrong or change, or whose bits differ from those of the other GPUs.
 
-    Can't see: what only other kernels, more heat or more time bring out; with one GPU, what the CPU did not check.
+    Can't see: faults that need other kernels, more heat or more time; with one GPU, results that the CPU did not check.
     """
     hardware = gpu_results_of(case)
     problems_of: dict[int, list[tuple[str, str]]] = defaultdict(list)

@@ -12,19 +12,19 @@ from preflight.judge.symptoms import blame_by_text
 from preflight.judge.workarounds import default_trial, must_have_trials
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import FAILED, Outcome
-from preflight.search.settings.control import Tally, Way, has_failed
+from preflight.search.settings.control import PROVED_ODDS, Tally, Way, has_failed, is_cure
 from preflight.search.settings.control import intermittent as ended_differently
 
 
-@run_check("intermittent", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("trials", "control"))
+@run_check("intermittent", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("trials", "control"), bounds=(PROVED_ODDS,))
 def intermittent(case: Case) -> Findings:
-    """The same settings end alike each time that they are tried.
+    """The same settings end in the same way each time that they are tried.
 
-    Yields a FAIL where they failed at one time and worked, or failed in another way or place, at another time: no
-    setting works around a fault that comes and goes. Wrong data reject the node at once; a hang or a crash
-    that comes and goes leaves it unknown, unless its last runs had it too (--history).
+    Yields a FAIL if the same settings sometimes worked and sometimes failed, or failed in different ways or places.
+    Yields nothing if some setting was shown to prevent that. Wrong data rejects the node at once. A hang or a crash
+    that comes and goes leaves the node unknown, unless the last runs also had it (--history).
 
-    Can't see: a fault that comes less often than the trials were repeated, which is only where one had failed.
+    Can't see: a fault that is too rare for the number of repetitions; trials are repeated only after a failure.
     """
     must_have_trials(case)
     default = default_trial(case.trials)
@@ -33,7 +33,7 @@ def intermittent(case: Case) -> Findings:
             raise NotApplicable("the default settings did not fail, so no trial was repeated")
         raise NotRun("the failed trial was not repeated")
     found = ended_differently(case.trials, case.control.reruns)
-    if not found:
+    if not found or is_cure(case.control, case.trials):
         return
     ways = {way for tally in found for way in tally.ways}
     failed = next((trial for trial in case.trials if has_failed(trial)), None)
@@ -46,16 +46,23 @@ def intermittent(case: Case) -> Findings:
     finding = intermittent.finding(
         Severity.FAIL,
         f"trial {found[0].candidate}",
-        f"{how}: {found[0].text()}; so no setting works around it",
+        f"{how}: {found[0].text()}; no setting was shown to prevent it",
         "start no job here; with `--history DIR` three runs show whether it is one GPU, `preflight check --profile "
         "burn` tries for longer, and `dmesg | grep -iE 'xid|nvrm'`, heat and power under load may show the cause",
         *(evidence for tally in found for evidence in _evidence(tally)),
-        blame=(Blame.GPU if case.wants_gpus else Blame.HOST) if is_wrong else by_text,
+        blame=by_text if by_text and not is_wrong else _blame(case, is_wrong=is_wrong),
     )
     culprits = [each.culprits for each in case.trials if each.outcome in FAILED]
     culprits += [each.culprits for each in case.control.reruns if each.outcome in FAILED]
     parts = parts_of_ranks(case, (rank for ranks in culprits for rank in ranks))
     yield replace(finding, is_unconfirmed=comes_and_goes and not is_wrong, parts=parts)
+
+
+def _blame(case: Case, *, is_wrong: bool) -> Blame:
+    """Return who has to act: no node, if each works alone and the fault is between them."""
+    if len(case.nodes) > 1:
+        return Blame.CONFIGURATION
+    return Blame.GPU if is_wrong and case.wants_gpus else Blame.HOST
 
 
 def _evidence(tally: Tally) -> Iterator[Evidence]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpus_of_node import is_chosen
-from preflight.judge.seen_again import part_of_port
 from preflight.model.facts import Gap, HcaPort, known_or
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.hca import PortState
 from preflight.model.lookback import KernelHistory, TimedLine, flaps_in, interfaces_in, xids_in
+from preflight.model.parts import part_of_port
 from preflight.model.policy import Lookback
 from preflight.model.xids import XidMeaning, row_of
 
@@ -26,13 +26,14 @@ KERNEL_LOG = "kernel log"
 
 @run_check("lookback", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("nodes",))
 def lookback(case: Case) -> Findings:
-    """No hardware Xid and no link that came and went stands in what the kernel kept of the time before the run.
+    """The kernel's records from before the run show no hardware Xid and no link that went down and came up again.
 
-    The policy says how far back: [lookback] xids, link_flaps. Yields a FAIL for each hardware Xid of a chosen GPU and
-    each interface whose link went down and came up again, a WARN for Xids that no row has, and for an InfiniBand port
-    that has lost its link where the node was booted in that time. What the log no longer holds leaves the answer open.
+    The policy sets how far back: [lookback] xids, link_flaps. Yields a FAIL for each hardware Xid of a chosen GPU, and
+    for each interface whose link went down and came up again. Yields a WARN for Xids that are in no row of the table,
+    or for which only the recovery action says what they need. Yields a WARN also for an InfiniBand port that has lost
+    its link, if the node was booted in that time. If the log does not cover the whole time, the answer stays open.
 
-    Can't see: what came before the last boot, and links of adapters whose drivers write nothing of them.
+    Can't see: events before the last boot, and links of adapters whose drivers log nothing about them.
     """
     wanted = Lookback() if case.policy is None else case.policy.lookback
     if wanted == Lookback():
@@ -74,7 +75,7 @@ def _xids(case: Case, before: KernelHistory, window_s: float) -> Iterator[Findin
                 f"Xid {number} {_times(len(lines))} {_ago(before, lines[-1])}: {row.words}",
                 "`nvidia-smi -q -d ECC,ROW_REMAPPER`, `dmesg -T | grep -i xid`; what NVIDIA's catalog asks for",
                 Evidence("Xid", lines[-1].text, KERNEL_LOG),
-                Evidence("means", row.words, row.source),
+                Evidence("meaning", row.words, row.source),
                 blame=Blame.GPU,
             )
 
@@ -87,7 +88,7 @@ def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[s
         if went:
             yield _flapped(
                 case, Severity.FAIL, name, f"its link went down and came up again {_times(len(went))}",
-                f"the last time {_ago(before, went[-1])}", Evidence("link", went[-1].text, KERNEL_LOG),
+                f"the last time {_ago(before, went[-1])}", Evidence("kernel message", went[-1].text, KERNEL_LOG),
             )  # fmt: skip
         elif isinstance(losses, Gap):
             undecided.append(f"link_flaps: {name}: {losses.reason}")

@@ -24,10 +24,10 @@ MEANING = {
 def netif_reaches_nobody(case: Case) -> Findings:
     """Every interface that looks usable reaches another node.
 
-    One may be up and have an address, and yet no other node was reached from it and none reached it. Yields a finding
-    per interface name: INFO where the job does without it, else as bad as what it broke.
+    An interface may be up and have an address although it reaches no other node and no other node reaches it. Yields a
+    finding per interface name: an INFO if the job works without it, else as severe as the failure that it caused.
 
-    Can't see: interfaces that no other node has a match for by name or network, and runs of more than 16 nodes.
+    Can't see: interfaces without a match by name or network on another node, and runs of more than 16 nodes.
     """
     between = case.between
     if between is None:
@@ -76,10 +76,10 @@ def _path(between: NetworkSurvey, path: PathResult, shown: str) -> Evidence:
 def netif_same_address(case: Case) -> Findings:
     """No two nodes have the same address.
 
-    An interface with the same address on several nodes, as docker0 has it, leads each of them back to itself. Yields an
-    INFO per address that several nodes have, a WARN where the job's own settings failed.
+    If several nodes have the same address, as with docker0, each node that connects to it reaches itself. Yields an
+    INFO for each address that several nodes have, or a WARN if the job's own settings failed.
 
-    Can't see: nodes that took no part.
+    Can't see: nodes that took no part in the run.
     """
     if case.between is None:
         raise NotApplicable(ONE_NODE)
@@ -105,12 +105,12 @@ IP_AND_ICMP_BYTES = 28
 
 @run_check("path-drops-large", blame=Blame.FABRIC, unseen=Unseen.NOTHING, reads=("netifs",))
 def path_drops_large(case: Case) -> Findings:
-    """What fits an interface's MTU arrives at the other nodes.
+    """Packets that fit an interface's MTU arrive at the other nodes.
 
-    A hop with a smaller MTU carries small packets, drops large ones and tells nobody. Yields one finding per interface
-    name: a WARN, and FAIL where nothing works for it.
+    A hop with a smaller MTU carries small packets and silently drops large ones. Yields one finding per interface name:
+    a WARN, or a FAIL if the default settings fail and there is no workaround.
 
-    Can't see: RDMA traffic, and whether jumbo frames that TCP does not negotiate would pass.
+    Can't see: RDMA traffic, and whether jumbo frames would pass if TCP does not negotiate them.
     """
     between = case.between
     if between is None:

@@ -3,16 +3,22 @@ from __future__ import annotations
 from preflight.errors import DispensableFact, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of
-from preflight.judge.seen_again import part_of_gpu, part_of_port
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.counters import KERNEL_LOG, NOT_KEPT, OF_PROCESS, XID, XIDS, CounterChange, CounterKind
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import NO_RIGHTS, NOT_OFFERED
+from preflight.model.parts import part_of_gpu, part_of_port
 from preflight.model.trial import Outcome
 from preflight.model.xids import KILLED, XidMeaning, XidRow, row_of
 
 # Corrected and repeated transfers: a healthy link has none for hours, so a rate this high is a bad cable, seat or row.
-MOST_REPAIRED_PER_MINUTE = 10.0
+MOST_REPAIRED_PER_MINUTE = Bound(
+    10.0, "repaired errors a minute",
+    "links and memory repair some errors in good health",
+    JUDGMENT,
+    "too low: healthy links warn; too high: a link that wears out passes",
+)  # fmt: skip
 FIXES = {
     Blame.GPU: "`nvidia-smi -q -d ECC,ROW_REMAPPER`, `dmesg | grep -i xid`; drain the node and reset the GPU; if it "
     "happens again, have it replaced",
@@ -31,17 +37,23 @@ BY_MEANING = {
 CLOSED = ("not permitted", "ermission", "not recorded", *NOT_OFFERED)
 
 
-@run_check("new-hardware-errors", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
+@run_check(
+    "new-hardware-errors",
+    blame=Blame.GPU,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("hardware",),
+    bounds=(MOST_REPAIRED_PER_MINUTE,),
+)
 def new_hardware_errors(case: Case) -> Findings:
-    """No uncorrectable error, hardware Xid or lost link came up during the run, and repaired ones stayed rare.
+    """The run added no uncorrectable error, hardware Xid or lost link, and at most a few repaired errors.
 
-    What a short test brings out, a long job dies of. Yields a FAIL for each new error that nothing repairs, for each
-    Xid of the GPU itself and where the driver came to ask for a reset; a WARN for what was survived, and for repaired
-    errors above the rate; a note for Xids of programs, such as 45, which the driver writes where one is killed.
+    A fault that appears in a short test ends a long job. Yields a FAIL for each new error that nothing repairs, for
+    each Xid of the GPU itself, and if the driver now requests a reset. Yields a WARN for errors that were survived, and
+    for repaired errors above the rate. Yields an INFO for Xids of programs, such as 45, the Xid of a killed program.
 
-    Neither Xids nor counters that these rights do not show keep a node from being accepted.
+    If this user has no right to read Xids or counters, the node can still be accepted.
 
-    Can't see: errors before and after the run, and counters that the driver, the kernel or a permission keeps back.
+    Can't see: errors before and after the run, and counters that the driver, the kernel or a permission withholds.
     """
     hardware = gpu_results_of(case)
     if isinstance(hardware.counters, Gap):
@@ -98,9 +110,9 @@ def _judged(
         return severity, f"{new} ({row.words})"
     if change.kind is CounterKind.REPAIRED:
         minutes = max(1.0, counted_s / 60)
-        if grown <= MOST_REPAIRED_PER_MINUTE * minutes:
+        if grown <= MOST_REPAIRED_PER_MINUTE.value * minutes:
             return None
-        return Severity.WARN, f"{grown} new in {counted_s:.0f} s, above {MOST_REPAIRED_PER_MINUTE:.0f} a minute"
+        return Severity.WARN, f"{grown} new in {counted_s:.0f} s, above {MOST_REPAIRED_PER_MINUTE.value:.0f} a minute"
     return (Severity.FAIL if change.kind is CounterKind.FATAL else Severity.WARN), new
 
 
@@ -115,7 +127,7 @@ def _catalogued(change: CounterChange) -> tuple[Evidence, ...]:
         return ()
     recovery = f"from driver branch {row.recovery} on NVML's recovery action says what it needs" if row.recovery else ""
     besides = "; ".join(filter(None, (row.where, recovery)))
-    return (Evidence("means", row.words + (f" ({besides})" if besides else ""), row.source),)
+    return (Evidence("meaning", row.words + (f" ({besides})" if besides else ""), row.source),)
 
 
 def _killed_by_us(case: Case) -> bool:

@@ -7,24 +7,37 @@ from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_named
 from preflight.judge.workarounds import ONE_NODE
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.gap import Gap
 from preflight.model.isolation import ALL_RANKS, BadPath, GroupOutcome, GroupTrial, Isolation, RouteKind, RouteTrial
+from preflight.search.nodes.group_rounds import SLOW_MADS, SLOW_SHARE
 
-FAIL_BELOW = 0.5  # of the speed of the nodes beside it
+FAIL_BELOW = Bound(
+    0.5, "of the speed of the nodes in its group",
+    "a node at half speed halves every job that it is part of",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
 MOST_SHOWN = 8
 NOUNS = {RouteKind.NETIF: "interface", RouteKind.PORT: "RDMA port"}
 SHOWN_OUTCOMES = {"hang": "hung", "crash": "crashed", "wrong_data": "got wrong data", "init_error": "did not start"}
 
 
-@run_check("node-at-fault", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("isolation",))
+@run_check(
+    "node-at-fault",
+    blame=Blame.FABRIC,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("isolation",),
+    bounds=(SLOW_SHARE, SLOW_MADS, FAIL_BELOW),
+)
 def node_at_fault(case: Case) -> Findings:
-    """Small groups of nodes find no node at fault if all together fail or are slow.
+    """If all nodes together fail or are slow, tests in small groups find no node at fault.
 
-    One bad node among many is named by the groups in which it fails with nodes that work with all others. Yields a
-    finding per node at fault and per bad path, and one for what stays unknown.
+    A bad node fails in its groups, while the other nodes of these groups work with all others. Yields a finding per
+    node at fault and per bad path, and one for what stays unknown.
 
-    Can't see: runs of fewer than three nodes; faults that come and go between two rounds.
+    Can't see: runs of fewer than three nodes, and faults that come and go between two rounds.
     """
     observed = case.isolation
     if len(case.nodes) < 2:
@@ -55,7 +68,7 @@ def _accused(node: int, how: GroupOutcome, observed: Isolation, hosts: Sequence[
         own = max(_speeds(failed), default=0.0)
         others = _speeds([g for done in observed.rounds for g in done.groups if g.observed is GroupOutcome.OK])
         beside = median_high(others) if others else 0.0
-        severity = Severity.FAIL if own < FAIL_BELOW * beside else Severity.WARN
+        severity = Severity.FAIL if own < FAIL_BELOW.value * beside else Severity.WARN
         reaching = f"{_verb(failed, 'reaches', 'reach')} {beside:.3g} GB/s with others"
         problem = f"is slow: {own:.3g} GB/s at best with {partners}, which {reaching}"
         fix = (
@@ -93,7 +106,7 @@ def _open(observed: Isolation, hosts: Sequence[str]) -> Finding:
         f"{len(hosts)} nodes",
         f"{named}{f': {observed.ended_because}' if observed.ended_because else ''}",
         "",
-        Evidence("rounds", str(len(observed.rounds)), f"groups of nodes, candidate {observed.candidate}"),
+        Evidence("rounds of trials", str(len(observed.rounds)), f"groups of nodes, candidate {observed.candidate}"),
     )
 
 

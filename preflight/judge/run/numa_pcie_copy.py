@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import (
+    SIGMAS,
     by_gpu,
     gpu_called,
     gpu_laggards,
@@ -12,22 +13,29 @@ from preflight.judge.gpu_test_results import (
     must_have_run,
     must_have_speeds,
 )
-from preflight.judge.seen_again import part_of_gpu
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Hardware, UnderLoad
+from preflight.model.parts import part_of_gpu
+from preflight.model.units import rate_text
 
-NEAR_OVER_FAR = 0.8  # far memory may be as fast as near, but not faster
+NEAR_OVER_FAR = Bound(
+    0.8, "of the speed of far memory",
+    "far memory may be as fast as near, but not faster",
+    JUDGMENT,
+    "too high: noise of one copy warns; too low: a wrong NUMA table passes",
+)  # fmt: skip
 
 
-@run_check("numa-copy", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("hardware",))
+@run_check("numa-copy", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("hardware",), bounds=(NEAR_OVER_FAR,))
 def numa_copy(case: Case) -> Findings:
-    """Memory of a GPU's own NUMA node is as fast as any other's.
+    """For every GPU, memory of its own NUMA node is as fast as memory of any other node.
 
-    Where it is slower, the firmware tells the kernel the wrong node. Yields a WARN for each GPU to which memory of
-    another NUMA node is clearly faster than that of its own.
+    If it is slower, the firmware reports the wrong NUMA node to the kernel. Yields a WARN for each GPU that copies
+    clearly faster with memory of another NUMA node than with memory of its own.
 
-    Can't see: nodes whose CPUs this process may not use, and GPUs whose node is not known.
+    Can't see: NUMA nodes whose CPUs this process may not use, and GPUs whose NUMA node is not known.
     """
     hardware = gpu_results_of(case)
     slower: dict[int, tuple[str, float, float]] = {}
@@ -36,17 +44,17 @@ def numa_copy(case: Case) -> Findings:
         near = by_gpu((gpu, copy.gb_s) for gpu, copy in copies if copy.is_near is True)
         far = by_gpu((gpu, copy.gb_s) for gpu, copy in copies if copy.is_near is False)
         for gpu in near:
-            if gpu in far and near[gpu] < NEAR_OVER_FAR * far[gpu]:
+            if gpu in far and near[gpu] < NEAR_OVER_FAR.value * far[gpu]:
                 slower.setdefault(gpu, (direction, near[gpu], far[gpu]))
     for gpu, (direction, near_gb_s, far_gb_s) in slower.items():
         yield numa_copy.finding(
             Severity.WARN,
             gpu_called(case, gpu),
-            f"memory of its own NUMA node is slower ({near_gb_s:.1f} GB/s) than that of another "
-            f"({far_gb_s:.1f} GB/s): launchers that bind to the near node bind to the wrong one",
+            f"memory of its own NUMA node is slower ({rate_text(near_gb_s)}) than that of another "
+            f"({rate_text(far_gb_s)}): launchers that bind to the near node bind to the wrong one",
             "compare `nvidia-smi topo -m` with the board's manual; update the firmware, or bind ranks by hand "
             "(`numactl --cpunodebind`)",
-            Evidence(direction, f"near {near_gb_s:.1f}, far {far_gb_s:.1f} GB/s", "pinned memory"),
+            Evidence(direction, f"near {rate_text(near_gb_s)}, far {rate_text(far_gb_s)}", "pinned memory"),
         )
     must_have_speeds(hardware)
     must_have_run(hardware.gpus, hardware)
@@ -55,39 +63,60 @@ def numa_copy(case: Case) -> Findings:
 
 
 # Healthy copies of pinned memory reach 76 to 90% of the link (16x gen 3: 12 of 15.75, gen 5: 55 of 63 GB/s).
-WARN_BELOW = 0.60
-FAIL_BELOW = 0.30
-SIBLING_WARN_BELOW = 0.80
+WARN_BELOW = Bound(
+    0.60, "of what the PCIe link carries",
+    "healthy published copies are above it",
+    "tests/search/gpus/test_published_results.py",
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+FAIL_BELOW = Bound(
+    0.30, "of what the slot should give",
+    "half of the warning's share: the link lost lanes or a generation",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+SIBLING_WARN_BELOW = Bound(
+    0.80, "of the median GPU's copies",
+    "GPUs of one node that sit alike differ by a few percent",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
 
 
-@run_check("pcie-copy-slow", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("hardware", "nodes"))
+@run_check(
+    "pcie-copy-slow",
+    blame=Blame.HOST,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("hardware", "nodes"),
+    bounds=(WARN_BELOW, FAIL_BELOW, SIBLING_WARN_BELOW, SIGMAS),
+)
 def pcie_copy_slow(case: Case) -> Findings:
-    """Copies between the host and each chosen GPU reach what its link carries and its siblings do.
+    """Copies between the host and each chosen GPU are as fast as the link allows and as on the other GPUs.
 
-    A GPU whose copies from and to the host are far below its link starves on data and checkpoints. Yields a finding for
-    each GPU and direction that is far below the link's rate or the siblings' copies.
+    A GPU whose host copies are far slower than its link waits long for data and checkpoints. Yields a finding for each
+    GPU and direction that is far below the link's rate or below the copies of the other GPUs.
 
-    Can't see: links that only fill up when several GPUs copy at once.
+    Can't see: links that are full only if several GPUs copy at once.
     """
     hardware = gpu_results_of(case)
     limits = dict(hardware.host_limits_gb_s)
     for direction in ("h2d", "d2h"):
         speeds = best_copies(hardware, direction)
-        below = [gpu for gpu, speed in speeds.items() if gpu in limits and speed < WARN_BELOW * limits[gpu]]
-        lagging = [each for each in gpu_laggards(case, speeds, SIBLING_WARN_BELOW) if each[0] not in below]
+        below = [gpu for gpu, speed in speeds.items() if gpu in limits and speed < WARN_BELOW.value * limits[gpu]]
+        lagging = [each for each in gpu_laggards(case, speeds, SIBLING_WARN_BELOW.value) if each[0] not in below]
         slow = [(gpu, "its link carries", limits[gpu]) for gpu in below]
         slow += [(gpu, "its siblings reach", middle) for gpu, _, middle in lagging]
         for gpu, who, usual in slow:
-            is_failing = gpu in below and speeds[gpu] < FAIL_BELOW * usual
+            is_failing = gpu in below and speeds[gpu] < FAIL_BELOW.value * usual
             words, speed = "from the host" if direction == "h2d" else "to the host", speeds[gpu]
             yield pcie_copy_slow.finding(
                 Severity.FAIL if is_failing else Severity.WARN,
                 gpu_called(case, gpu),
-                f"copies {words} at {speed:.1f} GB/s; {who} {usual:.1f} GB/s ({speed / usual:.0%})",
+                f"copies {words} at {rate_text(speed)}; {who} {rate_text(usual)} ({speed / usual:.0%})",
                 "`nvidia-smi -q -d PCIE` while it copies: fewer lanes or an older generation than the slot gives mean "
                 "reseating the card or riser; else the slot's switch, or the BIOS' payload and relaxed ordering "
                 "settings",
-                Evidence(f"{direction} copy", f"{speed:.1f} GB/s", "pinned memory"),
+                Evidence(f"{direction} copy", rate_text(speed), "pinned memory"),
                 *_link(hardware, gpu),
                 parts=part_of_gpu(case.nodes[0], gpu),
             )

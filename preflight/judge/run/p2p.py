@@ -8,15 +8,23 @@ from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of, must_have_run, must_have_speeds
 from preflight.judge.gpus_of_node import pairs_called
-from preflight.judge.pci_fabric import MEANWHILE, TRANSLATING, may_use_p2p
-from preflight.judge.seen_again import part_of_pair
+from preflight.judge.pci_fabric import TRANSLATING, WITHOUT_P2P, WITHOUT_PCIE_P2P, may_use_p2p
 from preflight.judge.workarounds import default_trial, works
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Ending, PairTruth
+from preflight.model.parts import part_of_pair
 from preflight.model.repairs import FABRIC_MANAGER, NVLINKS, P2P, P2P_VIRTUAL, UNPROTECTED
+from preflight.model.units import rate_text
 from preflight.search.gpus.locality import NVLINK
-from preflight.search.gpus.slow_pairs import SlowPair, pair_times, slow_pairs
+from preflight.search.gpus.slow_pairs import (
+    NVLINK_FAIL_BELOW,
+    NVLINK_WARN_BELOW,
+    SIBLING_WARN_BELOW,
+    SlowPair,
+    pair_times,
+    slow_pairs,
+)
 
 BROKEN = {Ending.WRONG: "data does not arrive", Ending.HANG: "copies hang", Ending.CRASH: "copies crash"}
 
@@ -25,31 +33,34 @@ BROKEN = {Ending.WRONG: "data does not arrive", Ending.HANG: "copies hang", Endi
 def p2p_data(case: Case) -> Findings:
     """Every byte that is copied between two chosen GPUs arrives, by copy engine and by kernel, both ways.
 
-    Copies between two GPUs may hang, or CUDA calls them successful and they never arrive. Yields one finding for the
-    pairs that NVLink joins and one for those that PCIe does.
+    A copy between two GPUs may hang, or CUDA may report success although the data never arrives. Yields one finding for
+    the pairs that NVLink connects, and one for the pairs that PCIe connects.
 
-    Can't see: faults that show only under more load, at other sizes, or after hours.
+    Can't see: faults that appear only with more load, other sizes or several hours.
     """
     hardware = gpu_results_of(case)
+    linked = _nvlink_pairs(case.nodes[0])
     groups: dict[bool, list[PairTruth]] = defaultdict(list)
     for pair in hardware.pairs:
         if pair.end in BROKEN:
-            groups[_has_nvlink(case.nodes[0], pair)].append(pair)
+            groups[frozenset((pair.a, pair.b)) in linked].append(pair)
     default = default_trial(case.trials)
-    until = "" if default is not None and works(default) else f"{MEANWHILE}; "
     for over_nvlink, pairs in groups.items():
         faults = ", ".join(dict.fromkeys(BROKEN[pair.end] for pair in pairs))
+        keeps_nvlink = True not in groups and bool(linked)
+        workaround = WITHOUT_PCIE_P2P if keeps_nvlink else WITHOUT_P2P
         safe = any(works(trial) and not may_use_p2p(trial, over_nvlink) for trial in case.trials)
         yield p2p_data.finding(
             Severity.WARN if safe else Severity.FAIL,
             pairs_called(case.nodes[0], sorted({(pair.a, pair.b) for pair in pairs})),
             f"{faults}, over {'NVLink' if over_nvlink else 'PCIe'}, without NCCL; {UNPROTECTED}: those copies go wrong "
             "all the same",
-            f"{until}{_repair(case.nodes[0], over_nvlink)}",
+            _repair(case.nodes[0], over_nvlink),
             *(_evidence(pair) for pair in pairs[:8]),
             *_configuration(case.nodes[0]),
             blame=Blame.GPU if over_nvlink else Blame.HOST,
             parts=tuple(dict.fromkeys(part for pair in pairs for part in part_of_pair(case.nodes[0], pair.a, pair.b))),
+            workaround="" if default is not None and works(default) else workaround,
         )
     if len({test.gpu for test in hardware.gpus}) == 1 and not hardware.pairs:
         raise NotApplicable("a single GPU has no peer")
@@ -61,7 +72,7 @@ def _evidence(pair: PairTruth) -> Evidence:
     cuda = "?" if isinstance(pair.cuda, Gap) else "yes" if pair.cuda else "no"
     load = f", under load {pair.repetition}" if pair.repetition else ""
     words = f"{pair.problem}; driver says {driver}, CUDA {cuda}"
-    return Evidence(f"GPUs {pair.a}-{pair.b}{load}", words, "peer copies")
+    return Evidence(f"GPU pair {pair.a}-{pair.b}{load}", words, "peer copies")
 
 
 def _configuration(node: NodeFacts) -> Iterator[Evidence]:
@@ -77,19 +88,25 @@ def _repair(node: NodeFacts, over_nvlink: bool) -> str:
     return P2P if hypervisor == "none" else P2P_VIRTUAL
 
 
-def _has_nvlink(node: NodeFacts, pair: PairTruth) -> bool:
-    found = (path.level for path in known_or(node.gpu_paths, ()) if {path.a, path.b} == {pair.a, pair.b})
-    return any(NVLINK.fullmatch(known_or(level, "")) for level in found)
+def _nvlink_pairs(node: NodeFacts) -> frozenset[frozenset[int]]:
+    paths = known_or(node.gpu_paths, ())
+    return frozenset(frozenset((path.a, path.b)) for path in paths if NVLINK.fullmatch(known_or(path.level, "")))
 
 
-@run_check("p2p-slow", blame=Blame.GPU, unseen=Unseen.NOTHING, reads=("hardware",))
+@run_check(
+    "p2p-slow",
+    blame=Blame.GPU,
+    unseen=Unseen.NOTHING,
+    reads=("hardware",),
+    bounds=(NVLINK_WARN_BELOW, NVLINK_FAIL_BELOW, SIBLING_WARN_BELOW),
+)
 def p2p_slow(case: Case) -> Findings:
-    """Copies between two chosen GPUs reach what NVLink carries, and what pairs joined alike do.
+    """Copies between two chosen GPUs are as fast as NVLink allows and as copies of equally connected pairs.
 
-    Yields a finding for each pair that copies far below its links, or below the pairs that are joined alike, each time
-    that it was timed; the quick profile times none.
+    Yields a finding for each pair that was slow each time that it was timed: far below the rate of its links, or below
+    the pairs with the same connection. The quick profile times no pair.
 
-    Can't see: `--profile quick`, which times no pair; pairs slow only while others copy; all PCIe pairs slow alike.
+    Can't see: pairs in `--profile quick`, pairs that are slow only while others copy, and PCIe pairs that are all slow.
     """
     hardware = gpu_results_of(case)
     times = pair_times(hardware.pairs)
@@ -97,7 +114,7 @@ def p2p_slow(case: Case) -> Findings:
         finding = p2p_slow.finding(
             Severity.FAIL if slow.is_far_below else Severity.WARN,
             pairs_called(case.nodes[0], [slow.pair]),
-            f"copies at {slow.time.gb_s:.1f} GB/s over {slow.limit.level or 'an unknown path'}; {slow.usual}",
+            f"copies at {rate_text(slow.time.gb_s)} over {slow.limit.level or 'an unknown path'}; {slow.usual}",
             "`nvidia-smi nvlink -s` and `-e` for links that are down or repeat; reseat the bridge"
             if slow.over_nvlink
             else "the slots' lanes and generation (`lspci -vv | grep LnkSta`), ACS on the bridges between the two",
@@ -114,4 +131,4 @@ def p2p_slow(case: Case) -> Findings:
 
 def _timed(slow: SlowPair) -> str:
     best = f", the best of {slow.time.times} times" if slow.time.times > 1 else ""
-    return f"{slow.time.gb_s:.1f} GB/s{best}"
+    return f"{rate_text(slow.time.gb_s)}{best}"

@@ -6,30 +6,54 @@ from dataclasses import replace
 from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import laggards
-from preflight.judge.seen_again import part_of_port
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
+from preflight.model.parts import part_of_port
 from preflight.model.trial import FAILED, Outcome, RailTest
+from preflight.model.units import rate_text
 
-WARN_BELOW = 0.80
-FAIL_BELOW = 0.50
+WARN_BELOW = Bound(
+    0.80, "of the median port of its rate",
+    "ports of one rate on one node differ by a few percent",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+FAIL_BELOW = Bound(
+    0.50, "of the median port of its rate",
+    "a port at half its rate halves every job between nodes",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
 OVER_RDMA = "NET/IB"
-ALIKE = 3  # ports of one rate that work: rails of a compute fabric; a lone other port may be there for something else
+ALIKE = Bound(
+    3, "working ports of one rate",
+    "these are the rails of a compute fabric; a lone other port may be there for something else",
+    JUDGMENT,
+    "too low: a port for storage is blamed; too high: a broken rail of a small node only warns",
+)  # fmt: skip
 FIX = (
     "`ibstat`, `ibqueryerrors` or `ethtool -S` of this port: rate, width, symbol errors, cable and switch port; then "
     "`nvidia-smi topo -m` for its PCIe slot"
 )
 
 
-@run_check("rail", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("rails", "nodes"))
+@run_check(
+    "rail",
+    blame=Blame.FABRIC,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("rails", "nodes"),
+    bounds=(WARN_BELOW, FAIL_BELOW, ALIKE),
+)
 def rail(case: Case) -> Findings:
-    """Each RDMA port alone carries data between the node's GPUs, as fast as the others of its rate.
+    """Each RDMA port alone carries data between the node's GPUs, as fast as the other ports with its rate.
 
-    An RDMA port that fails, or is slower than its siblings, holds up every job that runs on several nodes. Each such
-    port is tried again. Yields a finding for each that failed, and for each that is slower than the others of its rate;
-    what came once of two times is a warning that leaves the node unknown.
+    An RDMA port that fails, or is slower than the other ports, delays every job on several nodes. Each such port is
+    tried again. Yields a finding for each port that failed, and for each that is slower than the others with its rate.
+    A port far below the others, or a failed one while three of its rate work, is a FAIL. If the fault did not
+    come again in the second try, the node is unknown.
 
-    Can't see: the way to other nodes, and what ports do to each other.
+    Can't see: the path to other nodes, and how ports affect each other.
     """
     if case.rails is None:
         raise NotApplicable("no test of single RDMA ports was asked for")
@@ -62,7 +86,7 @@ def _failed(
     for rail in failed:
         alike = sum(each.rate_gbit_s == rail.rate_gbit_s for each in over_rdma)
         others = f"while {len(over_rdma)} of this node's other RDMA ports work, {alike} of them of its rate"
-        severity = Severity.FAIL if alike >= ALIKE else Severity.WARN
+        severity = Severity.FAIL if alike >= ALIKE.value else Severity.WARN
         second = again.get(_called(rail))
         came_again = second is not None and second.outcome in FAILED
         often = "" if second is None else ", twice" if came_again else ", once of two times"
@@ -73,16 +97,16 @@ def _failed(
 def _slow(case: Case, rails: Sequence[RailTest], again: Mapping[str, RailTest]) -> Findings:
     speeds = {i: rail.busbw_gb_s for i, rail in enumerate(rails) if not isinstance(rail.busbw_gb_s, Gap)}
     rates = {i: "" if isinstance(rail.rate_gbit_s, Gap) else f"{rail.rate_gbit_s}" for i, rail in enumerate(rails)}
-    for i, speed, middle in laggards(speeds, rates, WARN_BELOW):
+    for i, speed, middle in laggards(speeds, rates, WARN_BELOW.value):
         second = again.get(_called(rails[i]))
         best = max(speed, 0.0 if second is None else known_or(second.busbw_gb_s, 0.0))
-        came_again = second is not None and best < WARN_BELOW * middle
+        came_again = second is not None and best < WARN_BELOW.value * middle
         shown = best if came_again else speed
-        severity = Severity.FAIL if shown < FAIL_BELOW * middle else Severity.WARN
+        severity = Severity.FAIL if shown < FAIL_BELOW.value * middle else Severity.WARN
         if second is not None and not came_again and severity is Severity.WARN:
             continue
-        often = "" if second is None else ", twice" if came_again else f", once; then {best:.1f} GB/s"
-        detail = f"carries {shown:.1f} GB/s alone{often}, vs {middle:.1f} GB/s"
+        often = "" if second is None else ", twice" if came_again else f", once; then {rate_text(best)}"
+        detail = f"carries {rate_text(shown)} alone{often}, vs {rate_text(middle)}"
         finding = _finding(case, _called(rails[i]), severity, f"{detail} ({shown / middle:.0%})", rails[i])
         yield replace(finding, is_unconfirmed=severity is Severity.FAIL and not came_again)
 

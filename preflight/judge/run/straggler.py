@@ -7,23 +7,44 @@ from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.workarounds import default_trial, must_have_trials, works
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import AGAIN, DEFAULT, TrialResult
-from preflight.search.late_rank import SMALLEST_JUDGED_BYTES, Late, decision_results, late_rank
+from preflight.search.late_rank import (
+    LATE_ABOVE,
+    LEAST_LATENESS_CPU_US,
+    LEAST_LATENESS_GPU_US,
+    SMALLEST_JUDGED_BYTES,
+    Late,
+    decision_results,
+    late_rank,
+)
 
-FAIL_ABOVE = 2.0
+FAIL_ABOVE = Bound(
+    2.0, "times the other ranks' own time, at every size",
+    "no noise of a healthy rank doubles its time at every size",
+    JUDGMENT,
+    "too low: a rank behind a slow link is rejected; too high: it only warns",
+)  # fmt: skip
 
 
-@run_check("straggler", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))
+@run_check(
+    "straggler",
+    blame=Blame.GPU,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("trials",),
+    bounds=(LATE_ABOVE, LEAST_LATENESS_CPU_US, LEAST_LATENESS_GPU_US, FAIL_ABOVE),
+)
 def straggler(case: Case) -> Findings:
-    """No rank is late at every decision size, each time that the default is tried.
+    """No rank is late at 32 MiB and at the largest size in every trial of the default settings.
 
-    One rank that is late at every size drags all others down with it, at every step of the job. Where the same rank is
-    the late one at every decision size of both collectives the default is tried again. Yields a finding where it is
-    late again; a rank that was late once by a factor of two is a warning that leaves the node unknown.
+    On the CPU, the two largest sizes count instead. A rank that is late at these sizes delays all other ranks at every
+    step of the job. Behind a slow link a rank is late too: the finding names both. If one rank is late in all_reduce
+    and all_gather, the default settings are tried again. Yields a finding if the rank is late again. If it was late
+    only once, but by a factor of two, the finding is a WARN that leaves the node unknown.
 
-    Can't see: a rank that is slow only now and then, or only in computing; delays under 200 us (CPU) or 20 us (GPU).
+    Can't see: a rank that is slow only at times or only in computing; delays under 200 us (CPU) or 20 us (GPU).
     """
     trial = _trial_to_judge(must_have_trials(case))
     if trial is None:
@@ -40,7 +61,7 @@ def straggler(case: Case) -> Findings:
     late = [(each, late_rank(each, case.wants_gpus)) for each in repeats]
     again = [(trial, first), *((each, found) for each, found in late if found and found[0].time.rank == rank)]
     mildest = min((each for _, found in again for each in found), key=lambda each: each.time.slowdown)
-    severity = Severity.FAIL if mildest.time.slowdown > FAIL_ABOVE else Severity.WARN
+    severity = Severity.FAIL if mildest.time.slowdown > FAIL_ABOVE.value else Severity.WARN
     is_again = len(again) > 1 and 2 * len(again) > 1 + len(repeats)
     if repeats and not is_again and severity is Severity.WARN:
         return
@@ -48,8 +69,8 @@ def straggler(case: Case) -> Findings:
     finding = straggler.finding(
         severity,
         f"rank {rank}",
-        f"rank {rank} is at least {mildest.time.slowdown:.2f}x slower than the median rank{often}: "
-        f"{mildest.time.own_us:.0f} µs vs {mildest.others_us:.0f} µs ({_what(mildest)})",
+        f"rank {rank}{' or a link into it' if case.wants_gpus else ''} is at least {mildest.time.slowdown:.2f}x slower "
+        f"than the median{often}: {mildest.time.own_us:.0f} vs {mildest.others_us:.0f} µs ({_what(mildest)})",
         _fix(case, rank),
         *(_evidence(each, one) for each, found in again for one in found),
         blame=Blame.GPU if case.wants_gpus else Blame.HOST,
@@ -89,7 +110,7 @@ def _fix(case: Case, rank: int) -> str:
     if case.wants_gpus:
         return (
             f"compare the GPU of rank {rank} with the others: `nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PCIE` "
-            "(throttling, PCIe width), `nvidia-smi` (another process on it), `nvidia-smi topo -m`"
+            "(throttling, PCIe width), `nvidia-smi` (another process), `nvidia-smi topo -m` (its links)"
         )
     return (
         f"see what else runs where rank {rank} runs: `top`, `taskset -cp PID`, the cgroup's CPU limit; then run again"

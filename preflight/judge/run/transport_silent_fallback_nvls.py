@@ -4,6 +4,7 @@ from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import ranks_text
 from preflight.judge.workarounds import must_have_working_default, works
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.collective import Collective
 from preflight.model.facts import known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
@@ -23,12 +24,13 @@ MOST_SHOWN = 8
 
 @run_check("transport-below-links", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials", "gpu_paths"))
 def transport_below_links(case: Case) -> Findings:
-    """Ranks whose GPUs NVLink or a PCIe switch joins exchange their data over it.
+    """Ranks whose GPUs are connected by NVLink or a PCIe switch exchange their data over that connection.
 
-    Yields a WARN for the pairs that NVLink or a common PCIe switch joins, to which the driver allows peer access, and
-    whose data took a slower way all the same: shared memory, or the network.
+    NVLink or a common PCIe switch is faster than shared memory or the network. Yields a WARN for pairs with such a
+    connection and with peer access whose data took one of these slower paths, and for all pairs of a node that used
+    sockets.
 
-    Can't see: pairs that a ring or tree of NCCL's does not connect, and NVLink next to PCIe, which NCCL both calls P2P.
+    Can't see: pairs that no NCCL ring or tree connects, and if P2P is NVLink or PCIe: NCCL names only P2P.
     """
     default = must_have_working_default(case)
     if len(case.nodes) != 1 or len(case.gpus) < 2:
@@ -105,13 +107,13 @@ EFA = "Unspecified"  # the link layer of its ports
     "silent-fallback", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials", "hca_ports", "nccl_conf")
 )
 def silent_fallback(case: Case) -> Findings:
-    """Where RDMA ports are active or a plugin was asked for, NCCL uses them.
+    """If RDMA ports are active or a plugin was requested, NCCL uses them.
 
-    Sockets in their place are fast enough on one node and ruinous on several. Yields a WARN for each node with an
-    active port whose default trial took sockets as its network, for a cloud's network that NCCL does not use though
-    its variables are set, and for each plugin that a variable asks for and NCCL did not find.
+    Sockets instead are fast enough on one node, but far too slow on several. Yields a WARN for each node that has an
+    active port although the trial with default settings used sockets. Yields a WARN for a cloud's network that NCCL
+    does not use although its variables are set. Yields a WARN for each requested plugin that NCCL did not find.
 
-    Can't see: networks that NCCL reaches by a plugin only and that have neither RDMA ports nor variables of their own.
+    Can't see: networks that NCCL reaches only by a plugin and that have neither RDMA ports nor their own variables.
     """
     default = must_have_working_default(case)
     yield from _plugins_not_loaded(default)
@@ -140,7 +142,7 @@ def silent_fallback(case: Case) -> Findings:
                 if is_efa
                 else "see why in the trial's NCCL log (`preflight check --keep`, lines with NET/): libibverbs missing, "
                 "no /dev/infiniband, `ulimit -l`, a network plugin in the way, NCCL_IB_HCA in nccl.conf",
-                Evidence("took", FELL_BACK.text, f"trial {default.candidate}, NCCL's log"),
+                Evidence("transport in use", FELL_BACK.text, f"trial {default.candidate}, NCCL's log"),
                 Evidence("active ports", names, "/sys/class/infiniband"),
             )
 
@@ -172,7 +174,7 @@ def _cloud_networks(case: Case) -> Findings:
                     "network's speed on several",
                     f"add the folder of {network}'s plugin to LD_LIBRARY_PATH and start its service, as the cloud's "
                     "guide says; the trial's NCCL log (`preflight check --keep`, lines with NET/) shows why",
-                    Evidence("took", FELL_BACK.text, f"trial {trial.candidate}, NCCL's log"),
+                    Evidence("transport in use", FELL_BACK.text, f"trial {trial.candidate}, NCCL's log"),
                 )
         if trial.candidate == AS_IS:
             return
@@ -180,18 +182,28 @@ def _cloud_networks(case: Case) -> Findings:
 
 NVLS_ENABLE = "NCCL_NVLS_ENABLE"
 NVLS_LOGGED_SINCE = (2, 18)  # `NVLS comm 0x... headRank`
-NVLS_BYTES = 32 << 20  # from there on NCCL 2.27 and 2.32 choose it for all_reduce on 8 H100
+NVLS_BYTES = Bound(
+    32 << 20, "bytes of an all_reduce",
+    "from there on NCCL 2.27 and 2.32 choose NVLS on 8 H100",
+    JUDGMENT,
+    "too low: a node warns whose NCCL needed no NVLS yet; too high: less is looked at",
+)  # fmt: skip
 NVLS_CUDA = (12, 1)  # the oldest driver that can do it (facts 9)
 
 
 @run_check(
-    "nvls-absent", blame=Blame.FABRIC, unseen=Unseen.NOTHING, reads=("trials", "gpu_paths", "driver", "nccl_conf")
+    "nvls-absent",
+    blame=Blame.FABRIC,
+    unseen=Unseen.NOTHING,
+    reads=("trials", "gpu_paths", "driver", "nccl_conf"),
+    bounds=(NVLS_BYTES,),
 )
 def nvls_absent(case: Case) -> Findings:
-    """Where NVSwitches can sum all-reduces (NVLink SHARP), NCCL has them do it.
+    """If NVSwitches can compute all-reduces (NVLink SHARP), NCCL uses NVLink SHARP.
 
-    Without it an HGX H100 loses a quarter of its all-reduce: NCCL goes on in silence from 2.27.3 where the Fabric
-    Manager refuses the memory for it. Yields a WARN where it is expected and the default's trial did not have it.
+    Without it, an HGX H100 loses a quarter of its all-reduce speed. If the Fabric Manager refuses the memory for it,
+    NCCL from 2.27.3 on continues silently. Yields a WARN if it is expected and the trial with default settings did not
+    use it.
 
     Can't see: NCCL before 2.18, and runs without an all_reduce of 32 MiB or more.
     """
@@ -211,8 +223,10 @@ def nvls_absent(case: Case) -> Findings:
     if not default.transport:
         raise UnreadableFact("NCCL's log names no transport")
     reduced = [each for each in default.results if each.collective is Collective.ALL_REDUCE]
-    if not any(each.size_bytes >= NVLS_BYTES for each in reduced):
-        raise NotRun(f"no all_reduce of {size_text(NVLS_BYTES)} or more was measured, and NCCL makes NVLS at first use")
+    if not any(each.size_bytes >= NVLS_BYTES.whole for each in reduced):
+        raise NotRun(
+            f"no all_reduce of {size_text(NVLS_BYTES.whole)} or more was measured, and NCCL makes NVLS at first use"
+        )
     if NVLS not in default.transport:
         yield nvls_absent.finding(
             Severity.WARN,

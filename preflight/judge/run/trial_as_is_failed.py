@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line, ranks_text
+from preflight.judge.infiniband_paths import IbPath, common_end, failed_paths, paths_text
 from preflight.judge.outside_cause import OutsideCause, outside_cause
 from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.symptoms import TOPOLOGY, blame_by_text, symptoms_in
@@ -17,7 +19,8 @@ from preflight.judge.workarounds import (
     must_have_working_default,
     works,
 )
-from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
+from preflight.model.finding import REJECTS_A_NODE, Blame, Evidence, Finding, Severity, Unseen
+from preflight.model.repairs import BEFORE_THE_JOB, SOURCE_ENV
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 from preflight.search.settings.duel import FAR_SLOWER, slowdown
 
@@ -31,14 +34,19 @@ STAGES = {"first": "the first collective"}
 WAITING_OR_FINE = frozenset({"done", "killed"})
 ONLY_SUFFERED = {"timeout": "timed out waiting", "connection": "lost a peer"}
 MOST_ENDINGS_SHOWN = 8
+LOOK_AT_PORT = (
+    "`ibstat` (state, rate), /sys/class/infiniband/*/ports/*/counters, the cable, the switch port and its partition or "
+    "VLAN"
+)
 
 
 @run_check("trial-failed", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("trials",))
 def trial_failed(case: Case) -> Findings:
-    """The collectives run with default settings.
+    """The collectives work with default settings.
 
-    Yields one finding where the default trial hung, crashed or did not start: FAIL, or WARN where another candidate
-    works; and one where it failed under load. A rank that somebody killed, or that a limit stopped, rejects no node.
+    Yields one finding if the default settings hung, crashed or did not start: a WARN if another configuration works,
+    else a FAIL. Yields another one if they failed under load. If another program or a limit ended a rank, no node is
+    rejected.
 
     Can't see: failures that need more ranks, nodes or hours than the trial had.
     """
@@ -53,15 +61,17 @@ def trial_failed(case: Case) -> Findings:
     if outside is not None:
         yield _from_outside(default, describe(default), outside)
         return
-    working = cures(case)
+    working, paths = cures(case), failed_paths(case, default)
     finding = trial_failed.finding(
         Severity.WARN if working else Severity.FAIL,
         f"trial {default.candidate}",
-        describe(default),
-        _fix(case, default),
+        f"{paths_text(paths)}: {describe(default)}" if paths else describe(default),
+        f"{_fix(case, default)}{_look_at(paths)}",
+        *(path.evidence() for path in paths),
         *evidence(default),
         *(_working(trial) for trial in working),
         blame=_blame(case, default),
+        workaround=BEFORE_THE_JOB if hidden_faults(case) else "",
     )
     yield replace(finding, is_unconfirmed=is_seen_once(case), parts=parts_of_ranks(case, default.culprits))
 
@@ -126,13 +136,15 @@ def _how_it_ended(end: RankEnd) -> str:
     if end.ended in ONLY_SUFFERED:
         return f"{ONLY_SUFFERED[end.ended]} in {STAGES.get(end.stage, end.stage)}"
     if end.ended == "stuck":
-        return f"stuck in {STAGES.get(end.stage, end.stage)}, silent until the stage's limit"
+        return f"stuck in {STAGES.get(end.stage, end.stage)}, without an answer until the stage's time limit"
     return f"{end.ended} in {STAGES.get(end.stage, end.stage)}: {first_line(end.detail) or 'no message'}"
 
 
 def _working(trial: TrialResult) -> Evidence:
     settings = " ".join(f"{name}={value}" for name, value in trial.env)
-    return Evidence("works", settings or trial.candidate, f"trial {trial.candidate}" if settings else "its own trial")
+    return Evidence(
+        "settings that work", settings or trial.candidate, f"trial {trial.candidate}" if settings else "its own trial"
+    )
 
 
 def _blame(case: Case, default: TrialResult) -> Blame:
@@ -140,19 +152,27 @@ def _blame(case: Case, default: TrialResult) -> Blame:
     if blame is not None:
         return blame
     hidden = hidden_faults(case)
-    if hidden:
+    # What works on each node alone and not between them accuses no node: who it is takes more trials to tell.
+    if hidden and not (len(case.nodes) > 1 and hidden[0].blame in REJECTS_A_NODE):
         return hidden[0].blame
     # A cure that switches no transport off (an interface's name, a neutralised nccl.conf) shows a sound machine.
-    # What works on each node alone and not between them accuses no node: who it is takes more trials to tell.
     return Blame.CONFIGURATION if cures(case) or len(case.nodes) > 1 else Blame.HOST
+
+
+def _look_at(paths: Sequence[IbPath]) -> str:
+    """Return where to look on a path that failed; "" where none is known."""
+    if end := common_end(paths):
+        return f"; then look at {end}: {LOOK_AT_PORT}"
+    unknown = "which end is at fault is unknown without a third node"
+    return f"; then look at both ends of the path: {LOOK_AT_PORT}; {unknown}" if paths else ""
 
 
 def _fix(case: Case, default: TrialResult) -> str:
     hidden = hidden_faults(case)
     if hidden:
-        return "workaround: `source preflight.env` before the job; " + "; ".join(each.repair for each in hidden)
+        return "; ".join(each.repair for each in hidden)
     if cures(case):
-        return "`source preflight.env` before the job, and put its lines where the site's settings live"
+        return f"{BEFORE_THE_JOB}, and put its lines where the site's settings live"
     if symptoms_in(default, TOPOLOGY):
         return (
             "run without the topology file (`unset NCCL_TOPO_FILE`, and no such line in nccl.conf), or put the file of "
@@ -163,13 +183,13 @@ def _fix(case: Case, default: TrialResult) -> str:
     return f"read the log of {who} in the run directory{gpu_logs}; `preflight check --keep` keeps every log"
 
 
-@run_check("as-is-failed", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials",))
+@run_check("as-is-failed", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials",), bounds=(FAR_SLOWER,))
 def as_is_failed(case: Case) -> Findings:
-    """The inherited NCCL_*, GLOO_* and TORCH_* variables do no harm that the defaults don't.
+    """The inherited NCCL_*, GLOO_* and TORCH_* variables cause no failure or slowdown that the default settings don't.
 
-    Yields a WARN where the inherited variables fail and their absence does not, or where they cost over half the speed.
+    Yields a WARN if the run fails only with the inherited variables, or if they cost more than half of the speed.
 
-    Can't see: which one of several inherited variables does it.
+    Can't see: which one of several inherited variables is the cause.
     """
     default = must_have_working_default(case)
     as_is = [trial for trial in case.trials if trial.candidate == AS_IS]
@@ -181,11 +201,11 @@ def as_is_failed(case: Case) -> Findings:
                 Severity.WARN,
                 f"trial {trial.candidate}",
                 f"with the inherited variables: {describe(trial)}; without them it works",
-                "`source preflight.env`, which unsets them, and find who sets them: "
+                f"{SOURCE_ENV}, which unsets them, and find who sets them: "
                 "`grep -rnE '(NCCL|GLOO|TORCH)_' ~/.bashrc ~/.profile /etc/profile.d`",
                 *evidence(trial),
             )
-        elif case.wants_gpus and works(trial) and slowdown(trial, default) > FAR_SLOWER:
+        elif case.wants_gpus and works(trial) and slowdown(trial, default) > FAR_SLOWER.value:
             names = ", ".join(default.unset) or "the inherited variables"
             yield as_is_failed.finding(
                 Severity.WARN,

@@ -13,10 +13,10 @@ FINISHED = frozenset({Outcome.OK, Outcome.WRONG_DATA, Outcome.NO_EFFECT})
 
 @run_check("world-size", blame=Blame.HARNESS, unseen=Unseen.NOTHING, reads=("trials", "world_size"))
 def world_size(case: Case) -> Findings:
-    """Every rank sees the world size that was asked for, and all ranks are there.
+    """Every rank reports the requested world size, and all ranks are present.
 
-    N launches of one rank each look like a pass of N ranks unless every rank is asked how many it sees. Yields a FAIL
-    per trial in which a rank saw another world size, or that finished without all its ranks.
+    N launches of one rank each look like N successful ranks, unless every rank is asked for its world size. Yields a
+    FAIL for each trial in which a rank had another world size, or which finished without all its ranks.
 
     Can't see: what the job's own launcher will do.
     """
@@ -62,12 +62,12 @@ def _problem(trial: TrialResult, asked: int) -> str:
     reads=("software", "driver", "gpus", "system", "environment", "netifs", "nics", "limits", "shm"),
 )
 def nodes_differ(case: Case) -> Findings:
-    """What must be equal on all nodes is: versions, GPUs, interfaces, limits, settings.
+    """Facts that must be equal on all nodes are equal: versions, GPUs, interfaces, limits, settings.
 
-    One rank with another NCCL, driver or number of GPUs, and the job hangs. Yields a finding per fact that should be
-    equal and differs; what may differ is only in the table.
+    If one rank has another NCCL version, driver or number of GPUs, the job hangs. Yields a finding for each fact that
+    should be equal but differs. Facts that may differ are only listed in the table.
 
-    Can't see: what was read on no node; files of the job.
+    Can't see: facts that no node read, and files of the job.
     """
     if len(case.nodes) < 2:
         raise NotApplicable(ONE_NODE)

@@ -71,8 +71,8 @@ def _given(gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | Non
 def closed_gpus(node: NodeFacts) -> dict[int, str]:
     """Return the GPUs that this process can't open, as NVML index and reason.
 
-    NVML counts them, or lists GPUs that /dev lacks. A cgroup (Slurm, a container) lets NVML list a GPU whose device
-    file it withholds.
+    Such a GPU is counted by NVML but not identified, or is listed by NVML but missing in /dev. A cgroup (Slurm, a
+    container) lets NVML list a GPU but withholds its device file.
     """
     unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
     closed = {each.nvml_index: each.reason for each in unread}

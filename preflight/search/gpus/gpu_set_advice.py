@@ -181,4 +181,4 @@ def _reason(crossings: Sequence[Crossing], worst: str, others: Sequence[Crossing
     ]
     if cost(better_worst) < cost(worst) and worst:
         parts.append(f"its slowest path is {better_worst}, not {worst}")
-    return "; ".join(parts) or "these GPUs are closer to each other"
+    return "; ".join(parts) or "the paths between these GPUs are shorter on average"

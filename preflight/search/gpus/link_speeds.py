@@ -1,4 +1,4 @@
-"""The rates of the links that a node has, and what collectives over them should reach, with the formula in words.
+"""The rates of a node's links, and the speeds that collectives over them should reach, with the formula in words.
 
 There is no list of machines: the rate of each kind of link is known, and the node shows which links it has.
 """
@@ -58,10 +58,10 @@ def expected_busbw(
         (limit, words), path = _pcie_limit(links, chosen), PCIE_PATH
     reach, curve = next(row for row in links.reach if row.path == path), links.curve[0]
     share = grown(size_bytes, limit, len(gpus), curve.hop_us)
-    formula = [f"{words} on the slowest GPU", f"healthy is {reach.low:.0%} to {reach.high:.0%} of it"]
+    formula = [f"{words} on the slowest GPU", f"healthy busbw is {reach.low:.0%} to {reach.high:.0%} of it"]
     if path == NVLS_PATH:
         formula.append(f"NVLS applies to all-reduce over {len(gpus)} GPUs and may exceed the links")
-    formula.append(f"x {share:.2f} at {size_text(size_bytes)}")
+    formula.append(f"times {share:.2f} at {size_text(size_bytes)}")
     # A small message may come nearer to the links than the least healthy machine's, but not as near as a large one.
     low, high = reach.low * limit * share, reach.high * limit * math.sqrt(share)
     return Expected(collective.value, size_bytes, path, limit, low, high, "; ".join(formula))
@@ -170,7 +170,7 @@ def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], .
 
 
 def pair_limits(links: Links, node: NodeFacts, gpus: Sequence[Gpu]) -> tuple[PairLimit, ...]:
-    """Return the rate between each two GPUs, if known: that of their NVLinks, or of the slower of their PCIe links."""
+    """Return the rate between each two GPUs, if known: the rate of their NVLinks, or of the slower PCIe link."""
     limits: list[PairLimit] = []
     with suppress(NotApplicable, UnreadableFact):
         locality = locality_of(node)

@@ -11,12 +11,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.gap import Gap
 from preflight.model.gpu_test import CopyBy, Direction, PairLimit, PairTruth
+from preflight.model.units import rate_text
 from preflight.search.gpus.locality import NVLINK
 
-NVLINK_WARN_BELOW, NVLINK_FAIL_BELOW = 0.60, 0.30
-SIBLING_WARN_BELOW = 0.70
+NVLINK_WARN_BELOW = Bound(
+    0.60, "of the NVLink rate of the pair",
+    "88% is usual (H200: 396 of 450 GB/s)",
+    "tests/search/gpus/test_published_results.py",
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+NVLINK_FAIL_BELOW = Bound(
+    0.30, "of the NVLink rate of the pair",
+    "half of the warning's share: most links of the pair are down",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
+SIBLING_WARN_BELOW = Bound(
+    0.70, "of the median pair that is joined alike",
+    "over PCIe a host bridge may cost half, so only pairs joined alike are compared",
+    JUDGMENT,
+    "too high: healthy hardware is blamed; too low: slow hardware passes",
+)  # fmt: skip
 Pair = tuple[int, int]
 
 
@@ -67,11 +85,11 @@ def slow_pairs(times: Mapping[Pair, PairTime], limits: Sequence[PairLimit]) -> l
             continue
         others = [times[other].gb_s for other in levels[limit.level] if other != pair]
         over_nvlink = NVLINK.fullmatch(limit.level) is not None
-        if over_nvlink and time.gb_s < NVLINK_WARN_BELOW * limit.gb_s:
-            is_far = time.gb_s < NVLINK_FAIL_BELOW * limit.gb_s
+        if over_nvlink and time.gb_s < NVLINK_WARN_BELOW.value * limit.gb_s:
+            is_far = time.gb_s < NVLINK_FAIL_BELOW.value * limit.gb_s
             usual = f"its links carry {limit.gb_s:.0f} GB/s one way"
-        elif len(others) > 1 and time.gb_s < SIBLING_WARN_BELOW * median(others):
-            is_far, usual = False, f"pairs that are joined alike ({limit.level}) reach {median(others):.1f} GB/s"
+        elif len(others) > 1 and time.gb_s < SIBLING_WARN_BELOW.value * median(others):
+            is_far, usual = False, f"pairs that are joined alike ({limit.level}) reach {rate_text(median(others))}"
         else:
             continue
         slow.append(SlowPair(pair, time, limit, over_nvlink, is_far, usual))

@@ -1,6 +1,6 @@
 """Rounds of small groups of nodes: when they are worth running, what each group showed, and the next step. Pure.
 
-isolation.py finds the nodes at fault. This module prepares its input and decides what it is asked.
+isolation.py finds the nodes at fault. This module prepares its input, and decides which questions it has to answer.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.gap import Gap
 from preflight.model.isolation import BadPath, GroupOutcome, GroupTrial, Isolation, IsolationRound
 from preflight.model.stats import MAD_TO_SIGMA
@@ -17,9 +18,19 @@ from preflight.search.nodes.isolation import Isolated, NodeGroupRound, next_roun
 from preflight.search.settings.duel import decision_results, is_sound
 
 FEWEST_NODES = 3  # of two nobody can be cleared
-SLOW_SHARE = 0.25  # of the other groups' speed; less is no fault that somebody would look for
+SLOW_SHARE = Bound(
+    0.25, "below the other groups' speed",
+    "less is no fault that somebody would look for",
+    JUDGMENT,
+    "too low: neighbors in the network are blamed; too high: a slow node is not named",
+)  # fmt: skip
 SLOW_RANK_SHARE = 0.5  # single ranks share their node's CPU and links
-SLOW_MADS = 4.0
+SLOW_MADS = Bound(
+    4.0, "robust standard deviations below the other groups",
+    "30 in a million groups of equal nodes are as slow by chance, if they differ normally",
+    JUDGMENT,
+    "too low: chance blames a node; too high: a slow node is not named",
+)  # fmt: skip
 LATE_FACTOR = 1.5  # a rank's own time over the others', at every decision size
 LATE_US = 200.0  # less is a time slice
 FINISHED = "no pair is slower than the others"
@@ -114,7 +125,7 @@ def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
     return GroupOutcome.SLOW if is_slow else GroupOutcome.OK
 
 
-def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE) -> float:
+def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) -> float:
     """Return the speed below which a group is slow, in GB/s.
 
     It is below the median by four robust deviations or by `share` of it, whichever is more. Of two values the larger
@@ -124,7 +135,7 @@ def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE) -> float
         return 0.0
     middle = statistics.median_high(speeds)
     deviation = MAD_TO_SIGMA * statistics.median_low([abs(speed - middle) for speed in speeds])
-    return middle - max(share * middle, SLOW_MADS * deviation)
+    return middle - max(share * middle, SLOW_MADS.value * deviation)
 
 
 def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: bool) -> NodeGroupRound | Isolated:
@@ -150,7 +161,7 @@ def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
 
 
 def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return each node at fault paired with a good node of its own, if enough are left, and the other good nodes."""
+    """Return each node at fault, paired with a different good node while any are left, and the remaining good nodes."""
     good = {n for done in judged(rounds) for g in done.groups if g.observed is GroupOutcome.OK for n in g.nodes}
     bad = [*end.dead, *end.slow]
     free = sorted(good.difference(bad))

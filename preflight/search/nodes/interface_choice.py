@@ -56,8 +56,9 @@ def _is_global(text: str) -> bool:
 def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dict[int, str]]:
     """Return groups of interfaces that may belong together, by name.
 
-    A group has the interfaces of one subnet, of one interface name, or those over which the nodes joined. It need not
-    have all nodes. Identical groups share one name. An interface without a match on any other node is in no group.
+    A group has the interfaces of one subnet, the interfaces of one name, or the interfaces over which the nodes joined.
+    A group need not have all nodes. Identical groups share one name. An interface without a match on any other node is
+    in no group.
     """
     found: dict[str, dict[int, str]] = defaultdict(dict)
     listed = [(node.node_rank, offer) for node in nodes for offer in node.offers if offer.port]
@@ -180,7 +181,8 @@ def _judge(
 def choose(sets: Sequence[NetifSet]) -> NetifSet | None:
     """Return the fastest set that reaches every node: by throughput, then link rate, round trip, kind of interface.
 
-    If two sets differ too little for a short measurement, the next criterion decides; the last one is their order.
+    If a short measurement can't distinguish two sets, the next criterion decides. The last criterion is the order of
+    the sets.
     """
     usable = [each for each in sets if not each.problem]
     usable = _near_best(usable, [known_or(each.gb_s, 0.0) for each in usable], SAME_SPEED)

@@ -45,7 +45,7 @@ def most_rounds(node_count: int) -> int:
 
 
 def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Isolated:
-    """Return the next round for nodes 0 to n-1 that fail as a whole, or the end. Pure: the history is all the state."""
+    """Return the next round for nodes 0 to n-1 that fail together, or the end. Pure: all state is in the history."""
     pairs = _Pairs(node_count, history)
     if node_count < 3:
         reason = "with fewer than three nodes, none can be cleared"

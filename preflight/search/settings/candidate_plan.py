@@ -49,8 +49,8 @@ def plan_nccl(
 def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[LeftOut, ...]]:
     """Return the workarounds that the facts allow, in the order of dropping them, and those left out, with reasons.
 
-    If one fault has several workarounds, the last one in this order remains. So an expensive one precedes a cheap one
-    for the same fault: all RDMA before some ports of it, P2P before the kind of its memory.
+    If one fault has several workarounds, the search keeps the last one in this order. So an expensive workaround
+    precedes a cheap one: all RDMA precedes some of its ports, and P2P precedes the kind of memory that P2P uses.
     """
     planned = [
         *rdma.network(view), *gpu_links.shm(view), *rdma.ports(view), *rdma.gid(view),

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.model.trial import DEFAULT, Candidate, TrialResult
-from preflight.search.settings.control import has_failed, is_repeated, order_of_turns, times_repeated
+from preflight.model.trial import DEFAULT, FAILED, Candidate, Control, TrialResult, odds
+from preflight.search.settings.control import (
+    PROVED_ODDS,
+    blocks_of,
+    has_failed,
+    is_repeated,
+    is_whole,
+    odds_of,
+    order_of_turns,
+    times_worked,
+)
 from preflight.search.settings.duel import is_sound
 from preflight.search.settings.minimise import Cure
 from preflight.search.settings.steps import Known, Next, Repeat, Stop
 
+OF_HALVES, OF_MANY = 2, 3  # runs in which a cure has to work before its control: what halves led to, the best of many
+MOST_PAIRS = 12  # runs of a cure and of default settings that fail in some of their runs only
+
 
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether a step leaves time for the control: all of it if the step works, one run of each if it fails."""
+    """Return whether a step leaves time for the control: the whole control if it works, one run of each if it fails."""
     if not found.on or not runs_each:
         return True
     fails_s, works_s = _costs_s(default, known)
@@ -35,32 +47,51 @@ def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
     return min([default.duration_s, *again]), max(worked[-2:], default=0.0)
 
 
-def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int) -> Next:
+def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int, least_runs: int) -> Next:
     """Return the next run of the control, or of default settings that no workaround helps.
 
-    Those are repeated as often as a control would: a fault of the first trials only is no steady one.
+    Such default settings are repeated as often as in a control. If a control can prove something, there are up to
+    MOST_PAIRS repetitions in a third of the time, because the fault may last for some trials only. A workaround has to
+    work `least_runs` times before its control, if there is time. If the default settings fail only in some runs,
+    settings without an effect may also work once.
     """
     if chosen is None:
-        may = (
-            has_failed(default) and times_repeated((), known.reruns) < runs_each and known.left_s >= default.duration_s
-        )
+        took_s = [each.duration_s for each in known.reruns if each.candidate == DEFAULT and not each.control]
+        is_cheap = sum(took_s) + default.duration_s <= (known.left_s + sum(took_s)) / 3
+        can_prove = runs_each and odds(runs_each, runs_each) >= PROVED_ODDS.value
+        most = MOST_PAIRS if can_prove and is_cheap else runs_each
+        may = has_failed(default) and len(took_s) < most and known.left_s >= default.duration_s
         return Repeat(Candidate(DEFAULT, (), default.reason, default.scope)) if may else Stop()
-    return _turn(default, chosen, known, _costs_s(default, known), runs_each) or Stop(chosen)
+    if not runs_each:
+        return Stop(chosen)
+    costs_s = _costs_s(default, known)
+    is_begun = any(each.control for each in known.reruns)
+    has_time = known.left_s - costs_s[1] >= runs_each * sum(costs_s)
+    if not is_begun and has_time and times_worked(chosen, known.results, known.reruns) < least_runs:
+        return Repeat(chosen)
+    return _turn(default, chosen, known, costs_s, runs_each, MOST_PAIRS // runs_each) or Stop(chosen)
 
 
 def _turn(
-    default: TrialResult, other: Candidate, known: Known, costs_s: tuple[float, float], runs_each: int
+    default: TrialResult, other: Candidate, known: Known, costs_s: tuple[float, float], runs_each: int, most_blocks: int
 ) -> Repeat | None:
     """Return the next turn of the control of the default and a candidate; None where it is over or has no time."""
-    done = [each for each in known.reruns if each.control == other.name]
+    blocks = blocks_of([each for each in known.reruns if each.control == other.name])
+    block = blocks.pop() if blocks and not is_whole(blocks[-1]) else []
+    if not block:
+        control = Control(known.seed, runs_each, other.name, other.env, known.reruns)
+        failed = [each.outcome in FAILED for each in control.turns(other.name) if each.candidate == DEFAULT]
+        is_rare = 2 * sum(failed) < len(failed)  # more rounds would hardly ever prove a cure
+        if is_rare or len(blocks) == most_blocks or odds_of(control) >= odds(runs_each, runs_each):
+            return None
     pair_s = sum(costs_s)
     fits = [n for n in range(runs_each + 1) if n * pair_s <= known.left_s]
-    runs = done[0].runs_each if done else max(fits, default=0)
-    turns = order_of_turns(known.seed, other.name, runs)
-    if len(done) >= len(turns):
+    runs = block[0].runs_each if block else max(fits, default=0)
+    turns = order_of_turns(known.seed, other.name, runs, len(blocks))
+    if not turns:
         return None
     of_default = Candidate(DEFAULT, (), default.reason, default.scope)
-    return Repeat(of_default if turns[len(done)] else other, other.name, runs)
+    return Repeat(of_default if turns[len(block)] else other, other.name, runs)
 
 
 def control_of_failures(
@@ -76,7 +107,7 @@ def control_of_failures(
     for place, result in enumerate(each for each in failed if each.candidate in named):
         other = named[result.candidate]
         if place == 0:
-            turn = _turn(default, other, known, (default.duration_s, result.duration_s), runs_each)
+            turn = _turn(default, other, known, (default.duration_s, result.duration_s), runs_each, 1)
             if turn is not None:
                 return turn
         elif runs_each and not is_repeated(other.env, known.reruns) and other.env:

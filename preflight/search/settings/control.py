@@ -1,28 +1,53 @@
 """Whether a failure depends on the settings, or comes and goes regardless of them. Pure.
 
-A workaround is confirmed by a run without it: then the fault must return. But a fault at every second start also looks
+A workaround is confirmed by a run without it: the fault must then return. But a fault at every second start also looks
 like fail, work, fail, work. So the control runs the default settings n times and the workaround n times, in a new
-random order each time. A fault that does not depend on the settings matches that order in at most 1 of C(2n, n) cases:
-1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
+random order each time. If one run with the workaround fails, it is not a workaround. If none fails, Fisher's exact test
+decides: a fault that does not depend on the settings puts all its f failures on the default settings in at most C(n, f)
+of C(2n, f) cases. If all n fail, that is 1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
 
-Trials with the same settings must end alike, in the search and in the control. They must fail in the same way (a hang,
-an error, wrong data). A hang or an error must also happen at the same place (the start, or a collective). If they end
-differently, the fault is intermittent and no setting is its workaround. Details that vary even with a steady fault are
-not compared: the rank that is named, the text of its error, and which of many calls failed.
+Default settings that fail only in some of their runs need more runs. Further blocks of n and n runs follow, each in its
+own random order, and the probabilities multiply. The bound holds for any number of blocks: they count only if no run
+with the workaround has failed so far, and every block makes that less probable. The number of settings that the search
+tried needs no correction, because only one configuration comes to the control, and only its new runs count.
+
+Otherwise a fault is steady if trials with the same settings end alike, in the search and in the control. They must fail
+in the same way (a hang, an error, wrong data). A hang or an error must also happen at the same place (the start, or a
+collective). If they end differently and no workaround is confirmed, the fault is intermittent. Details that vary even
+with a steady fault are not compared: the rank that is named, the text of its error, and which of many calls failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from fractions import Fraction
+from math import comb
 from random import Random
 
+from preflight.model.bound import Bound
 from preflight.model.profile import Profile
-from preflight.model.trial import DEFAULT, FAILED, IN_START, REPEATED, Control, Outcome, Rerun, TrialResult, odds
+from preflight.model.trial import (
+    DEFAULT,
+    FAILED,
+    IN_START,
+    REPEATED,
+    Candidate,
+    Control,
+    Outcome,
+    Rerun,
+    TrialResult,
+    odds,
+)
 
 PROVISIONAL_TEXT = "provisional, confirm with --profile standard"
-PROVED_BY = Profile.STANDARD.effort.runs_each  # runs of either; with fewer a cure is provisional
+PROVED_ODDS = Bound(
+    odds(Profile.STANDARD.effort.runs_each, Profile.STANDARD.effort.runs_each), "to 1 against chance",
+    "four runs of each in random order; a workaround that chance would show more often is provisional",
+    "scripts/studies/cures.py",
+    "too low: a fault that comes and goes gets a workaround; too high: a good one is called provisional",
+)  # fmt: skip
 Env = tuple[tuple[str, str], ...]
 
 
@@ -31,7 +56,7 @@ class Proof(Enum):
 
     PROVED = "proved"
     PROVISIONAL = "provisional"  # it agrees, but luck is not unlikely enough
-    INTERMITTENT = "intermittent"  # the same settings ended differently
+    INTERMITTENT = "intermittent"  # the same settings ended differently, and chance explains what the control shows
     OPEN = "open"  # there was no time to go back
 
 
@@ -68,7 +93,7 @@ class Tally:
         return len(set(self.ways)) < 2 and len(set(filter(None, self.places))) < 2
 
     def text(self) -> str:
-        """Return `the default hung in 1 of 3 tries`, or `hung at the start 1 time and in all_reduce 2 times`."""
+        """Return `the default hung in 1 of 3 tries`, or `hung at the start in 1 and ... in 2 of 3 tries`."""
         who = "the default" if self.candidate == DEFAULT else f"trial '{self.candidate}'"
         tries = f"of {len(self.ways)} tr{'y' if len(self.ways) == 1 else 'ies'}"
         places = len(set(filter(None, self.places)))
@@ -81,7 +106,7 @@ class Tally:
 
 
 def place_text(place: str) -> str:
-    """Return the place of a failure in words, which follow the words for the way in which it failed."""
+    """Return the place of a failure in words, to be placed after the words for how it failed."""
     return {"": "", IN_START: " at the start"}.get(place, f" during {place}")
 
 
@@ -137,49 +162,121 @@ def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tup
 
 
 def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
-    """Return how well the control confirms the chosen workaround for default settings that fail."""
-    if intermittent(results, control.reruns):
-        return Proof.INTERMITTENT
-    failed, worked = runs_of(control)
-    if not (control.chosen and failed and worked):
+    """Return how well the control confirms the chosen workaround for default settings that fail.
+
+    Default settings that also worked need the odds that the profile asks for; those that always failed need one run.
+    """
+    if not (control.chosen and all(runs_of(control))):
+        return Proof.INTERMITTENT if intermittent(results, control.reruns) else Proof.OPEN
+    seen = {_key(each.candidate, each.env): each for each in tallies(results, control.reruns)}
+    chosen, default = seen.get(_key(control.chosen, control.env)), seen.get(DEFAULT)
+    if chosen is None or default is None:  # a report that somebody has edited
         return Proof.OPEN
-    return Proof.PROVED if min(failed, worked) >= PROVED_BY else Proof.PROVISIONAL
+    wanted = min(PROVED_ODDS.value, odds(control.wanted_each, control.wanted_each))
+    if chosen.failed or (default.comes_and_goes and odds_of(control) < wanted):
+        return Proof.INTERMITTENT
+    return Proof.PROVED if odds_of(control) >= PROVED_ODDS.value else Proof.PROVISIONAL
+
+
+def is_cure(control: Control, results: Sequence[TrialResult]) -> bool:
+    """Return whether the control confirms the chosen workaround, even if only provisionally."""
+    return proof_of(control, results) in (Proof.PROVED, Proof.PROVISIONAL)
 
 
 def runs_of(control: Control, name: str = "") -> tuple[int, int]:
-    """Return how many runs a control has of the default and of the settings `name`, or of its chosen workaround."""
+    """Return how many runs a control has of the default settings and of `name` (by default the chosen workaround)."""
     turns = control.turns(name or control.chosen)
     of_default = sum(each.candidate == DEFAULT for each in turns)
     return of_default, len(turns) - of_default
 
 
 def odds_of(control: Control) -> int:
-    """Return N, if chance would produce the control's result in at most 1 of N cases."""
-    return odds(*runs_of(control))
+    """Return N, if chance would let all runs with the chosen workaround work in at most 1 of N cases."""
+    luck = Fraction(1)
+    for block in blocks_of(control.turns(control.chosen)):
+        of_default = [each for each in block if each.candidate == DEFAULT]
+        failed = sum(_way(each) is not Way.WORKS for each in of_default)
+        luck *= Fraction(comb(len(of_default), failed), comb(len(block), failed))
+    return int(1 / luck)
+
+
+def blocks_of(turns: Sequence[Rerun]) -> list[list[Rerun]]:
+    """Return the turns of a control in blocks. A block has equally many runs of both sides, in its own random order."""
+    blocks: list[list[Rerun]] = []
+    for each in turns:
+        if not blocks or is_whole(blocks[-1]):
+            blocks.append([])
+        blocks[-1].append(each)
+    return blocks
+
+
+def is_whole(block: Sequence[Rerun]) -> bool:
+    """Return whether all turns of a block were made."""
+    return len(block) >= 2 * block[0].runs_each
 
 
 def proof_text(control: Control, default: TrialResult) -> str:
-    """Return one sentence on the control: its counts, the probability of that result by chance, and what is missing."""
-    failed, worked = runs_of(control)
-    way = way_of(default.outcome) or Way.ERROR
+    """Return one sentence on the repetitions: their counts, the odds that chance explains them, and how to confirm."""
+    of_default, worked = runs_of(control)
+    ways = [_way(each) for each in control.turns(control.chosen) if each.candidate == DEFAULT]
+    failures = [way for way in ways if way is not Way.WORKS]
+    first = way_of(default.outcome) or Way.ERROR
     text = (
-        f"repeated in random order (seed {control.seed}): {way.value} in {failed} of "
-        f"{failed} runs without it, worked in {worked} of {worked} with it; an unrelated intermittent fault would "
-        f"match this at most 1 time in {odds_of(control)}"
+        f"repeated in random order (seed {control.seed}): {first.value if {first} >= set(failures) else 'failed'} in "
+        f"{len(failures)} of {of_default} runs with the default settings, worked in {worked} of {worked} with these; "
+        f"an unrelated intermittent fault gives this at most 1 time in {odds_of(control)}"
     )
-    return text if min(failed, worked) >= PROVED_BY else f"{text}: {PROVISIONAL_TEXT}"
+    return text if odds_of(control) >= PROVED_ODDS.value else f"{text}: {PROVISIONAL_TEXT}"
 
 
-def order_of_turns(seed: int, name: str, runs_each: int) -> tuple[bool, ...]:
+def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tuple[bool, ...]:
     """Return a random order of `runs_each` runs of the default settings (True) and as many of the others (False)."""
     turns = [True] * runs_each + [False] * runs_each
-    Random(f"{seed} {name}").shuffle(turns)
+    Random(f"{seed} {name}{f' {block}' if block else ''}").shuffle(turns)
     return tuple(turns)
+
+
+def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[TrialResult, ...]:
+    """Return the results. Settings of which a repetition failed get that failure as result: they are no workaround."""
+    failures = {_key(each.candidate, each.env): each for each in reruns if each.outcome in FAILED}
+    failures.pop(DEFAULT, None)
+
+    def repeated(result: TrialResult) -> TrialResult:
+        failure = failures.get(_key(result.candidate, result.env))
+        if failure is None or has_failed(result):
+            return result
+        return replace(result, outcome=failure.outcome, problem=failure.problem, failed_in=failure.failed_in)
+
+    return tuple(map(repeated, results))
+
+
+def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
+    """Return whether the same settings ended differently, and no control can show a workaround any more.
+
+    A control can still show one if the default settings failed in the search. It can't after they worked outside the
+    control, or after the workaround failed in it.
+    """
+    if not intermittent(results, reruns):
+        return False
+    if not any(each.candidate == DEFAULT and has_failed(each) for each in results):
+        return True
+    return any(
+        _way(each) is Way.WORKS if each.candidate == DEFAULT and not each.control
+        else each.candidate == each.control and each.outcome in FAILED
+        for each in reruns
+    )  # fmt: skip
 
 
 def times_repeated(env: Env, reruns: Iterable[Rerun]) -> int:
     """Return how often these settings have been tried again outside a control."""
     return sum(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
+
+
+def times_worked(candidate: Candidate, results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> int:
+    """Return how often these settings worked; a repetition that had no time left counts too, as it can't be made up."""
+    tried: list[TrialResult | Rerun] = [*results, *reruns]
+    key = _key(candidate.name, candidate.env)
+    return sum(_way(each) in (Way.WORKS, None) for each in tried if _key(each.candidate, each.env) == key)
 
 
 def is_repeated(env: Env, reruns: Iterable[Rerun]) -> bool:

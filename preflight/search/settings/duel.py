@@ -1,17 +1,17 @@
 """How a candidate is measured against the default settings, and which candidate is worth it. Pure.
 
-A process group keeps its luck for life: its CPUs, its queues and memory, the rings that were built. So two equal groups
-may differ by 5% for as long as they live. With that noise, one pair of groups calls every fourth equal candidate
-faster, however often its sides alternate. The unit of evidence is therefore a new pair of groups; the turns inside a
-pair only cancel drift. In 200 runs of scripts/bench_decisions.py (8 candidates; 5% noise between groups, shared by all
-measurements of a group; 10% within; medians of 20; averages over 10,000 runs):
+A process group keeps its CPUs, queues, memory and rings for its whole life. So two equal groups may differ by 5% as
+long as they live. With this noise, one pair of groups rates every fourth equal candidate as faster, however often its
+sides alternate. The unit of evidence is therefore a new pair of groups; the turns inside a pair only cancel drift. In
+200 runs of scripts/bench_decisions.py (8 candidates; 5% noise between groups, shared by all measurements of a group;
+10% within; medians of 20; averages over 10,000 runs):
 
     pairs                      6      7      8     10     12
     false recommendations    0.7    0.7    0.7    0.6    0.5   (at most 2 are allowed)
     20% faster found        192    196    197    197    197   (at least 190)
 
-Without the heats (screening in one pair each), the search misses the best of eight candidates in 7 of 200 runs. Without
-the minimum gain for a comparison, twice as many runs recommend a candidate falsely.
+Without the heats (a short comparison in one pair each), the search misses the best of eight candidates in 7 of 200
+runs. Without the minimum gain for a comparison, twice as many runs recommend a candidate falsely.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap
 from preflight.model.run_spec import Duel, DuelTurn, Measure
@@ -31,7 +32,12 @@ HEATS = 3  # the best of the screening each meet the default in one pair of thei
 MIN_GAIN = 0.05  # less is not worth a setting that somebody has to carry along
 DECIDING = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 BUCKET_BYTES = 32 << 20  # what DDP and FSDP send at a time
-FAR_SLOWER = 2.0  # two equal groups differ by a few percent; no luck explains this factor
+FAR_SLOWER = Bound(
+    2.0, "times the default settings' time",
+    "two equal groups differ by a few percent; no luck explains this factor",
+    JUDGMENT,
+    "too low: a noisy machine warns of its settings; too high: settings that cost speed are kept",
+)  # fmt: skip
 SMALLEST_THAT_DECIDES_BYTES = 64 << 10  # below, a figure is latency and the scheduler's mood
 
 Point = tuple[Collective, int]
@@ -112,14 +118,14 @@ def slowdown(result: TrialResult, default: TrialResult) -> float:
 
 
 def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the candidates to compare with the default in one new pair of groups each, the best first."""
+    """Return the candidates to compare with the default settings in one new pair of groups each, the best first."""
     return tuple(sorted(screened, key=lambda name: (-screened[name], name))[:HEATS])
 
 
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
-    """Return the candidate whose screening and heat together promise more than MIN_GAIN, or "" if none does.
+    """Return the candidate whose screening and short comparison promise more than MIN_GAIN, or "" if none does.
 
-    The comparison that follows starts from zero: the values that chose a candidate are biased toward it.
+    The comparison that follows ignores these values, because they chose the candidate and are biased toward it.
     """
     promise = {}
     for heat in heated:

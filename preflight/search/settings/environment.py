@@ -19,12 +19,14 @@ TUNING_NAMES = ("TORCH_DISTRIBUTED_DEBUG",)
 # What gloo and the code around it read: with another backend's variables a gloo trial would prove nothing.
 READ_BY_GLOO = ("GLOO_", "TORCH_GLOO_", "TP_", "TORCH_DISTRIBUTED_DEBUG")
 
-# NCCL: a log per rank is the evidence; its RAS port is one per host and may answer for another job (facts 1.5).
+# NCCL: a log per rank is the evidence; its RAS port is one per host and may answer for another job (facts 1.5). NET has
+# the lines of a RoCE address that does not answer, which NCCL asks for a minute before it says a word of it elsewhere.
 # torch: its watchdog stays, for NCCL's asynchronous errors, but must not dump for 15 to 60 s (facts 4.2, 10.4). A hang
 # raises by the rank's own deadline (trial/rank/measure.py): with TORCH_NCCL_BLOCKING_WAIT=1 nobody raises from torch
 # 2.8 on.
 NCCL_TRIAL_ENV = (
     ("NCCL_DEBUG", "INFO"),
+    ("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV,NET"),
     ("NCCL_RAS_ENABLE", "0"),
     ("TORCH_NCCL_DUMP_ON_TIMEOUT", "0"),
     ("TORCH_NCCL_ENABLE_MONITORING", "0"),
@@ -53,7 +55,8 @@ TO_NOTHING = ("", "none", "/dev/null")
 def may_be_recommended(name: str, value: str) -> bool:
     """Return whether a recommendation may set `name` to `value`. An empty `value` means that it unsets `name`.
 
-    A report may have been edited before it is used again. It must not choose which code a job runs or what it writes.
+    Someone may have edited a report before it is used again. It must not choose which code a job runs or what it
+    writes.
     """
     if name in OWN_NAMES:
         return "/" not in value

@@ -13,7 +13,7 @@ from preflight.model.joint import SoloResult
 from preflight.model.network_survey import NetifSet
 from preflight.model.transport import CarrierKind
 from preflight.model.trial import Candidate, Scope
-from preflight.search.settings.rdma import is_usable
+from preflight.search.settings.rdma import usable_ports, v2_index
 
 FAST_TCP_MBIT_S = 25_000
 MOST_PORTS = 8
@@ -39,6 +39,7 @@ def _planned(solo_results: Mapping[int, SoloResult], chosen: NetifSet | None) ->
     yield from _mnnvl(nodes)
     yield from _family(nodes, chosen)
     yield from _without_ports(nodes)
+    yield from _other_paths(solo_results)
     yield from _without_rdma(solo_results)
 
 
@@ -76,7 +77,7 @@ def _exactly(places: set[tuple[str, int]]) -> str:
 
 def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
     """Yield each of several common ports alone, and of three or more all others without it."""
-    by_node = [{(port.hca, port.port) for port in known_or(node.hca_ports, ()) if is_usable(port)} for node in nodes]
+    by_node = [{(port.hca, port.port) for port in usable_ports(node)} for node in nodes]
     common = set.intersection(*by_node)
     if len(common) < 2:
         return
@@ -86,6 +87,26 @@ def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
     for name, place in named if len(common) > 2 else ():
         env = (("NCCL_IB_HCA", _exactly(common - place)),)
         yield Candidate(f"without {name}", env, "every other port that all nodes have", ANYWHERE, only_cures=True)
+
+
+def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
+    """Yield ways that keep every port: GPU memory by way of the host's, a node that keeps off its rails, another GID.
+
+    Each costs speed or is what NCCL finds itself, so each is tried only if the log points at it (infiniband.py).
+    """
+    nodes = [solo.facts for solo in solo_results.values()]
+    usable = [usable_ports(node) for node in nodes]
+    if not all(usable):
+        return
+    reason = "the adapters reach GPU memory by way of host memory: no GPUDirect"
+    yield replace(_candidate(reason, ("NCCL_NET_GDR_LEVEL", "LOC")), only_cures=True)
+    if all(len(ports) > 1 for ports in usable) and all(solo.ranks > 1 for solo in solo_results.values()):
+        reason = "the GPUs of a node keep to its own links: rails may not reach each other"
+        yield replace(_candidate(reason, ("NCCL_NET_DISABLE_INTRA", "1")), only_cures=True)
+    indices = {v2_index(port) for ports in usable for port in ports}
+    if len(indices) == 1 and None not in indices:
+        reason = "the index of the RoCE v2 GID with an IPv4 address, on every port of every node"
+        yield replace(_candidate(reason, ("NCCL_IB_GID_INDEX", str(indices.pop()))), only_cures=True)
 
 
 def _without_rdma(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:

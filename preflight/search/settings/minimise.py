@@ -67,9 +67,10 @@ def find_cure(
     is_repeated: Callable[[Env], bool] = always,
     proved: Sequence[Setting] = (),
 ) -> Cure:
-    """Return the next step of the search. In `ordered` the `unsuspected` least suspect settings come first.
+    """Return the next step of the search. The first `unsuspected` settings of `ordered` are the least suspect.
 
-    A measured fault has its own workarounds, `proved`: each is tried alone, before all workarounds together.
+    The tests of the GPUs may have found a fault with its own workarounds, `proved`. Each is tried alone, before all
+    workarounds together.
     """
     tried = _tried(results)
     for setting in proved:

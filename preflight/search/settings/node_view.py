@@ -57,7 +57,7 @@ class NodeView:
     version: Version | None  # of NCCL
 
     def levels(self) -> dict[tuple[int, int], str]:
-        """Return the path between each pair of chosen GPUs, or "" for a pair whose path is unknown."""
+        """Return the path between each pair of chosen GPUs, or "" if a pair's path is unknown."""
         paths = known_or(self.node.gpu_paths, ())
         known = {(min(path.a, path.b), max(path.a, path.b)): known_or(path.level, "") for path in paths}
         indices = sorted(gpu.nvml_index for gpu in self.gpus)

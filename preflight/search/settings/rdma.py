@@ -46,7 +46,7 @@ def ports(view: NodeView) -> Iterator[Planned]:
     if len(groups) < 2:
         if view.node.hca_ports:
             alike = f"the {len(usable)} usable ports are alike: NCCL takes all of them anyway"
-            few = ("no port is active", "one port is usable: NCCL takes it anyway", alike)
+            few = ("no port is active", "only one port is usable, and NCCL uses it by default", alike)
             yield LeftOut(name, few[min(len(usable), 2)])
         return
     for group in groups:
@@ -59,6 +59,11 @@ def is_usable(port: HcaPort) -> bool:
     active = isinstance(port.state, Gap) or port.state is PortState.ACTIVE
     linked = isinstance(port.phys_state, Gap) or port.phys_state is PhysState.LINK_UP
     return active and linked and port.link_layer != "Unspecified"
+
+
+def usable_ports(node: NodeFacts) -> list[HcaPort]:
+    """Return the ports of a node that NCCL uses."""
+    return [port for port in known_or(node.hca_ports, ()) if is_usable(port)]
 
 
 def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
@@ -80,22 +85,23 @@ def gid(view: NodeView) -> Iterator[Planned]:
         return
     if view.version is None or view.version >= AUTOMATIC_GID_SINCE:
         since = "NCCL's version is not known, and from 2.21" if view.version is None else "from NCCL 2.21"
-        yield LeftOut(name, f"{since} NCCL finds the GID itself, and setting it gets in the way")
+        yield LeftOut(name, f"{since} NCCL finds the GID itself; setting it prevents that")
         return
-    indices = {_v2_index(port) for port in roce}
+    indices = {v2_index(port) for port in roce}
     is_shared = len(indices) == 1 and None not in indices
     reason = "" if is_shared else "the ports share no index of a RoCE v2 GID with an IPv4 address"
     yield unless(reason, setting(name, str(indices.pop()), HERE))
 
 
-def _v2_index(port: HcaPort) -> int | None:
+def v2_index(port: HcaPort) -> int | None:
+    """Return the index of a port's RoCE v2 GID with an IPv4 address, or None if the port has none."""
     gids = known_or(port.gids, ())
     return next((each.gid_index for each in gids if each.type == V2 and each.gid.startswith(MAPPED_IPV4)), None)
 
 
 def rails_to_try(node: NodeFacts, profile: Profile, dialect: str) -> tuple[HcaPort, ...]:
-    """Return the ports that a run of this profile tries one at a time: all usable ones if several, none in `quick`."""
-    ports = tuple(filter(is_usable, known_or(node.hca_ports, ())))
+    """Return the ports to try one at a time: all usable ports if there are several, none in the `quick` profile."""
+    ports = tuple(usable_ports(node))
     return ports if len(ports) > 1 and dialect == "nccl" and profile.effort.for_speed else ()
 
 

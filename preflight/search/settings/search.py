@@ -1,10 +1,10 @@
-"""Decide what to try next, from the results so far. Pure: the conductor (coordinator) asks, and acts on the answer."""
+"""Decide what to try next from the results so far. Pure: the coordinator asks, and acts on the answer."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from preflight.model.baseline import NO_BASELINE, Baseline, wants_repetition
 from preflight.model.collective import Collective
@@ -12,8 +12,15 @@ from preflight.model.gap import Gap
 from preflight.model.run_spec import Measure
 from preflight.model.trial import AS_IS, DEFAULT, Candidate, Setting, TrialResult
 from preflight.search.late_rank import late_rank
-from preflight.search.settings.closing import closing, control_of_failures, has_time_for, leaves_time
-from preflight.search.settings.control import has_failed, intermittent, is_repeated
+from preflight.search.settings.closing import (
+    OF_HALVES,
+    OF_MANY,
+    closing,
+    control_of_failures,
+    has_time_for,
+    leaves_time,
+)
+from preflight.search.settings.control import as_repeated, has_failed, is_lost, is_repeated
 from preflight.search.settings.duel import (
     DUEL_PAIRS,
     FAR_SLOWER,
@@ -23,9 +30,10 @@ from preflight.search.settings.duel import (
     screening_gains,
     slowdown,
 )
+from preflight.search.settings.infiniband import ib_is_suspect, in_order
 from preflight.search.settings.minimise import Cure, env_of, find_cure, minimise_inherited
 from preflight.search.settings.steps import Again, Compare, Known, Next, Repeat, Stop, Try
-from preflight.search.settings.suspicion import by_suspicion, ib_is_suspect, port_sets, suspected_families
+from preflight.search.settings.suspicion import by_suspicion, suspected_families
 
 FEWEST = "fewest settings"  # what a search by settings ended with, measured at every size of a cure
 
@@ -64,27 +72,29 @@ def next_step(
     runs_each: int = 0,
     on_gpus: bool = False,
 ) -> Next:
-    """Return the next step: the default settings, the inherited environment, then what the default's outcome suggests.
+    """Return the next step: the default settings, the inherited environment, then what the first outcome suggests.
 
-    The default settings fail: if the inherited settings work, the search finds which of them are needed (`inherited`
-    has them one by one). Otherwise it searches the conservative `settings` for a workaround (minimise.py), or tries
-    every candidate if there are none. The control (control.py) follows, with `runs_each` of the default and of the
-    workaround.
+    If the default settings fail but the inherited settings work, the search finds which of the inherited settings are
+    needed (`inherited` has them one by one). Otherwise it searches the conservative `settings` for a workaround
+    (minimise.py), or tries every candidate if there are none. The control (control.py) follows, with `runs_each` of the
+    default settings and of the workaround.
 
-    The default settings work: inherited settings that look far slower are compared with them. With `screen_all` every
-    candidate is tried, and comparisons follow. A candidate that
-    fails although the default works has a control too. The best candidate that passed is measured again, because the
-    best of several equal ones looks better by chance. `last` ends a thorough search, since it only shows more of the
-    default. If the default looks slow, compared with the `baseline` or one rank with the others, it is repeated before
-    anything else. With `on_gpus` a rank is late by the standard for GPUs.
+    If the default settings work, inherited settings that look far slower are compared with them. With `screen_all`,
+    every candidate is tried, and comparisons follow. A candidate that fails although the default settings work has a
+    control too. The best candidate that passed is measured again, because the best of several equal ones looks better
+    by chance. `last` ends a thorough search, since it only shows more about the default settings. If the default
+    settings look slow (by the `baseline` or because one rank is late), they are repeated before anything else. With
+    `on_gpus`, the limits for late GPU ranks apply.
 
-    Default settings whose rank died by SIGKILL are repeated first, because the kill came from outside.
+    If a rank of the default settings died by SIGKILL, they are repeated first, because the kill came from outside.
 
     Nothing more is tried after a process that SIGKILL does not end, because every candidate would run on its GPU. The
-    same holds if the same settings ended differently: a search can't find an intermittent fault.
+    same holds if the same settings ended differently and no workaround can be shown any more (control.py). Settings
+    that failed once are no workaround, even if they worked before or work later: the search continues without them.
     """
-    if known.unkillable or intermittent(known.results, known.reruns):
+    if known.unkillable or is_lost(known.results, known.reruns):
         return Stop()
+    known = replace(known, results=as_repeated(known.results, known.reruns))
     tried = {result.candidate: result for result in known.results}
     asked = _Asked(
         candidates, screen_all, decisions, known, settings, inherited, last, baseline, cure_measures, runs_each,
@@ -96,16 +106,25 @@ def next_step(
         return Try(first)
     if default is not None and is_sound(default):
         return _beside_a_working_default(asked, default)
-    if default is not None and (settings or (AS_IS in tried and is_sound(tried[AS_IS]))):
+    return _without_a_working_default(asked, default)
+
+
+def _without_a_working_default(asked: _Asked, default: TrialResult | None) -> Next:
+    """Return the next step if the default settings failed, or were not tried to their end."""
+    known, as_is = asked.known, asked.tried.get(AS_IS)
+    if default is not None and _was_killed(default) and asked.runs_each and not is_repeated((), known.reruns):
+        return Repeat(Candidate(DEFAULT, (), default.reason, default.scope))
+    if default is not None and (asked.settings or (as_is is not None and is_sound(as_is))):
         return _cure(asked, default)
     if default is not None and has_failed(default) and ib_is_suspect(default):
         untried = _untried_without_ib(asked, default)
     else:
-        untried = asked.untried(candidates)
+        untried = asked.untried(asked.candidates)
     if untried is not None:
         return Try(untried)
-    best = _best_of(candidates, known.results)
-    return closing(default, best, known, runs_each) if default is not None and has_failed(default) else Stop()
+    if default is None or not has_failed(default):
+        return Stop()
+    return closing(default, _best_of(asked.candidates, known.results), known, asked.runs_each, OF_MANY)
 
 
 def _beside_a_working_default(asked: _Asked, default: TrialResult) -> Next:
@@ -128,7 +147,7 @@ def _comparison_with_inherited(asked: _Asked, default: TrialResult) -> Compare |
     if as_is is None or not is_sound(as_is) or any(duel.candidate == AS_IS for duel in asked.known.compared):
         return None
     pairs_s = DUEL_PAIRS * max(as_is.duration_s, default.duration_s)
-    is_worth_it = asked.on_gpus and slowdown(as_is, default) > FAR_SLOWER and pairs_s < asked.known.left_s
+    is_worth_it = asked.on_gpus and slowdown(as_is, default) > FAR_SLOWER.value and pairs_s < asked.known.left_s
     return Compare(AS_IS, DUEL_PAIRS) if is_worth_it else None
 
 
@@ -138,20 +157,22 @@ def _was_killed(default: TrialResult) -> bool:
 
 
 def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None:
-    """Return what to try next where InfiniBand is the suspect: a set of ports, then sockets, then as planned.
+    """Return what to try next where InfiniBand is the suspect: what the log points at, then sockets, then the others.
 
-    Nothing more where ports cured it, since sockets were tried too. Where only sockets did, another set of ports is
-    worth one more trial, if that leaves time for the control.
+    Nothing more where a way that keeps InfiniBand cured it. Where only sockets did, one more such way is worth a
+    trial, if that leaves time for the control.
     """
-    ports = port_sets(asked.candidates, default)
-    sockets = [each for each in asked.candidates if each.only_cures and each not in ports]
-    cured = [each for each in (*ports, *sockets) if each.name in asked.tried and is_sound(asked.tried[each.name])]
-    first = asked.untried([*ports[:1], *sockets])
-    if first is not None or not cured:
-        return first or asked.untried(asked.candidates)
-    if any(each in ports for each in cured):
+    order = in_order(asked.candidates, default, asked.known.node_sizes)
+    cured = [each for each in asked.candidates if each.name in asked.tried and is_sound(asked.tried[each.name])]
+    if any(each not in order.sockets and each.name != AS_IS for each in cured):
         return None
-    return asked.untried(ports[:2]) if leaves_time(default, asked.known, asked.runs_each) else None
+    if not cured:
+        as_planned = [each for each in asked.candidates if each not in order.useless]
+        return asked.untried([*order.first, *order.sockets, *as_planned])
+    if order.is_of_memory or not leaves_time(default, asked.known, asked.runs_each):
+        return None
+    ways = [each for each in (*order.first, *order.others) if each not in order.sockets]
+    return asked.untried(ways[: len(order.first) + 1])
 
 
 def _cure(asked: _Asked, default: TrialResult) -> Next:
@@ -159,8 +180,6 @@ def _cure(asked: _Asked, default: TrialResult) -> Next:
     if not has_failed(default):
         return Stop()
     known, runs_each = asked.known, asked.runs_each
-    if _was_killed(default) and runs_each and not is_repeated((), known.reruns):
-        return Repeat(Candidate(DEFAULT, (), default.reason, default.scope))
     found = _found(asked, default)
     if found.next is not None and has_time_for(found, default, known, runs_each):
         if found.repeats:
@@ -172,7 +191,7 @@ def _cure(asked: _Asked, default: TrialResult) -> Next:
     of_trial = chosen and Candidate(chosen.candidate, chosen.env, chosen.reason, chosen.scope)
     # Settings of which no trial was made are all of those that were inherited.
     as_is = next((each for each in asked.candidates if each.name == AS_IS), None) if found.on else None
-    return closing(default, of_trial or as_is, known, runs_each)
+    return closing(default, of_trial or as_is, known, runs_each, OF_HALVES)
 
 
 def _found(asked: _Asked, default: TrialResult) -> Cure:

@@ -1,4 +1,4 @@
-"""The steps that a search asks the conductor (coordinator) to take, and what the search knows when it asks."""
+"""The steps that a search asks the coordinator to take, and what the search knows when it asks."""
 
 from __future__ import annotations
 
@@ -76,3 +76,4 @@ class Known:
     failed_at: tuple[Measure, ...] = ()  # what was measured when trials failed; empty for failures before that
     left_s: float = math.inf  # until the deadline
     seed: int = 0  # of the order of a control's turns
+    node_sizes: tuple[int, ...] = ()  # ranks of each node, where several run together

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from preflight.errors import UnreadableFact
 from preflight.model.gap import Gap
-from preflight.model.launchers import LAUNCHERS
+from preflight.model.launchers import LAUNCHERS, engine_name
 from preflight.model.stuck import JobRow
 from preflight.system.isolate import Asker, isolate_calls
 from preflight.system.machine import Json, Machine
@@ -28,10 +28,10 @@ from preflight.system.machine import Json, Machine
 RANK_VARIABLES = tuple(row for launcher in reversed(LAUNCHERS) for row in launcher.ranks)
 JOB_VARIABLES = tuple(row for launcher in reversed(LAUNCHERS) for row in launcher.job_variables)
 KEPT_VARIABLES = frozenset(name for row in (*RANK_VARIABLES, *JOB_VARIABLES) for name in row if name)
-# Where the job says that its evidence lies; used, and never written anywhere.
+# Where the job says that its evidence lies, or which libraries it takes; used, and never written anywhere.
 PLACES = frozenset((
     "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "LD_PRELOAD", "VLLM_NCCL_SO_PATH",
 ))  # fmt: skip
 GROUP_THREADS = frozenset(("gloo_tcp_loop", "pt_gloo_runloop", "pt_nccl_watchdg", "pt_nccl_heartbt"))  # torch's names
 DATA_WORKER = "pt_data_worker"
@@ -114,6 +114,11 @@ class ListedProcess:
         return bool(self.thread_names & GROUP_THREADS)
 
     @property
+    def engine_name(self) -> str:
+        """The name that a serving engine's process gives itself; "" for other processes."""
+        return engine_name(self.arguments[0]) if self.arguments else ""
+
+    @property
     def is_data_worker(self) -> bool:
         """Return whether torch has named the process a DataLoader worker (2.6 and newer)."""
         return self.name.startswith(DATA_WORKER)
@@ -161,11 +166,21 @@ class FoundRank:
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
-    """The ranks of one job on this node; `orphans` are processes that ranks left behind, with the rank's number."""
+    """The ranks of one job on this node.
+
+    `orphans` are processes that ranks left behind, with the rank's number. `servers` are the processes of a serving
+    engine that give its ranks their work, the nearest first.
+    """
 
     name: str
     ranks: tuple[FoundRank, ...]
     orphans: tuple[tuple[int, ListedProcess], ...] = ()
+    servers: tuple[ListedProcess, ...] = ()
+
+    def goes_by(self, job_id: str) -> bool:
+        """Return whether this is the job with that id; Slurm's name 7:0 is step 0 of job 7."""
+        name = self.name.partition(" ")[2]
+        return job_id in (name, name.partition(":")[0])
 
     def row(self, machine: Machine) -> JobRow:
         """Return the values by which a person recognizes the job."""
@@ -226,8 +241,9 @@ class ProcessTable:
         return cls(processes, answer["note"])
 
     def without(self, own_pid: int) -> ProcessTable:
-        """Return the table without this process; its ancestors, such as a Slurm step, do not count as ranks."""
-        others = dict(self.by_pid)
+        """Return the table without this process and its children; its ancestors, such as a Slurm step, are no ranks."""
+        children = {each.pid for each in self.below(own_pid)}  # one of them reads this table
+        others = {pid: each for pid, each in self.by_pid.items() if pid not in children}
         own = others.pop(own_pid, None)
         while own is not None and (own := others.get(own.parent_pid)) is not None:
             others[own.pid] = replace(own, variables={})
@@ -259,6 +275,7 @@ class ProcessTable:
                 name,
                 tuple(sorted(own, key=lambda r: (r.rank if isinstance(r.rank, int) else 1 << 30, r.process.pid))),
                 tuple((number, process) for job, number, process in orphans if job == name),
+                tuple(self.servers_of(own)),
             )
             for name, own in sorted(members.items())
             if not all(each.process.is_wrapper for each in own)  # somebody's shell in an allocation
@@ -332,13 +349,26 @@ class ProcessTable:
             job_name = next(filter(None, (each.job_name for each in members)), f"launcher {starter}")
             for number, each in enumerate(sorted(members, key=lambda p: (p.started_ticks, p.pid))):
                 is_only = len(members) == 1
-                rank, source = (unknown, "") if is_only else (number, "presumed from the order of start")
+                named = f"called {each.engine_name}" if each.engine_name else "presumed from the order of start"
+                rank, source = (unknown, "") if is_only else (number, named)
                 others: set[int] = set()
                 if each.pid in starters:
                     started = (other for other in members if other is not each)
                     others = {p.pid for other in started for p in (other, *self.below(other.pid))}
                 helpers = tuple(p for p in self.below(each.pid) if p.pid not in others)
                 yield FoundRank(each, rank, source, unknown, unknown, helpers, job_name)
+
+    def servers_of(self, ranks: Iterable[FoundRank]) -> Iterator[ListedProcess]:
+        """Yield what is above a serving engine's ranks: its own processes, and the program that started them."""
+        known = {rank.process.pid for rank in ranks}
+        for rank in ranks:
+            each, is_engine = rank.process, bool(rank.process.engine_name)
+            while is_engine and (parent := self.by_pid.get(each.parent_pid)) is not None:
+                if parent.pid in known or parent.is_wrapper:
+                    break
+                known.add(parent.pid)
+                yield parent
+                each, is_engine = parent, bool(parent.engine_name)
 
     def orphans_of(self, ranks: Sequence[FoundRank]) -> Iterator[tuple[str, int, ListedProcess]]:
         """Yield processes left behind by ranks that are gone, by job: data workers, and processes that init adopted."""

@@ -18,6 +18,7 @@ from preflight.model.stuck_evidence import (
     NO_PTRACE,
     SCHEMA_VERSION,
     GpuState,
+    JobSoftware,
     NodeEvidence,
     Orphan,
     OutputTail,
@@ -29,6 +30,7 @@ from preflight.model.stuck_evidence import (
 )
 from preflight.stuck.collect.gpus import read_gpus
 from preflight.stuck.collect.jobs import FoundJob
+from preflight.stuck.collect.libraries import read_software
 from preflight.stuck.collect.open_files import FileWatch, read_locks, read_moved_bytes
 from preflight.stuck.collect.ras import NOT_ASKED, AskRas, ask_ras
 from preflight.stuck.collect.recordings import read_output_tail, read_recordings
@@ -40,7 +42,7 @@ from preflight.system.machine import Json, Machine
 
 REST_S, REST_SHARE = 4.0, 0.6
 SPARE_S = 3.0  # for a reader to answer once its time is up
-SLOW_S = {"gpus": 6.0, "ras": 6.0, "recorded": 11.0}
+SLOW_S = {"gpus": 6.0, "software": 6.0, "ras": 6.0, "recorded": 11.0}
 MOST_HELPERS = 8  # of a rank whose stacks are read
 ALLOW_PTRACE = (
     "Python stacks could not be read: this user may not look into the processes. Run as root or with CAP_SYS_PTRACE "
@@ -71,7 +73,7 @@ def collect_node(
     # Ranks first: there may be more processes than time.
     rank_processes = [each.process for each in job.ranks]
     helpers = [each for rank in job.ranks for each in rank.helpers[:MOST_HELPERS]]
-    listed = [*rank_processes, *helpers, *(each for _, each in job.orphans)]
+    listed = [*rank_processes, *job.servers, *helpers, *(each for _, each in job.orphans)]
     uid = rank_processes[0].uid
     pids = [each.pid for each in listed if each.state != "Z"]
     rank_pids = [each.pid for each in rank_processes if each.state != "Z"]
@@ -99,6 +101,7 @@ def collect_node(
         "stacks": stacks_by_pid,
         "output": as_user(lambda: {pid: encode_value(read_output_tail(machine, pid)) for pid in rank_pids}),
         "gpus": lambda: encode_value(read_gpus(machine)),
+        "software": as_user(lambda: encode_value(read_software(machine, rank_processes))),
         "ras": as_user(lambda: encode_value(ask_ras(machine, rank_processes, options.ras))),
         "xids": lambda: encode_value(probe_xid_lines(machine)),
         "recorded": as_user(lambda: encode_value(read_recordings(rank_processes, options.dumps))),
@@ -155,9 +158,18 @@ def collect_node(
             process=processes[each.process.pid],
             helpers=tuple(processes[helper.pid] for helper in each.helpers[:MOST_HELPERS]),
             output=answered(OutputTail | Gap, "output", each.process.pid),
+            name=each.process.engine_name,
         )
         for each in job.ranks
     )
+    no_rank = Gap("it is no rank")
+    servers = tuple(
+        RankProcess(
+            no_rank, "", no_rank, no_rank, processes[each.pid], (), no_rank,
+            each.engine_name or f"the program {each.name}",
+        )
+        for each in job.servers
+    )  # fmt: skip
     ras = answered(RasAnswer | Gap, "ras")
     return NodeEvidence(
         schema_version=SCHEMA_VERSION,
@@ -173,6 +185,8 @@ def collect_node(
         ras=ras,
         recorded=answered(RecordedLag | Gap, "recorded"),
         xid_lines=answered(tuple[str, ...] | Gap, "xids"),
+        software=answered(JobSoftware | Gap, "software"),
+        servers=servers,
         not_seen=tuple(_not_seen(answers, job, ras, [processes[pid].stacks for pid in rank_pids])),
     )
 

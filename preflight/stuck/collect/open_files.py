@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from preflight.errors import UnreadableFact
 from preflight.model.gap import Gap, known_or
+from preflight.model.placement import endpoint_text
 from preflight.model.stuck_evidence import Connection, HeldLock, OpenFile
 from preflight.system.machine import Machine
 
@@ -175,7 +176,7 @@ def parse_tcp(text: str) -> dict[int, Connection]:
                 words = bytes.fromhex(host)  # of 4 bytes each, in the byte order of the machine (little)
                 address = ipaddress.ip_address(b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4)))
                 shown = str(getattr(address, "ipv4_mapped", None) or address)
-                ends.append(f"[{shown}]:{int(port, 16)}" if ":" in shown else f"{shown}:{int(port, 16)}")
+                ends.append(endpoint_text(shown, int(port, 16)))
             sent, _, received = fields[4].partition(":")
             state = TCP_STATES.get(int(fields[3], 16), "?")
             found[int(fields[9])] = Connection(
@@ -198,19 +199,30 @@ def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
 
 
 def read_locks(machine: Machine, pids: Sequence[int]) -> tuple[HeldLock, ...]:
-    """Return the file locks for which these processes wait, with the names of the processes that hold them."""
+    """Return the file locks for which these processes wait, with the file and the name of the process that holds it."""
     locks = []
     with contextlib.suppress(UnreadableFact):
-        for each in parse_locks(machine.text("proc/locks"), pids):
+        for waits, holds, inode in parse_locks(machine.text("proc/locks"), pids):
             holder = ""
             with contextlib.suppress(UnreadableFact):  # the command line would take the process's memory lock
-                holder = machine.text(f"proc/{each.holding_pid}/comm")
-            locks.append(replace(each, holder=holder))
+                holder = machine.text(f"proc/{holds}/comm")
+            locks.append(HeldLock(waits, holds, holder, _locked_file(machine, holds, inode)))
     return tuple(locks)
 
 
-def parse_locks(text: str, waiting: Iterable[int]) -> tuple[HeldLock, ...]:
-    """Parse /proc/locks: the locks for which these processes wait, and their holders. It has no names and no paths."""
+def _locked_file(machine: Machine, pid: int, inode: str) -> str:
+    """Return the path of the file that a process has locked, "" if its descriptors are hidden."""
+    with contextlib.suppress(UnreadableFact):
+        for name in machine.names(f"proc/{pid}/fd")[:MOST_FILES]:
+            with contextlib.suppress(UnreadableFact):  # closed meanwhile
+                info = machine.text(f"proc/{pid}/fdinfo/{name}")
+                if any(line.startswith("lock:") and inode in line.split() for line in info.splitlines()):
+                    return machine.link(f"proc/{pid}/fd/{name}")
+    return ""
+
+
+def parse_locks(text: str, waiting: Iterable[int]) -> tuple[tuple[int, int, str], ...]:
+    """Parse /proc/locks: who of these processes waits, who holds the lock, and its device and inode ("08:01:1234")."""
     wanted, found = set(waiting), []
     holders: dict[str, int] = {}
     for line in text.splitlines():
@@ -219,7 +231,7 @@ def parse_locks(text: str, waiting: Iterable[int]) -> tuple[HeldLock, ...]:
             if fields[1] != "->":
                 holders[fields[0]] = int(fields[4])
             elif int(fields[5]) in wanted and fields[0] in holders:
-                found.append(HeldLock(int(fields[5]), holders[fields[0]], "", ""))
+                found.append((int(fields[5]), holders[fields[0]], fields[6]))
         except (ValueError, IndexError):
             continue
     return tuple(found)

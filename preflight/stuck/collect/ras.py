@@ -7,10 +7,8 @@ crash the job. RAS is therefore queried only if the NCCL release that the ranks 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
-import stat
 from collections.abc import Sequence
 from enum import Enum
 
@@ -19,6 +17,7 @@ from preflight.model.gap import Gap
 from preflight.model.nccl_ras import REVIEWS, RasReview, why_not_ask
 from preflight.model.stuck_evidence import Connection, RasAnswer, RasRank
 from preflight.stuck.collect.jobs import ListedProcess
+from preflight.stuck.collect.libraries import mapped_libraries, read_nccl_version
 from preflight.stuck.collect.open_files import Descriptors, read_connections
 from preflight.system.machine import Machine
 
@@ -27,10 +26,6 @@ ANSWER_S, LEG_S = 5.0, 2
 GONE = "does not answer"
 NOT_ASKED = "NCCL's RAS was not asked: "
 INSIST = "; `--ras` asks all the same"
-# NCCL's own library, or torch's where NCCL is linked into it; the innermost name of a mapped file.
-LIBRARIES = (re.compile(r"libnccl\.so[.\d]*"), re.compile(r"libtorch_cuda\.so"))
-BUILT_AS = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})")
-PIECE_BYTES, OVERLAP_BYTES = 1 << 20, 64
 PORT = re.compile(r"\d{1,5}", re.ASCII)
 COMPLAINT = re.compile(r"^(?:INCOMPLETE|DEAD|TIMEOUT)\b", re.MULTILINE)
 MOST_BYTES = 1 << 20
@@ -108,36 +103,6 @@ def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas
                 return f"the release of NCCL could not be read from the ranks' libraries{INSIST}"
             reason = next(filter(None, (why_not_ask(version, reviews) for version in sorted(versions))), "")
             return f"{reason}{INSIST}" if reason else ""
-
-
-def mapped_libraries(maps: str) -> tuple[str, ...]:
-    """Return the paths of the libraries in /proc/PID/maps that contain NCCL."""
-    lines = (line.split(maxsplit=5) for line in maps.splitlines())
-    mapped = dict.fromkeys(parts[5] for parts in lines if len(parts) == 6 and parts[5].startswith("/"))
-    for pattern in LIBRARIES:
-        if found := tuple(path for path in mapped if pattern.fullmatch(os.path.basename(path))):
-            return found
-    return ()
-
-
-def read_nccl_version(path: str) -> str:
-    """Return the NCCL release that a library names as its own; "" if it names none or can't be read.
-
-    Only a regular file is opened, because another user may have put a device at that path.
-    """
-    with (
-        contextlib.suppress(OSError),
-        os.fdopen(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as place,
-    ):
-        if not stat.S_ISREG(os.fstat(place.fileno()).st_mode):
-            return ""
-        with open(f"/proc/self/fd/{place.fileno()}", "rb", buffering=0) as file:
-            before = b""
-            while piece := file.read(PIECE_BYTES):
-                if found := BUILT_AS.search(before + piece):
-                    return found[1].decode()
-                before = piece[-OVERLAP_BYTES:]
-    return ""
 
 
 def parse_ras(text: str, address: str) -> RasAnswer:

@@ -60,6 +60,15 @@ class ProcessSample:
         began = EXEC_START.search(_text(machine, "proc/self/sched"))  # when this very thread last began to run
         return cls(threads, float(began[1]) / 1000 if began else None)
 
+    def moved_since(self, earlier: ProcessSample) -> list[int]:
+        """Return the threads that have run since an earlier sample."""
+        return [
+            tid
+            for tid, each in self.threads.items()
+            if (before := earlier.threads.get(tid)) is None
+            or (each.switches, each.last_ran_s, each.cpu_s) != (before.switches, before.last_ran_s, before.cpu_s)
+        ]
+
     def since(self, first: ProcessSample | None) -> tuple[ThreadState, ...]:
         """Return the threads with their activity since the first sample; without one, the activity is not known."""
         states = []
@@ -98,24 +107,44 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
     """
     start = time.monotonic()
     first = {pid: ProcessSample.read(machine, pid) for pid in pids}
+    last, moved_at_s = first, dict[int, float]()  # by thread: when it was first seen to have run
     while True:
         time.sleep(0.25 if len(pids) < FEW_PROCESSES else 1.0)
         watched_s = time.monotonic() - start
+        now = {pid: ProcessSample.read(machine, pid) for pid in pids}
+        moved_at_s |= {tid: watched_s for pid in pids for tid in now[pid].moved_since(last[pid])}
+        last = now
         if watched_s < min(LEAST_WATCH_S, most_s):
             continue
-        states = {pid: ProcessSample.read(machine, pid).since(first[pid]) for pid in pids}
+        states = {
+            pid: tuple(_as_watched(each, watched_s, moved_at_s.get(each.tid)) for each in now[pid].since(first[pid]))
+            for pid in pids
+        }
         mains = [threads[0] for threads in states.values() if threads]
         waiting = [main for main in mains if not _is_settled(main, watched_s, rest_s)]
-        # It sleeps for longer than one that goes on.
-        is_falling_asleep = any(isinstance(main.asleep_s, float) and main.asleep_s > rest_s / 3 for main in waiting)
+        # It sleeps for longer than one that goes on. In a short watch, reading its stack may have woken it just now.
+        least_s = rest_s / 3 if most_s > rest_s else 0.0
+        asleep = (main.asleep_s for main in waiting if main.state != "R")
+        is_falling_asleep = any(isinstance(each, float) and each >= least_s for each in asleep)
         if not waiting or watched_s >= (most_s + rest_s if is_falling_asleep else most_s):
             return {"watched_s": watched_s, "threads": {pid: encode_value(each) for pid, each in states.items()}}
+
+
+def _as_watched(thread: ThreadState, watched_s: float, moved_at_s: float | None) -> ThreadState:
+    """Return the thread with the sleep that the watch measured: each CPU's scheduler has a clock of its own.
+
+    These clocks leave out the time of interrupts and of other virtual machines, so they drift apart by seconds.
+    """
+    if thread.state == "R" or isinstance(thread.asleep_s, Gap):
+        return thread
+    asleep_s = max(thread.asleep_s, watched_s) if moved_at_s is None else watched_s - moved_at_s
+    return replace(thread, asleep_s=asleep_s)
 
 
 def _is_settled(main: ThreadState, watched_s: float, rest_s: float) -> bool:
     """Return whether more samples would not change the state of a main thread: it has rested for long, or it runs."""
     if main.state in "TtZX":
-        return True
+        return main.state in "ZX" or main.is_held
     if main.state == "R":
         return main.wakes != 0  # one that never slept may wait busily, as for a GPU
     rested_s = main.asleep_s if isinstance(main.asleep_s, float) else watched_s if main.wakes == 0 else 0.0

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from preflight.model.stuck import Activity, Reason
 
 ALONE = (
-    "Call code that contains collectives on every rank. "
-    "Inside `if rank == 0:` the other ranks wait until they time out."
+    "On every rank, call the code that contains collectives. "
+    "If one rank alone calls it (`if rank == 0:`), the others wait until they time out."
 )
 # By the reason, unless a rank is in something else than the others: then by what it is in.
 STEPS: dict[Reason, tuple[str, ...]] = {
@@ -48,7 +48,8 @@ STEPS: dict[Reason, tuple[str, ...]] = {
 }  # fmt: skip
 ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.SAVE: (
-        "Wait if it writes: the others continue after the checkpoint, unless the group's timeout comes first.",
+        "See whether the checkpoint's file grows. If so, wait: the others continue after it, unless the group's "
+        "timeout comes first.",
         "    preflight timeout --params N --checkpoint-dir DIR",
         ALONE,
     ),
@@ -63,7 +64,8 @@ ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     ),
     Activity.IMPORTING: ("Its packages lie on slow storage: see whether that answers, or copy them to a local disk.",),
     Activity.FILE_LOCK: (
-        "End the process that holds the lock if it is a leftover: the lock goes with it. On NFS they are fragile.",
+        "End the process that holds the lock, and its children, if they are leftovers: a child has the lock too. "
+        "On NFS a lock may outlive its process.",
     ),
     Activity.LOCK: ("A thread of this rank holds what its main thread waits for: see all its stacks.",
                     "    py-spy dump --pid PID"),
@@ -72,7 +74,10 @@ ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.FILE_IO: ("Find out which process should be at the other end, or whether the storage answers.",),
     Activity.NETWORK_IO: ("See whether the other side answers; give such calls a timeout of their own.",),
     Activity.SUBPROCESS: ("See what the child does, and give it a timeout.",),
-    Activity.SLEEPING: ("It waits on purpose: for a file, a port, another process? Its own line says for what.",),
+    Activity.SLEEPING: (
+        "It waits on purpose, apart from the others. If it is done with its data, give all ranks as many batches; else "
+        "remove the wait. Its stack (-v) says how it got there.",
+    ),
     Activity.STARTING: ("It has not joined the group yet: see its own output.",),
 }  # fmt: skip
 OTHERWISE = (

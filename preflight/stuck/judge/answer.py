@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from preflight.model.gap import Gap, known_or
+from preflight.model.known_bugs import KnownBug
 from preflight.model.stuck import (
     EXIT_CODES,
     NOT_YET,
@@ -19,15 +20,16 @@ from preflight.model.stuck import (
 )
 from preflight.model.stuck_evidence import NO_PY_SPY, SCHEMA_VERSION, NodeEvidence
 from preflight.model.units import duration_text
-from preflight.stuck.judge.culprits import find_culprits
+from preflight.stuck.judge.culprits import find_culprits, idle_servers_faults
+from preflight.stuck.judge.known import known_hangs, mapped_twice
 from preflight.stuck.judge.rank_place import JobState
 
 MOMENT_S = 2.0
 BUSY_PERCENT = 95.0
 
 
-def answer(nodes: Sequence[NodeEvidence]) -> StuckReport:
-    """Return where each rank is, which ranks hold up the job, and why."""
+def answer(nodes: Sequence[NodeEvidence], bugs: Sequence[KnownBug] = ()) -> StuckReport:
+    """Return where each rank is, which ranks hold up the job, and why; `bugs` are the known bugs of versions."""
     job = JobState.of(nodes)
     verdict = _verdict(job)
     culprits = find_culprits(job) if verdict is StuckVerdict.STUCK else ()
@@ -40,10 +42,17 @@ def answer(nodes: Sequence[NodeEvidence]) -> StuckReport:
             summary = _why_unknown(job)
         case StuckVerdict.STUCK:
             summary = _why_stuck(job, culprits)
+    known = known_hangs(job, verdict, bugs) if _may_be_a_bug(culprits) else ()
+    summary += f" {known[0].sentence}" if known else ""
     return StuckReport(
         SCHEMA_VERSION, verdict, EXIT_CODES[verdict], summary + _without_stacks(job), culprits, job.places,
-        tuple(_hints(job, verdict)), tuple(_not_seen(job)), job.nodes,
+        (*mapped_twice(job), *_hints(job, verdict)), tuple(_not_seen(job)), job.nodes, known,
     )  # fmt: skip
+
+
+def _may_be_a_bug(culprits: Sequence[Culprit]) -> bool:
+    """Return whether no culprit of another kind is named: a dead or stopped rank needs no bug of NCCL."""
+    return all(each.reason in (Reason.NOTHING_MOVES, Reason.OTHER_COLLECTIVE) for each in culprits)
 
 
 def _verdict(job: JobState) -> StuckVerdict:
@@ -54,8 +63,8 @@ def _verdict(job: JobState) -> StuckVerdict:
     alive, waiting = job.alive, job.waiting
     if not alive:
         return StuckVerdict.UNKNOWN
-    if _is_idle(job):
-        return StuckVerdict.NOT_STUCK
+    if job.is_idle:
+        return StuckVerdict.STUCK if any(idle_servers_faults(job)) else StuckVerdict.NOT_STUCK
     if any(place.stands for place in waiting) or any(place.activity is Activity.STOPPED for place in alive):
         return StuckVerdict.STUCK
     if not waiting and all(place.stands for place in alive):
@@ -66,14 +75,9 @@ def _verdict(job: JobState) -> StuckVerdict:
     return StuckVerdict.NOT_STUCK if moves and len(alive) == len(job.places) else StuckVerdict.UNKNOWN
 
 
-def _is_idle(job: JobState) -> bool:
-    """Return whether every rank is a server's worker that waits for the next request."""
-    return all(place.activity is Activity.IDLE for place in job.places)
-
-
 def _why_not_stuck(job: JobState) -> str:
     count, waiting = len(job.places), len(job.waiting)
-    if _is_idle(job):
+    if job.is_idle:
         ranks = f"all {count} ranks wait" if count > 1 else "the only rank waits"
         return f"The server is idle: {ranks} for the next request. The requests themselves were not checked."
     slowest = ""
@@ -89,7 +93,8 @@ def _why_unknown(job: JobState) -> str:
     if not job.places:
         return "No rank of a job was found here."
     if ended and not any(place.stands for place in waiting):
-        return f"The job is ending: {rank_names(ended)} ended, and the others still run. Look again in a minute."
+        some = f"The job is ending: {rank_names(ended)} ended, and the others still run. Look again in a minute."
+        return some if job.alive else f"Every rank here has ended: {rank_names(ended)}."
     if working := [place for place in job.places if place.works]:
         return _who_works(job, working)
     if waiting and not any(place.stands or place.spins for place in waiting):
@@ -125,11 +130,13 @@ def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
     if not waiting or culprits[0].reason in (Reason.NOTHING_MOVES, Reason.OTHER_COLLECTIVE):
         return f"{what[0].upper()}{what[1:]}."
     ((doing, at), count), *_ = Counter((place.doing, place.at) for place in waiting).most_common(1)
-    first = next(place for place in waiting if (place.doing, place.at) == (doing, at))
+    alike = [place for place in waiting if (place.doing, place.at) == (doing, at)]
+    first = alike[0]
     where = f"{first.wait} ({at})" if at else f"for {doing}, as the kernel says"
     wait_s = max((p.for_s for p in waiting if p.doing == doing and isinstance(p.for_s, float)), default=0.0)
     time = f", for {duration_text(wait_s)}" if wait_s >= 1 else ""
-    return f"{count} rank{'s wait' if count > 1 else ' waits'} {where}{time}; {what}."
+    who = rank_names(alike) if all(place.name for place in alike) else f"{count} rank{'s' if count > 1 else ''}"
+    return f"{who} wait{'' if count > 1 else 's'} {where}{time}; {what}."
 
 
 def _without_stacks(job: JobState) -> str:

@@ -16,10 +16,13 @@ from preflight.stuck.judge.advice import steps_for
 from preflight.stuck.judge.rank_place import JobState
 
 LOST = ("GpuIsLost", "fallen off")
+ENGINE_LOOPS = ("EngineCore",)  # of vLLM
 
 
 def find_culprits(job: JobState) -> tuple[Culprit, ...]:
     """Return the causes that hold up the job; () if they are unknown."""
+    if job.is_idle:
+        return tuple(idle_servers_faults(job))
     gone = [place for place in job.places if place.is_gone]
     stopped = [place for place in job.alive if place.activity is Activity.STOPPED]
     busy = [place for place in job.alive if place not in stopped and not place.waits_for_others]
@@ -97,6 +100,22 @@ def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequenc
                 what = f"{rank_names([waits])} on {node.host} waits for its data worker {pids[0]}, which is stopped"
                 evidence = [f"the kernel gives the state of {pids[0]} as T"]
                 yield _culprit(Reason.STOPPED_PROCESS, [waits], node.host, what, evidence, pids)
+
+
+def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
+    """Yield what keeps work from a serving engine's idle ranks: a process above them that is stopped, or waits.
+
+    Of what waits, only the engine's own loop is known; the program that started it serves many clients at once.
+    """
+    stopped = [place for place in job.servers if place.activity is Activity.STOPPED]
+    if stopped:
+        yield from stopped_processes(job, stopped, ())
+        return
+    for place in job.servers:
+        is_loop = place.name.startswith(ENGINE_LOOPS)
+        if is_loop and place.activity is not Activity.IDLE and (place.stands or place.spins) and not place.works:
+            what = f"{place.name} on {place.host} is {place.whereabouts}, and all {len(job.places)} ranks wait for work"
+            yield _culprit(Reason.RANK_ELSEWHERE, [place], place.host, what, [place.rest])
 
 
 def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culprit]:

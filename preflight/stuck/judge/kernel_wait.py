@@ -32,7 +32,7 @@ class KernelWait(str, Enum):
         found = next((wait for wait, pattern in CHANNELS if pattern.search(thread.wait_channel)), None)
         match thread.state:
             case "T" | "t":
-                return cls.STOPPED
+                return cls.STOPPED if thread.is_held else cls.RUNS
             case "Z" | "X":
                 return cls.GONE
             case "R":

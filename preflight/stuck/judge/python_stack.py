@@ -90,6 +90,7 @@ IDLE_LOOPS = (
     (_rule(Activity.IDLE, r"/vllm/v1/engine/core\.py$", r"^_process_input_queue$"),  # vLLM 0.32.0
      _rule(Activity.IDLE, r"/queue\.py$", r"^get$")),
 )  # fmt: skip
+ENGINE = re.compile(r"/(?:vllm|sglang)/(?!.*-packages/).*\.py$")  # an installed server has no line of the user's own
 IDLE_CALL = "the request loop"
 # What something else is done by: a lock in the DataLoader is its wait for data.
 MEANS = (Activity.LOCK, Activity.SUBPROCESS, Activity.IMPORTING)
@@ -112,7 +113,7 @@ class StackPlace:
             if any(loop.fits(caller) and call.fits(called) for loop, call in IDLE_LOOPS):
                 return cls(Activity.IDLE, IDLE_CALL, str(caller))
         own = next((frame for frame in frames if not LIBRARY.search(frame.file)), None)
-        first = own or next(iter(frames), None)
+        first = own or next((frame for frame in frames if ENGINE.search(frame.file)), None) or next(iter(frames), None)
         at, name = (str(first), first.short_name) if first else ("", "")
         within = next((rule.activity for frame in frames for rule in SURROUNDINGS if rule.fits(frame)), None)
         for depth, frame in enumerate(frames):

@@ -41,10 +41,14 @@ FOR_HELPERS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The places of all ranks of a job, by number, and the evidence for them."""
+    """The places of all ranks of a job, by number, and the evidence for them.
+
+    `servers` are the places of what gives a serving engine's ranks their work.
+    """
 
     nodes: tuple[NodeEvidence, ...]
     places: tuple[RankPlace, ...]
+    servers: tuple[RankPlace, ...] = ()
 
     @classmethod
     def of(cls, nodes: Sequence[NodeEvidence]) -> JobState:
@@ -56,7 +60,9 @@ class JobState:
             for rank in node.missing_ranks
         ]
         places.sort(key=lambda p: (p.rank if isinstance(p.rank, int) else 1 << 30, p.host, p.pid))
-        return cls(tuple(nodes), tuple(places))
+        return cls(
+            tuple(nodes), tuple(places), tuple(place_rank(node, each) for node in nodes for each in node.servers)
+        )
 
     @property
     def alive(self) -> list[RankPlace]:
@@ -67,6 +73,11 @@ class JobState:
     def waiting(self) -> list[RankPlace]:
         """The ranks that wait for other ranks."""
         return [place for place in self.places if place.waits_for_others]
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether every rank is a server's worker that waits for the next request."""
+        return bool(self.places) and all(place.activity is Activity.IDLE for place in self.places)
 
     @property
     def world_size(self) -> int:
@@ -114,6 +125,7 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
         for_s=for_s,
         detail=_detail(node, rank, activity, wait),
         works="" if waits_for_others else _works(node, rank, activity, wait),
+        name=rank.name,
     )
 
 
@@ -160,7 +172,8 @@ def _by_stack_and_kernel(rank: RankProcess, wait: KernelWait, stack: Stack, spin
 def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
     """Return the kernel's additional information, as a clause after the place."""
     if lock := next((each for each in node.locks if each.waiting_pid == rank.process.pid), None):
-        return f"held by process {lock.holding_pid}" + (f" ({lock.holder})" if lock.holder else "")
+        path = f"{lock.path}, " if lock.path else ""
+        return f"{path}held by process {lock.holding_pid}" + (f" ({lock.holder})" if lock.holder else "")
     if activity is Activity.DATA_LOADING and (worker := _blocked_worker(rank, node.watched_s)):
         return f"its data worker {worker}"
     if activity in (Activity.COMPILING, Activity.SUBPROCESS):

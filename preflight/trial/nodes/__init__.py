@@ -1,1 +1,1 @@
-"""The rendezvous of several nodes: node 0 leads, the others follow; their questions, and the relay between them."""
+"""The rendezvous of several nodes: node 0 asks all nodes about their network paths, and launchers relay messages."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from preflight.errors import UsageError
 from preflight.model.launchers import LAUNCHERS, NodeVariables
-from preflight.model.placement import Origin, Placement, start_line
+from preflight.model.placement import Origin, Placement, endpoint_text, start_line
 from preflight.trial.nodes.hostlist import expand_hosts
 
 MOST_NODES = 16384
@@ -123,7 +123,7 @@ def _master(found: _Found, address: str, port: str) -> None:
         return
     number = parse_whole(port, found.environ.get(port) or str(DEFAULT_PORT))
     source = f"{address}, {port}" if found.environ.get(port) else f"{address}; {port} is not set"
-    found.note("meeting point", f"[{host}]:{number}" if ":" in host else f"{host}:{number}", source)
+    found.note("meeting point", endpoint_text(host, number), source)
 
 
 def _slurm_nodes(environ: Mapping[str, str]) -> str:
@@ -146,7 +146,8 @@ def _from_slurm(found: _Found) -> tuple[str, ...]:
     nodes = found.number("nodes") or 1
     text = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or str(nodes)
     tasks = parse_whole("SLURM_NTASKS", text)
-    if nodes == 1:
+    is_own_step = tasks == 1 and step_nodes(environ)[0] == 1  # `check --on slurm: --together` starts one for each node
+    if nodes == 1 or is_own_step:
         return ()
     if tasks != nodes:
         once = "preflight is started once per node: srun --ntasks-per-node=1"
@@ -182,6 +183,8 @@ def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | No
         from_job = f"from SLURM_JOB_ID {slurm}" if slurm else "preflight's default"
         found.note("port", ", ".join(map(str, ports)), from_job)
     derived = f"slurm-{slurm}.{step}" if slurm else f"{nodes} nodes at {point}"
+    if run_id:
+        found.note("run id", run_id, "--rdzv-id")
     named = run_id or found.environ.get("PET_RDZV_ID") or derived
     return Placement(nodes, rank, host, ports, named, hosts, tuple(found.origins))
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from preflight.errors import MalformedInput, MeetingError
+from preflight.model.bound import JUDGMENT, Bound
 
 Message = dict[str, Any]  # {"kind": ...}
 
@@ -29,7 +30,12 @@ UNPACKED_BYTES = 1 << 30
 CHUNK = 1 << 18
 SPARE_DESCRIPTORS = 128  # for everything but links: logs, pipes, libraries that are loaded
 PING_S = 2.0
-SILENT_S = 15.0  # a node whose launcher says nothing for so long is gone: it pings every 2 s
+SILENT_S = Bound(
+    15.0, "s without a word from a node",
+    "its launcher pings every 2 s",
+    JUDGMENT,
+    "too low: a node that swaps is called gone; too high: the others wait",
+)  # fmt: skip
 READS_A_TURN = 64  # so that one talker does not keep the others waiting
 
 
@@ -74,8 +80,8 @@ class Link:
 
     def refuse_silence(self) -> None:
         """Raise MeetingError if the other end has been silent for so long that it is considered gone."""
-        if time.monotonic() - self.heard_at > SILENT_S:
-            raise MeetingError(f"not a word for {SILENT_S:.0f} s: the host or its network is down")
+        if time.monotonic() - self.heard_at > SILENT_S.value:
+            raise MeetingError(f"not a word for {SILENT_S.value:.0f} s: the host or its network is down")
 
     def send(self) -> None:
         """Send as much as the other end accepts now; MeetingError if it is gone."""

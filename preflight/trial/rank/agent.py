@@ -155,7 +155,7 @@ def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> Chi
             os.dup2(log, 2)
             if not is_sound:
                 os.environ["PREFLIGHT_PARENT_PID"] = str(agent)
-                os.execv(sys.executable, [sys.executable, "-m", "preflight.trial.worker", spec_path, "supervisor"])
+                os.execv(sys.executable, [sys.executable, "-m", "preflight.trial.worker", spec_path])
             supervise_rank(spec_path)
         except BaseException:
             traceback.print_exc()

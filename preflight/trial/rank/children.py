@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -51,6 +52,9 @@ class Child(ChildProcess):
     segments_noted_at: float = 0.0
     events: list[dict[str, Any]] = field(default_factory=list)
     end: RankEnd | None = None
+    log_looked_at: float = 0.0  # when NCCL's log was read for a transfer that it gave up, how far, and when one was
+    log_read: dict[str, int] = field(default_factory=dict)
+    gave_up_at: float = math.inf
 
     @property
     def error(self) -> dict[str, Any] | None:

@@ -47,7 +47,7 @@ class Conductor:
         self._plan = rank.spec.trials
         self._steps = Steps(rank)
         self._gpu_tests = GpuTestRounds(self._steps)
-        self._known = steps.Known(seed=random.SystemRandom().getrandbits(32))
+        self._known = steps.Known(seed=random.SystemRandom().getrandbits(32), node_sizes=rank.spec.place.node_sizes)
         self._first_limit = FirstLimit(rank.spec.trials.limits, rank.spec.place.nodes)
         self._longest_s = LEAST_TIME_FOR_A_TRIAL_S
         self._keeper: GpuKeeper | None = None

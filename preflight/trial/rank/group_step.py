@@ -52,7 +52,7 @@ class RankGroup:
         return [rank for span in self.spans for rank in range(span.first, span.first + span.count)]
 
     def env_of(self, rank: int) -> tuple[tuple[str, str], ...]:
-        """Return the variables that a rank sets in addition to the candidate's settings, which they override."""
+        """Return this rank's own variables, which override the candidate's settings."""
         return next(span.env for span in self.spans if span.first <= rank < span.first + span.count)
 
 

@@ -75,6 +75,7 @@ def trial_result(
         started_by="exec" if any(answer["started_by"] == "exec" for answer in answers) else "fork",
         duration_s=duration_s,
         connect_us=slowest_connect_us(answers),
+        nccl=next((version for answer in answers if (version := _last(answer, "nccl", ""))), ""),
     )
     if result.outcome not in FAILED:
         return result

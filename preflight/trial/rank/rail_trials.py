@@ -20,7 +20,7 @@ NOT_MEASURED = Gap("it carried nothing that could be measured")
 
 
 def rail_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return what a trial of one port times: the usual measurements, up to the size that shows a port's speed."""
+    """Return the measurements of a trial of one RDMA port: the usual ones, up to the size that shows a port's speed."""
     return tuple(replace(each, nominal_bytes=min(each.nominal_bytes, LARGEST_BYTES)) for each in measures)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.codec import decode, encode
 from preflight.model.run_spec import (
     Assignment,
@@ -31,7 +32,7 @@ from preflight.system.wakeups import OwnTime
 from preflight.trial.rank import children
 from preflight.trial.rank.channel import Channel
 from preflight.trial.rank.outcome import RankAnswer
-from preflight.trial.rank.transport import carried, last_words, left_in_shm
+from preflight.trial.rank.transport import carried, gives_up, last_words, left_in_shm
 
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
@@ -40,10 +41,23 @@ PAUSED_S = "paused_s"  # in a child's outcome: how long its supervisor itself st
 
 Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it
 Listener = Callable[[children.Child], None]
-LEAST_S = 15.0
-TIMES_WHAT_WORKED = 5
+LEAST_S = Bound(
+    15.0, "s before a later trial is called a hang",
+    "the start of ranks on a busy machine takes some seconds",
+    JUDGMENT,
+    "too low: a slow start is called a hang; too high: the search tries less",
+)  # fmt: skip
+TIMES_WHAT_WORKED = Bound(
+    5, "times the time of the slowest trial that worked",
+    "settings that prevent a fault may be several times slower",
+    JUDGMENT,
+    "too low: a slow workaround is called a hang; too high: the search tries less",
+)  # fmt: skip
 TIMES_AN_ERROR = 1.5  # an error that came late must not be cut off as a hang when it is repeated
 KNOWN_BROKEN_S = 12.0  # peer copies of a pair of GPUs hung or went wrong already
+LOOK_AT_LOG_S = 1.0
+# A release of NCCL that passes an error of InfiniBand on has failed by then; 2.26.2 to 2.27.7 would wait for ever.
+AFTER_GIVING_UP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +223,19 @@ def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:
     for child in running:
         if child.end is not None and child.end.ended not in ("done", *children.CONSEQUENCES):
             return "failed"
-        if children.is_overdue(child, rank.spec.trials.limits):
+        if children.is_overdue(child, rank.spec.trials.limits) or _waits_for_what_was_given_up(child):
             return "hang"
     return ""
+
+
+def _waits_for_what_was_given_up(child: children.Child) -> bool:
+    """Return whether NCCL gave up a transfer over InfiniBand, by its log, and the child has stood since then."""
+    now = time.monotonic()
+    if child.end is None and child.assignment.backend.dialect == "nccl" and now > child.log_looked_at + LOOK_AT_LOG_S:
+        child.log_looked_at = now
+        if child.gave_up_at > now and gives_up(_debug_file(child), child.pid, child.log_read):
+            child.gave_up_at = now
+    return child.end is None and now > max(child.gave_up_at, child.moved_at) + AFTER_GIVING_UP_S
 
 
 def _let_end(running: list[children.Child]) -> None:
@@ -241,7 +265,7 @@ class FirstLimit:
 
     def __init__(self, limits: StageLimits, nodes: int) -> None:
         self._limits = limits
-        self._may_shorten = limits.stretches and nodes == 1 and limits.first_s >= LEAST_S
+        self._may_shorten = limits.stretches and nodes == 1 and limits.first_s >= LEAST_S.value
         self._took_s = 0.0
         self._error_s = 0.0
 
@@ -258,5 +282,5 @@ class FirstLimit:
         if not self._may_shorten:
             return self._limits.first_s
         if self._took_s:
-            return max(LEAST_S, TIMES_WHAT_WORKED * self._took_s, TIMES_AN_ERROR * self._error_s)
+            return max(LEAST_S.value, TIMES_WHAT_WORKED.value * self._took_s, TIMES_AN_ERROR * self._error_s)
         return min(self._limits.first_s, KNOWN_BROKEN_S) if is_known_broken else self._limits.first_s

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator
 
 from preflight.errors import UnreadableFact
+from preflight.model.error_texts import any_of
 from preflight.model.nccl_log import read_nccl_log
 from preflight.model.transport import Carrier, CarrierKind
 from preflight.model.trial import LogLine
 from preflight.system.shm_segments import unusable_segments
 from preflight.trial.rank import sockets
 
+# A transfer that was not acknowledged; or an address that did not answer ten times in 5 s, of which NCCL asks 35 times.
+GAVE_UP = re.compile(rf"{any_of('ib.completion').pattern}|ibv_modify_qp failed[^\n]{{1,400}} retrying [1-9]\d/", re.I)
 LOG_BYTES = 4 << 20  # of the end of one process's log: what went wrong stands there
 WARNINGS = 12  # the first ones name the cause, the others follow from them
 LAST = 4
@@ -58,6 +62,24 @@ def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
     except OSError:
         pass  # what a log would have told must not keep a failed trial from being reported
     return "", ()
+
+
+def gives_up(pattern: str, pid: int, read: dict[str, int]) -> bool:
+    """Return whether a process's log has got a line in which NCCL gives up a transfer over InfiniBand.
+
+    `read` has how far each log was read, in bytes, and is updated. An incomplete line is read at the next look.
+    """
+    found = False
+    try:
+        for path in _logs(pattern, pid):
+            with open(path, "rb") as file:
+                file.seek(read.get(path, 0))
+                lines, _, _ = file.read(READ_BYTES).rpartition(b"\n")
+            read[path] = read.get(path, 0) + len(lines)
+            found |= GAVE_UP.search(lines.decode("utf-8", "backslashreplace")) is not None
+    except OSError:
+        pass  # the stage's limit ends the trial all the same
+    return found
 
 
 def _telling(path: str) -> Iterator[LogLine]:

@@ -33,6 +33,7 @@ from preflight.model.samples import pack_samples
 from preflight.model.transport import texts_of
 from preflight.model.trial import NOT_REGISTERED
 from preflight.system.child import Parent
+from preflight.system.loaded_nccl import loaded_nccl
 from preflight.system.processes import stop_with_parent
 from preflight.trial.rank.buffers import Ranks
 from preflight.trial.rank.channel import Report
@@ -96,7 +97,8 @@ def _run(assignment: Assignment, report: Report) -> None:
     report({"stage": "init"})
     since = time.monotonic()
     _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)
-    report({"stage": "first", "world_size": dist.get_world_size()})
+    nccl = loaded_nccl() if assignment.backend.name == "nccl" else ""
+    report({"stage": "first", "world_size": dist.get_world_size(), "nccl": nccl})
     _set_timeouts(store, assignment.limits, "first")
     first_since = time.monotonic()
     wrong = prove_first(_in_time(ranks, assignment.limits.own_timeout_s("first")))

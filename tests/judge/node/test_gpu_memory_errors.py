@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,9 @@ def test_several_faults_of_a_gpu_are_one_finding_of_the_worst() -> None:
     both = gpu(0, ecc=EccCounts(0, 1, 0, 1), row_remap=RowRemap(0, 1, is_pending=True, has_failed=False))
     finding = only(on_gpus(gpu_memory_errors, gpu_node(1, gpus=(both,))))
     assert (finding.severity, len(finding.evidence)) == (Severity.FAIL, 2)
+    assert "reset the GPU" in finding.fix
+    failed = replace(both, row_remap=RowRemap(0, 9, is_pending=False, has_failed=True))
+    assert "out of service" in only(on_gpus(gpu_memory_errors, gpu_node(1, gpus=(failed,)))).fix  # no reset mends that
 
 
 def test_counts_that_may_not_be_read_skip_the_check() -> None:

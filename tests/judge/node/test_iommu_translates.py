@@ -52,6 +52,6 @@ def test_once_data_were_verified_over_pcie_nothing_advises_to_switch_it_off(
 ) -> None:
     node = with_device(pcie_node(), PciKind.GPU, iommu_type="DMA")
     tried = trial(transport=(carrier,), env=env)
-    fix = only(found(iommu_translates, gpu_case(tried, nodes=(node,), **BOTH))).fix
-    assert ("NCCL_P2P_DISABLE" in fix) is is_advised
-    assert "iommu=pt" in fix
+    finding = only(found(iommu_translates, gpu_case(tried, nodes=(node,), **BOTH)))
+    assert ("NCCL_P2P_DISABLE" in finding.workaround) is is_advised
+    assert "iommu=pt" in finding.fix and "NCCL_" not in finding.fix

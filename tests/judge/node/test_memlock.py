@@ -58,5 +58,5 @@ def test_an_adapter_whose_ports_are_down_leaves_it_a_note() -> None:
 
 
 def test_the_least_that_is_enough_is_enough() -> None:
-    assert on_gpus(memlock, gpu_node(limits=limits(memlock_bytes=LOW_BYTES))) == ()
-    assert only(on_gpus(memlock, gpu_node(limits=limits(memlock_bytes=LOW_BYTES - 1)))).severity is Severity.INFO
+    assert on_gpus(memlock, gpu_node(limits=limits(memlock_bytes=LOW_BYTES.whole))) == ()
+    assert only(on_gpus(memlock, gpu_node(limits=limits(memlock_bytes=LOW_BYTES.whole - 1)))).severity is Severity.INFO

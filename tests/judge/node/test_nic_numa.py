@@ -25,7 +25,7 @@ def test_one_gpu_of_several_without_a_near_adapter_is_information() -> None:
 def test_a_set_without_any_near_adapter_is_a_warning_that_names_better_gpus() -> None:
     finding = only(found(nic_numa, gpu_case(nodes=(gpu_node(nic_paths=BOTH_AT_GPU_0),), gpus=(1,))))
     assert finding.severity is Severity.WARN
-    assert "GPUs 0 " in finding.fix
+    assert "among GPUs 0," in finding.fix
 
 
 def test_an_adapter_that_is_down_counts_for_nothing() -> None:

@@ -18,7 +18,7 @@ def links(count: int, down: tuple[int, ...] = (), peer: LinkPeer = LinkPeer.SWIT
 def test_a_link_down_on_a_switch_machine_fails_and_is_named() -> None:
     finding = only(on_gpus(nvlink_down, gpu_node(8, gpus=(*map(gpu, range(7)), gpu(7, nvlinks=links(18, (7,)))))))
     assert finding.severity is Severity.FAIL
-    assert "17 of 18 NVLinks are up (down: 7)" in finding.problem
+    assert "17 of 18 NVLinks are up, link 7 is not" in finding.problem
 
 
 def test_a_gpu_that_lists_fewer_links_than_its_peers_is_found() -> None:

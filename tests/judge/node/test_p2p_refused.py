@@ -24,7 +24,7 @@ def test_what_gpus_without_nvlink_can_do_or_never_could_is_fine(status: P2pStatu
 
 def test_peer_access_that_was_switched_off_is_a_warning() -> None:
     finding = only(on_gpus(p2p_refused, pair(P2pStatus.DISABLED_BY_REGKEY)))
-    assert (finding.severity, finding.subject) == (Severity.WARN, "node1 GPUs 0-1")
+    assert (finding.severity, finding.subject) == (Severity.WARN, "node1 GPU pair 0-1")
     assert "NVreg" in finding.fix
 
 

@@ -31,6 +31,7 @@ from tests.judge.findings import applies_not
 from tests.node_facts import GIB, advice, gpu_case, result, trial
 
 GOOD_GB_S = 200.0
+OLDER = (("torch", "2.4.0"),)
 RING = ("0>1 via P2P/CUMEM",)
 
 
@@ -62,7 +63,7 @@ def judged(*trials: TrialResult) -> list[Finding]:
 
 
 def test_a_small_loss_with_other_software_is_unknown_and_a_large_one_a_failure() -> None:
-    older = replace(golden(), software=(("torch", "2.4.0"),))
+    older = replace(golden(), software=OLDER)
 
     def with_torch(*trials: TrialResult) -> Case:
         case = beside(*trials, baseline=older)
@@ -70,7 +71,7 @@ def test_a_small_loss_with_other_software_is_unknown_and_a_large_one_a_failure()
         return case
 
     with pytest.raises(UnreadableFact, match=r"other software: torch .*, not 2\.4\.0"):
-        list(baseline_missed.judge(with_torch(*times(194.0, 194.0, 194.0, 194.0))))
+        list(baseline_missed.judge(with_torch(*times(184.0, 184.0, 184.0, 184.0))))
     assert [each.severity for each in baseline_missed.judge(with_torch(*times(150.0, 150.0, 150.0, 150.0)))] == [
         Severity.FAIL
     ]
@@ -80,7 +81,14 @@ def test_a_node_that_stays_slow_over_all_repetitions_is_rejected_and_every_repet
     (finding,) = judged(*times(150.0, 151.0, 149.0, 150.0))
     assert finding.severity is Severity.FAIL
     assert f"in {1 + MOST_REPEATS} measurements" in finding.problem
-    assert finding.evidence[0].value.count("%") == 5, "four repetitions and the floor"
+    assert finding.evidence[0].value.count("%") == 5, "four repetitions and the minimum"
+
+
+def test_a_loss_that_good_nodes_rarely_have_warns_and_rejects_nothing() -> None:
+    (finding,) = judged(*times(194.0, 193.0, 194.0, 195.0))
+    assert finding.severity is Severity.WARN and "few have less than" in finding.problem
+    assert judged(*times(194.0, 193.0)) == [], "measured too few times"
+    assert list(baseline_missed.judge(beside(*times(*[194.0] * 4), baseline=replace(golden(), software=OLDER)))) == []
 
 
 def test_a_node_as_fast_as_good_ones_and_one_that_a_repetition_cleared_are_not() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from preflight.judge.check import run_checks
-from preflight.judge.run.data_verified import data_verified
+from preflight.judge.run.data_verified import NO_PART, data_verified
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import UNDER_LOAD, CollectiveResult, Outcome, TrialResult
@@ -38,6 +40,14 @@ def test_wrong_data_at_many_sizes_is_one_finding_per_collective() -> None:
 def test_the_gpu_is_blamed_with_nccl_and_the_host_without() -> None:
     assert only(found(data_verified, gpu_case(corrupt(wrong())))).blame is Blame.GPU
     assert only(found(data_verified, case(corrupt(wrong())))).blame is Blame.HOST
+
+
+def test_wrong_data_on_several_ranks_names_no_gpu_and_the_page_says_how_to_find_it() -> None:
+    both = replace(corrupt(wrong()), culprits=(0, 1))
+    assert NO_PART in only(found(data_verified, gpu_case(both))).fix
+    assert NO_PART not in only(found(data_verified, gpu_case(corrupt(wrong())))).fix
+    cure = trial("p2p-off", env=(("NCCL_P2P_DISABLE", "1"),))
+    assert NO_PART not in only(found(data_verified, gpu_case(both, cure))).fix
 
 
 def test_an_unverified_result_of_a_trial_that_calls_itself_ok_still_fails() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from preflight.judge.check import Case, run_checks
+from preflight.judge.pci_fabric import WITHOUT_P2P
 from preflight.judge.run.p2p import p2p_data
 from preflight.judge.verdict import decide
 from preflight.model.facts import Gap, GpuPath
@@ -34,7 +35,7 @@ def test_pairs_whose_bytes_all_arrive_give_nothing() -> None:
 
 def test_lost_bytes_over_pcie_fail_the_host_and_say_what_no_setting_protects() -> None:
     finding = only(found(p2p_data, over_pcie()))
-    assert (finding.blame, finding.severity, finding.subject) == (Blame.HOST, Severity.FAIL, "node1 GPUs 0-1")
+    assert (finding.blame, finding.severity, finding.subject) == (Blame.HOST, Severity.FAIL, "node1 GPU pair 0-1")
     assert UNPROTECTED in finding.problem
     assert "iommu=pt" in finding.fix
     assert "never written by sm" in finding.evidence[0].value
@@ -46,6 +47,23 @@ def test_over_nvlink_the_gpu_is_to_blame_and_the_iommu_is_not() -> None:
     assert (finding.blame, finding.severity) == (Blame.GPU, Severity.FAIL)
     assert "iommu" not in finding.fix
     assert "nvlink -s" in finding.fix
+    failed = only(found(p2p_data, replace(run_with(2, pairs=(pair(**LOST),)), trials=(trial(outcome=Outcome.HANG),))))
+    assert (
+        "set NCCL_P2P_DISABLE=1" in failed.workaround and "NCCL_P2P_LEVEL" not in failed.workaround
+    )  # which keeps NVLink
+
+
+def test_until_the_repair_nvlinks_of_other_pairs_are_kept() -> None:
+    hung = (trial(outcome=Outcome.HANG),)
+    assert only(found(p2p_data, over_pcie(trials=hung))).workaround == WITHOUT_P2P
+    node = gpu_node(2, gpu_paths=(*OVER_PCIE, GpuPath(2, 3, "NV4")))
+    assert "NCCL_P2P_LEVEL=NVL" in only(found(p2p_data, over_pcie(trials=hung, nodes=(node,)))).workaround
+    pairs = (pair(**LOST), pair(2, 3, **LOST))
+    both = found(p2p_data, over_pcie(trials=hung, nodes=(node,), hardware=hardware(4, pairs=pairs)))
+    assert [each.workaround == WITHOUT_P2P for each in both] == [
+        True,
+        True,
+    ]
 
 
 def test_a_translating_iommu_is_evidence() -> None:
@@ -63,7 +81,7 @@ def test_in_a_virtual_machine_the_host_below_has_to_be_repaired() -> None:
 def test_a_pair_that_hangs_and_one_that_is_lost_are_one_finding_with_both_told() -> None:
     pairs = (pair(0, 1, **LOST), pair(0, 2, end=Ending.HANG, problem="hung at copy 3/18"), pair(1, 2))
     finding = only(found(p2p_data, run_with(3, pairs=pairs)))
-    assert finding.subject == "node1 GPUs 0-1, 0-2"
+    assert finding.subject == "node1 GPU pairs 0-1, 0-2"
     assert finding.problem.startswith("data does not arrive, copies hang")
 
 

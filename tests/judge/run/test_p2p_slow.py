@@ -24,7 +24,7 @@ def test_pairs_at_most_of_their_links_rate_give_nothing() -> None:
 @pytest.mark.parametrize(("gb_s", "severity"), [(200.0, Severity.WARN), (20.0, Severity.FAIL)])
 def test_a_pair_far_below_its_nvlinks_is_named(gb_s: float, severity: Severity) -> None:
     finding = only(found(p2p_slow, run_with(pairs=with_pair(gb_s))))
-    assert (finding.blame, finding.severity, finding.subject) == (Blame.GPU, severity, "node1 GPUs 0-1")
+    assert (finding.blame, finding.severity, finding.subject) == (Blame.GPU, severity, "node1 GPU pair 0-1")
     assert "its links carry 450 GB/s one way" in finding.problem
 
 

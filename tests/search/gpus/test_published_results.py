@@ -162,13 +162,13 @@ def test_no_band_begins_above_what_others_reject_by(
 )
 def test_who_passes_elsewhere_is_not_called_low(node: NodeFacts, size_bytes: int, floor: float, source: str) -> None:
     band = expected_busbw(load_links(), node, range(len(known(node.gpus))), AR, size_bytes)
-    assert LOW * band.low_gb_s <= floor <= band.high_gb_s, source
+    assert LOW.value * band.low_gb_s <= floor <= band.high_gb_s, source
 
 
 @pytest.mark.parametrize(("generation", "gb_s", "source"), HOST_COPIES)
 def test_published_copies_from_the_host_are_not_called_slow(generation: int, gb_s: float, source: str) -> None:
     ((_, limit),) = host_limits(load_links(), known(pcie(1, generation, "8.0").gpus))
-    assert WARN_BELOW * limit <= gb_s <= limit, source
+    assert WARN_BELOW.value * limit <= gb_s <= limit, source
 
 
 @pytest.mark.parametrize(("node", "gb_s", "source"), PAIR_COPIES, ids=[each[2][:24] for each in PAIR_COPIES])

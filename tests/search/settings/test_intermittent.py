@@ -10,13 +10,16 @@ import pytest
 
 from preflight.model.profile import Profile
 from preflight.model.trial import AS_IS, DEFAULT, Candidate, Control, Outcome, Rerun, Scope, Setting, TrialResult, odds
+from preflight.search.settings.closing import MOST_PAIRS
 from preflight.search.settings.control import (
     Proof,
     Tally,
     Way,
     intermittent,
+    odds_of,
     order_of_turns,
     proof_of,
+    proof_text,
     tallies,
 )
 from preflight.search.settings.minimise import env_of
@@ -62,7 +65,7 @@ def test_a_steady_fault_keeps_exactly_the_fewest_settings_and_is_proved_as_far_a
     done = search(SETTINGS, run, known=Known(seed=3), runs_each=profile.effort.runs_each)
     assert dict(done.control.env) == dict(wanted)
     assert proof_of(done.control, done.results) is (Proof.PROVISIONAL if profile is Profile.QUICK else Proof.PROVED)
-    repeated = [each for each in done.control.reruns if not each.control]
+    repeated = [each for each in done.control.reruns if not each.control and each.env != done.control.env]
     assert len(needed) == 1 or len(repeated) == len(needed)
     assert repeated or len(needed) == 1
     assert all(each.outcome is not Outcome.OK for each in repeated)
@@ -116,7 +119,7 @@ def test_failing_at_another_place_is_not_failing_alike_but_wrong_data_may_be_any
     assert not ended(Outcome.WRONG_DATA, "all_reduce", "all_gather")
 
 
-def test_a_default_that_fails_elsewhere_each_time_has_no_cure() -> None:
+def test_settings_that_always_work_cure_a_default_that_fails_elsewhere_each_time() -> None:
     places = iter(("start", *["all_reduce"] * 99))
 
     def run(candidate: Candidate) -> TrialResult:
@@ -124,7 +127,69 @@ def test_a_default_that_fails_elsewhere_each_time_has_no_cure() -> None:
         return trial(candidate.name, env=candidate.env) if candidate.env else replace(ended, failed_in=next(places))
 
     done = search(SETTINGS, run, known=Known(seed=3), runs_each=4)
-    assert proof_of(done.control, done.results) is Proof.INTERMITTENT
+    assert intermittent(done.results, done.control.reruns)
+    assert proof_of(done.control, done.results) is Proof.PROVED
+
+
+def blocks(*ends: str) -> Control:
+    """Return a control with a block for each word, in which the default hung or worked (h, w); the settings worked."""
+    turns = [
+        Rerun(name, env, outcome, "", 1.0, "c", len(each))
+        for each in ends
+        for end in each
+        for name, env, outcome in (
+            (DEFAULT, (), Outcome.HANG if end == "h" else Outcome.OK),
+            ("c", (("NCCL_S0", "1"),), Outcome.OK),
+        )
+    ]
+    return Control(1, 4, "c", (("NCCL_S0", "1"),), tuple(turns))
+
+
+@pytest.mark.parametrize(
+    ("ends", "odds_shown", "proof"),
+    [
+        (("hhhh",), 70, Proof.PROVED),
+        (("hhhw",), 14, Proof.INTERMITTENT),
+        (("hhhw", "hhwh"), 14 * 14, Proof.PROVED),
+        (("hwww", "hwww", "wwwh"), 8, Proof.INTERMITTENT),
+        (("h",), 2, Proof.PROVISIONAL),
+        (("wwww",), 1, Proof.INTERMITTENT),
+    ],
+)
+def test_fishers_exact_test_decides_and_blocks_multiply(ends: tuple[str, ...], odds_shown: int, proof: Proof) -> None:
+    control = blocks(*ends)
+    tried = (trial(outcome=Outcome.HANG), trial("c", env=control.env))
+    assert (odds_of(control), proof_of(control, tried)) == (odds_shown, proof)
+    failures, runs = "".join(ends).count("h"), len("".join(ends))
+    assert f"hung in {failures} of {runs} runs with the default settings, worked in {runs} of {runs}" in proof_text(
+        control, tried[0]
+    )
+
+
+def test_one_failure_with_the_settings_makes_them_no_cure() -> None:
+    control = blocks("hhhh")
+    failed_once = replace(control, reruns=(*control.reruns[:-1], replace(control.reruns[-1], outcome=Outcome.HANG)))
+    assert proof_of(failed_once, (trial(outcome=Outcome.HANG), trial("c", env=control.env))) is Proof.INTERMITTENT
+
+
+@pytest.mark.parametrize("profile", [Profile.STANDARD, Profile.BURN])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_turns_go_on_for_a_default_that_fails_in_three_of_four_runs(profile: Profile, ending: Outcome) -> None:
+    number, cure = [0], SETTINGS[8].env[0]
+
+    def run(candidate: Candidate) -> TrialResult:
+        number[0] += not candidate.env
+        if cure in candidate.env or (not candidate.env and number[0] % 4 == 0):
+            return trial(candidate.name, env=candidate.env, reason=candidate.reason)
+        return failed(candidate, ending)
+
+    done = search(SETTINGS, run, known=Known(seed=3), runs_each=profile.effort.runs_each)
+    assert proof_of(done.control, done.results) is Proof.PROVED
+    assert done.control.env == (cure,)
+    turns = done.control.turns(done.control.chosen)
+    assert profile.effort.runs_each < len(turns) / 2 <= MOST_PAIRS
+    short = search(SETTINGS, run, known=Known(seed=3, left_s=1.0), runs_each=profile.effort.runs_each)
+    assert len(short.control.turns(short.control.chosen)) < len(turns)
 
 
 def test_a_turn_that_was_not_made_proves_nothing() -> None:

@@ -58,6 +58,7 @@ CUresult sim_use(int ordinal);
 /* ---- faults.c: a pair is of machine's indices, in any order */
 enum { FAULT_NONE, FAULT_LOSES, FAULT_CHANGES };
 int sim_names_pair(const char *setting, int a, int b); /* "0-1,2-3" or "all" */
+long sim_way_mb_s(int from, int to); /* WAY_SLOW="2>3:50", 0: as fast as memory */
 int sim_peer_fault(int mine, int theirs);
 int sim_is_chosen(const char *setting, int gpu, long *number); /* "2", "0,3" or "2:NUMBER"; "all" is every GPU */
 CUresult sim_gpu_health(int gpu);   /* an error of CUDA's where it has died */

@@ -59,17 +59,18 @@ def save_checkpoint(model):
 
 def evaluate(_):
     """Take long on this rank only."""
+    end = place / "go_on"
     say_hung()
-    while not go_on():
+    while not os.path.exists(end):  # not go_on(): a look may meet the rank in it
         time.sleep(0.01)
 
 
 def prepare_batch(_):
-    """Compute for ever."""
-    end = place / "go_on"
+    """Compute for ever in one line, which calls no other function of Python: a look must never meet another line."""
+    end = str(place / "go_on")
     say_hung()
-    while not os.path.exists(end):  # not go_on(): a look may meet the rank in it
-        sum(range(1_000_000))
+    while sum(range(1_000_000)) and not os.access(end, os.F_OK):
+        pass
 
 
 def download(_):
@@ -222,8 +223,9 @@ def run_trainer():
     class Slow(transformers.TrainerCallback):
         def on_save(self, args, state, control, **kwargs):
             if way == "trainer_save" and own_rank() == culprit:
+                end = place / "go_on"
                 say_hung()
-                while not go_on():
+                while not os.path.exists(end):  # as in evaluate
                     time.sleep(0.01)
 
     class Model(torch.nn.Module):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import UsageError
+from preflight.model.placement import start_of
 from preflight.trial.nodes.placement import Asked, find_placement, step_nodes
 
 STEP = {
@@ -42,6 +43,14 @@ def test_a_step_that_does_not_say_its_nodes_is_one_node(text: str) -> None:
 
 def test_a_step_whose_number_no_slurm_has_is_none() -> None:
     assert find_placement(Asked(), STEP | {"SLURM_STEP_ID": "9" * 5000}).nodes == 1
+
+
+def test_steps_of_one_node_each_are_told_their_place() -> None:
+    """By `check --on slurm: --together`; to type more commands on the nodes helps nobody then."""
+    of_one = STEP | {"SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0", "SLURM_NTASKS": "1"}
+    place = find_placement(Asked(3, 2, "n1:29400", "on-1"), of_one)
+    assert (place.nodes, place.node_rank, place.host, start_of(place, 1)) == (3, 2, "n1", "")
+    assert "srun starts 8 tasks on 2 nodes" in told(Asked(2, 0, "n1:29400"), STEP | {"SLURM_NTASKS": "8"})
 
 
 def test_without_a_word_there_is_one_node() -> None:

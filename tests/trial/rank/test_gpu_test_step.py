@@ -33,7 +33,7 @@ from tests.simgpu import simgpu
 from tests.simgpu.rounds import LIMITS, MODULE, run, small
 from tests.trial.rank.test_children import assignment
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.xdist_group("gpu_test_step")]
 # By place; NVML numbers these GPUs 6 to 9.
 FAULTS = (
     "hang:from=0,to=1,by=sm; lost:from=0,to=2,above=4096; scramble:from=3,to=0,by=sm; crash:from=1,to=2; "
@@ -135,7 +135,6 @@ def test_the_trials_run_after_all_that(faulty: LaunchResult) -> None:
     assert [trial.outcome for trial in faulty.trials] == [Outcome.OK]
 
 
-@pytest.mark.integration
 def test_when_the_time_is_up_the_rest_is_skipped_and_the_trial_still_runs() -> None:
     patient = StageLimits(30, 10, 10, 60, stretches=False)
     plan = replace(planned((6, 7), Profile.QUICK), share_of_time=0.3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from preflight.model.nccl_log import read_nccl_log
 from preflight.model.transport import texts_of
-from preflight.trial.rank.transport import LAST, WARNINGS, last_words
+from preflight.trial.rank.transport import LAST, WARNINGS, gives_up, last_words
 
 LOG = """\
 node1:{pid}:{pid} [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>
@@ -67,3 +67,37 @@ def test_last_words_are_bounded_whatever_the_log_holds(tmp_path: Path) -> None:
 def test_a_process_without_a_log_has_no_last_words(tmp_path: Path) -> None:
     assert last_words(f"{tmp_path}/1.%h.%p.log", 7) == ("", ())
     assert last_words("", 7) == ("", ())
+
+
+GIVEN_UP = (
+    "node1:7:9 [0] net_ib.cc:1 NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status={} opcode=0 len=0 "
+    "vendor err {} (Recv) hca mlx5_0\n"
+)
+
+
+def test_a_transfer_that_was_given_up_is_found_once_its_line_is_complete_and_only_once(tmp_path: Path) -> None:
+    log, read = tmp_path / "1.node1.7.log", dict[str, int]()
+    line = GIVEN_UP.format(12, 129)
+    log.write_text("node1:7:7 [0] NCCL INFO Channel\n" + line[:40])
+    assert not gives_up(f"{tmp_path}/1.%h.%p.log", 7, read)
+    log.write_text("node1:7:7 [0] NCCL INFO Channel\n" + line)
+    assert gives_up(f"{tmp_path}/1.%h.%p.log", 7, read)
+    assert not gives_up(f"{tmp_path}/1.%h.%p.log", 7, read)
+
+
+def test_an_address_that_does_not_answer_for_five_seconds_is_given_up(tmp_path: Path) -> None:
+    line = (
+        "node1:7:9 [0] NCCL INFO Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr "
+        "state INIT, next state RTR, local GID index 3, local GID ::ffff:10.0.10.2, remote GID ::ffff:10.0.10.1, "
+        "retrying "
+    )
+    log = tmp_path / "1.node1.7.log"
+    log.write_text(f"{line}9/35 after 900 msec of sleep\n")
+    assert not gives_up(f"{tmp_path}/1.%h.%p.log", 7, {})
+    log.write_text(f"{line}10/35 after 1000 msec of sleep\n")
+    assert gives_up(f"{tmp_path}/1.%h.%p.log", 7, {})
+
+
+def test_what_is_emptied_after_another_error_is_no_transfer_that_was_given_up(tmp_path: Path) -> None:
+    (tmp_path / "1.node1.7.log").write_text(GIVEN_UP.format(5, 249))
+    assert not gives_up(f"{tmp_path}/1.%h.%p.log", 7, {}) and not gives_up("", 7, {})

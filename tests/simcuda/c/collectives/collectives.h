@@ -49,6 +49,8 @@ void launch_run(Launch *launch);
 typedef struct {
     Connection *connection;
     int protocol, rank, fault;
+    long mb_s; /* of a slow way between two GPUs, else 0 */
+    double free_at_s;
     size_t slot_bytes; /* of data that one step carries */
     char *scratch;
 } End;

@@ -19,12 +19,16 @@ static size_t step_bytes(const End *end, const Task *task) {
     return (size_t)task->launch->arguments->comm->buffer_bytes[end->protocol] / STEPS;
 }
 
-static void open_end(End *end, Task *task, Connection *connection, int rank, const Kernel *kernel, int steps) {
+static void open_end(End *end, Task *task, Connection *connection, int rank, const Kernel *kernel, int steps, int sends) {
     Memory memory;
+    int own = task->launch->gpu;
     *end = (End){.connection = connection, .protocol = kernel->protocol, .rank = rank};
     end->slot_bytes = data_of(kernel->protocol, step_bytes(end, task));
     /* Whose memory the slots are decides whether a broken path lies between: P2P alone goes through it. */
-    if (sim_find((uintptr_t)connection->buffers[kernel->protocol], &memory)) end->fault = sim_peer_fault(task->launch->gpu, memory.gpu);
+    if (sim_find((uintptr_t)connection->buffers[kernel->protocol], &memory)) {
+        end->fault = sim_peer_fault(own, memory.gpu);
+        end->mb_s = sends ? sim_way_mb_s(own, memory.gpu) : sim_way_mb_s(memory.gpu, own);
+    }
     end->scratch = malloc(end->slot_bytes * (size_t)steps + 256);
 }
 
@@ -34,7 +38,7 @@ void pipe_open(Pipe *pipe, Task *task, const Kernel *kernel, int connection, int
     int whole = pipe->slices * pipe->steps_per_slice;
     if (from >= 0) {
         Connection *c = &task->channel->peers[from]->receive[connection];
-        open_end(&pipe->in, task, c, from, kernel, pipe->steps_per_slice);
+        open_end(&pipe->in, task, c, from, kernel, pipe->steps_per_slice, 0);
         if (kernel->protocol == PROTO_SIMPLE) {
             c->step = ALIGN_UP(c->step, (uint64_t)whole);
             __atomic_store_n(c->head, c->step, __ATOMIC_RELEASE); /* the credits of what was rounded up */
@@ -42,7 +46,7 @@ void pipe_open(Pipe *pipe, Task *task, const Kernel *kernel, int connection, int
     }
     if (to >= 0) {
         Connection *c = &task->channel->peers[to]->send[connection];
-        open_end(&pipe->out, task, c, to, kernel, pipe->steps_per_slice);
+        open_end(&pipe->out, task, c, to, kernel, pipe->steps_per_slice, 1);
         if (kernel->protocol == PROTO_SIMPLE) c->step = ALIGN_UP(c->step, (uint64_t)whole);
     }
 }
@@ -114,6 +118,12 @@ static int ll128_read(Pipe *pipe, char *to, char *at, size_t bytes, uint64_t fla
 }
 
 /* ---- a slice */
+static void carry(Pipe *pipe, End *end, size_t bytes) { /* over a way that is slow; the other channels go on */
+    if (!end->mb_s) return;
+    double now_s = sim_now();
+    end->free_at_s = (end->free_at_s > now_s ? end->free_at_s : now_s) + (double)bytes / 1e6 / (double)end->mb_s;
+    while (sim_now() < end->free_at_s && !pipe->task->launch->aborted && !pipe->task->launch->failed) task_yield(pipe->task);
+}
 static const char *take(Pipe *pipe, size_t bytes) {
     End *end = &pipe->in;
     Connection *c = end->connection;
@@ -121,6 +131,7 @@ static const char *take(Pipe *pipe, size_t bytes) {
     if (end->protocol == PROTO_SIMPLE) {
         if (!task_wait(pipe->task, c->tail, 0, c->step + (uint64_t)pipe->steps_per_slice, "receive from", end->rank)) return NULL;
         if (!(at = slot(pipe, end))) return NULL;
+        carry(pipe, end, bytes);
         if (end->fault != FAULT_CHANGES || bytes < (size_t)sim_number("CHANGES_SLICE", 0)) return at;
         memcpy(end->scratch, at, bytes); /* read over a path that changes what goes over it */
     } else {
@@ -147,6 +158,7 @@ static char *room(Pipe *pipe, size_t bytes) {
 static void hand_over(Pipe *pipe, char *filled, size_t bytes) {
     End *end = &pipe->out;
     Connection *c = end->connection;
+    carry(pipe, end, bytes);
     if (end->fault == FAULT_CHANGES && bytes && bytes >= (size_t)sim_number("CHANGES_SLICE", 0)) filled[0] ^= 0x10;
     if (end->protocol == PROTO_LL) ll_write(slot(pipe, end), filled, bytes, (uint32_t)(c->step + 1));
     if (end->protocol == PROTO_LL128) ll128_write(slot(pipe, end), filled, bytes, c->step + 1);

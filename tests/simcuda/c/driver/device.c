@@ -206,11 +206,12 @@ int sim_device_attribute(int attribute, const Gpu *gpu) {
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 3;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: return (int)sim_number("CUMEM", 1);
-    /* NCCL up to 2.23 asks this before it uses cuMem; no data ever leave by a network card here. */
+    /* NCCL up to 2.23 asks this before it uses cuMem. */
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: return sim_number("CUMEM", 1) && !strstr(gpu->name, "GeForce");
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: return (int)sim_number("GDR", 0); /* c/verbs writes this memory */
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: return 0;
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: return sim_setting("NVLS") && strcmp(sim_setting("NVLS"), "0");
     case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: return sm >= 90;
-    default: return 0; /* GPUDirect RDMA, DMA-BUF and all that is not simulated */
+    default: return 0; /* DMA-BUF and all that is not simulated */
     }
 }

@@ -21,6 +21,13 @@ int sim_names_pair(const char *setting, int a, int b) {
     return found;
 }
 
+long sim_way_mb_s(int from, int to) {
+    const char *text = sim_setting("WAY_SLOW");
+    int a, b;
+    long mb_s;
+    return text && from != to && sscanf(text, "%d>%d:%ld", &a, &b, &mb_s) == 3 && a == from && b == to ? mb_s : 0;
+}
+
 int sim_peer_fault(int mine, int theirs) {
     if (mine == theirs || mine < 0 || theirs < 0) return FAULT_NONE;
     if (sim_names_pair("P2P_LOSES", mine, theirs)) return FAULT_LOSES;

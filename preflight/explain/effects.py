@@ -1,0 +1,15 @@
+"""What a named cause does to a job, in the words of known_bugs.toml; only causes that may be a bug of a library."""
+
+from __future__ import annotations
+
+from preflight.model.known_bugs import Effect
+
+EFFECTS = {
+    "watchdog_timeout_straggler": Effect.HANGS,
+    "hang_no_error": Effect.HANGS,
+    "heartbeat_monitor": Effect.HANGS,
+    "segfault_worker": Effect.CRASHES,
+    "cuda_illegal_address": Effect.CRASHES,
+    "cuda_oom_masked": Effect.OUT_OF_MEMORY,
+    "host_oom_killed": Effect.HOST_MEMORY,
+}

@@ -1,0 +1,53 @@
+"""Known bugs of the versions and the machine that a log tells of, if a run ended as with them.
+
+A bug that prints a line of its own is a cause (causes/known_bug.py) or a known message (signatures.py). Here are the
+others: all ranks time out, or one crashes, and nothing else shows. So all that the log tells has to fit.
+"""
+
+from __future__ import annotations
+
+import re
+
+from preflight.explain.effects import EFFECTS
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.explanation import Confidence
+from preflight.model.known_bugs import BugFit, Effect, KnownBug, Surroundings, fitting
+from preflight.system.known_bugs import load_known_bugs
+
+GRACE = re.compile(r"GB(?:10|200|300)|aarch64")
+
+
+def surroundings(evidence: LogEvidence) -> Surroundings:
+    """Return what the log tells of versions, machine and size."""
+    words = {event.match for event in evidence.of("context.machine")}
+    return Surroundings(
+        {name: (version,) for name, version in evidence.versions.items()},
+        "aarch64" if any(map(GRACE.search, words)) else "",
+        tuple(sorted(words - {"aarch64"})),
+        evidence.world_size,
+    )
+
+
+def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
+    """Return the known bug that fits best, and a sentence about it, if the cause is what such a bug looks like.
+
+    A proved cause needs no bug, except a crash, which is a symptom however sure it is.
+    """
+    effect = EFFECTS.get(cause)
+    if effect is None or (effect is Effect.HANGS and confidence is Confidence.HIGH):
+        return None
+    around = surroundings(evidence)
+    for bug, fit in fitting(load_known_bugs(), around):
+        if bug.effect is not effect or bug.line or not (bug.alike or bug.gpus) or not bug.span or bug.where:
+            continue
+        lacks = bug.not_known(around)
+        if fit is BugFit.YES or (lacks == (f"the version of {bug.component}",) and (bug.architecture or bug.gpus)):
+            return bug, _sentence(bug, around)
+    return None
+
+
+def _sentence(bug: KnownBug, around: Surroundings) -> str:
+    version = bug.version_in(around)
+    if version == bug.component:
+        version += f" {bug.span} (the log does not tell the version)"
+    return f"This may be a known bug of {version}: {bug.says} ({bug.address})."

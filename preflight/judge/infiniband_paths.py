@@ -1,0 +1,145 @@
+"""The paths over InfiniBand or RoCE on which a trial failed, from NCCL's own lines. Both ends of a path count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+
+from preflight.judge.check import Case
+from preflight.model.facts import NodeFacts
+from preflight.model.finding import Evidence
+from preflight.model.gap import known_or
+from preflight.model.trial import FAILED, Outcome, TrialResult
+from preflight.model.units import counted
+
+# `Got completion from peer 10.0.0.2<48478> with status=12 opcode=0 len=0 vendor err 129 (Recv) localGid ::ffff:10.0.1.1
+# remoteGids::ffff:10.0.1.2 hca mlx5_0`; the GIDs are of RoCE
+COMPLETION = re.compile(
+    r"Got completion from peer (?P<address>[^\s<]{1,64})<\d{1,5}> with status=(?P<code>\d{1,2}) [^\n]{0,100}?"
+    r"(?:remoteGids? ?(?P<gid>[0-9a-f:.]{2,45}) )?hca (?P<hca>\w{1,64})"
+)
+# `Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state RTR, local
+# GID index 3, local GID ::ffff:10.0.1.1, remote GID ::ffff:10.0.1.2`
+REFUSED = re.compile(
+    r"ibv_modify_qp failed with (?P<code>\d{1,3}) [^\n]{1,60}, on dev (?P<hca>\w{1,64}):(?P<port>\d{1,3}), "
+    r"[^\n]{0,200}?local GID index (?P<index>\d{1,3}), local GID (?P<own>[0-9a-f:.]{2,45}), "
+    r"remote GID (?P<gid>[0-9a-f:.]{2,45})"
+)
+STATUS = {12: "what it sent was not acknowledged", 13: "the peer was not ready", 4: "the memory is not registered"}
+ERRNO = {
+    110: "the peer's address did not answer",
+    61: "GID index {index} has no address",
+    22: "PKey or GID is not valid",
+}
+NO_PEER = frozenset({61, 22})  # the card refused what this end had set
+MOST = 8
+DIED = frozenset({"signal", "unkillable"})
+
+
+@dataclass(frozen=True, slots=True)
+class IbPath:
+    """One end's report of a failed path: its own adapter, and what it knows about the other end."""
+
+    host: str
+    hca: str
+    peer: str  # host and adapter as far as they are known; "" where this end failed by itself
+    why: str
+    line: str
+    source: str
+
+    @property
+    def end(self) -> str:
+        """Return this end, such as `node0 mlx5_0`."""
+        return f"{self.host} {self.hca}"
+
+    @property
+    def peer_host(self) -> str:
+        """Return the other end's host, or its address if that is all that is known."""
+        return self.peer.partition(" ")[0]
+
+    def evidence(self) -> Evidence:
+        """Return the path, and the error that this end reports for it."""
+        towards = f"{self.end} to {self.peer}" if self.peer else self.end
+        return Evidence("network path", f"{towards}: {self.why}", self.source)
+
+
+def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
+    """Return each path that NCCL's logs name, once per end; none if a rank died, because its peers log the same."""
+    if trial.outcome not in FAILED - {Outcome.WRONG_DATA} or any(end.ended in DIED for end in trial.ranks):
+        return ()
+    found: dict[tuple[str, str, str], IbPath] = {}
+    for path in _said(case, trial):
+        found.setdefault((path.host, path.hca, path.peer), path)
+    return tuple(found.values())[:MOST]
+
+
+def common_end(paths: Sequence[IbPath]) -> str:
+    """Return the end, such as `node2 mlx5_0`, at which paths to two or more other nodes failed; "" if there is none."""
+    pairs = {frozenset({path.host, path.peer_host}) for path in paths}
+    hosts = frozenset.intersection(*pairs) if pairs else frozenset[str]()
+    if len(hosts) != 1 or len(pairs) < 2 or any(not path.peer for path in paths):
+        return ""
+    (host,) = hosts
+    return _end(host, paths)
+
+
+def paths_text(paths: Sequence[IbPath]) -> str:
+    """Return what failed in one clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`."""
+    if end := common_end(paths):
+        return f"{end} is likely at fault, since every path that failed ends there"
+    alone = [path for path in paths if not path.peer]
+    if alone:
+        return f"{alone[0].end} was refused: {alone[0].why}"
+    pairs = list(dict.fromkeys(tuple(sorted((path.host, path.peer_host))) for path in paths))
+    if pairs[0][0] == pairs[0][1]:
+        return f"no data passed between ranks of {_end(pairs[0][0], paths)}"
+    of_first = [path for path in paths if {path.host, path.peer_host} == set(pairs[0])]
+    more = f" (and {counted(len(pairs) - 1, 'other path')})" if len(pairs) > 1 else ""
+    return f"no data passed between {' and '.join(_end(host, of_first) for host in pairs[0])}{more}"
+
+
+def _end(host: str, paths: Sequence[IbPath]) -> str:
+    """Return a host with its adapters on these paths, by its own word and the peers'."""
+    adapters = {path.hca for path in paths if path.host == host}
+    adapters |= {path.peer.partition(" ")[2] for path in paths if path.peer_host == host} - {""}
+    return " ".join((host, "/".join(sorted(adapters)))).strip()
+
+
+def _said(case: Case, trial: TrialResult) -> Iterator[IbPath]:
+    gpus_by_node = case.gpus_by_node or (case.gpus,)
+    hosts = [node.host for node, gpus in zip(case.nodes, gpus_by_node, strict=False) for _ in gpus]
+    for end in trial.ranks:
+        host = hosts[end.rank] if end.rank < len(hosts) else f"rank {end.rank}"
+        for line in end.log:
+            source = f"trial {trial.candidate}, {end.log_file}:{line.line}"
+            if match := COMPLETION.search(line.text):
+                code, peer = int(match["code"]), _peer(case.nodes, match["gid"], match["address"])
+                why = STATUS.get(code, "the transfer failed")
+                yield IbPath(host, match["hca"], peer, f"{why} (status {code})", line.text, source)
+            elif match := REFUSED.search(line.text):
+                code = int(match["code"])
+                peer = "" if code in NO_PEER else _peer(case.nodes, match["gid"], "")
+                why = ERRNO.get(code, "the connection was refused").format(index=match["index"])
+                yield IbPath(host, match["hca"], peer, f"{why} (error {code})", line.text, source)
+
+
+def _peer(nodes: Iterable[NodeFacts], gid: str | None, address: str) -> str:
+    """Return the host and adapter that have this GID, else the host that has the address, else the address itself."""
+    for node in nodes:
+        for port in known_or(node.hca_ports, ()):
+            if gid and any(_number(each.gid) == _number(gid) for each in known_or(port.gids, ())):
+                return f"{node.host} {port.hca}"
+    for node in nodes:
+        for netif in known_or(node.netifs, ()):
+            if address and any(each.partition("/")[0] == address for each in known_or(netif.addresses, ())):
+                return node.host
+    return gid or address
+
+
+def _number(gid: str) -> int | str:
+    try:
+        return int(IPv6Address(gid))
+    except ValueError:
+        return gid

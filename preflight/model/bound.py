@@ -1,0 +1,23 @@
+"""A threshold that decides a verdict, with its reason: the rows of docs/reference/numbers.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+JUDGMENT = "judgment"  # nobody has measured it; whoever has a better figure changes it
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A threshold, defined in the module that uses it. The checks that it decides name it in `bounds`."""
+
+    value: float
+    unit: str  # what follows the value: "of the median GPU", "bytes per rank"
+    reason: str
+    source: str  # an address, a study below scripts/studies/, a section of docs/, or JUDGMENT
+    cost: str  # of a wrong value: who is rejected or missed
+
+    @property
+    def whole(self) -> int:
+        """The value of a threshold that counts: bytes, ranks, files."""
+        return int(self.value)

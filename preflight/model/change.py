@@ -1,0 +1,55 @@
+"""What is different on a node since an earlier report, most suspicious first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MATTERS = 50  # a change from this weight on may break or slow a job
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value that differs; `weight` from 0 to 100 says how often such a change is to blame."""
+
+    subject: str  # "GPU 0000:1b:00.0", "eth0", "driver"
+    what: str  # "PCIe lanes"
+    before: str
+    now: str
+    weight: int
+    why: str  # what it can do to a job
+
+    @property
+    def matters(self) -> bool:
+        """Return whether such a change may break or slow a job."""
+        return self.weight >= MATTERS
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedChange:
+    """The bandwidth of a collective under the default settings, then and now."""
+
+    collective: str
+    size_bytes: int
+    before_gb_s: float
+    now_gb_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanges:
+    """All that differs on one node."""
+
+    host_before: str
+    host: str  # another one: siblings were compared
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The answer of `preflight diff`: 0 nothing that matters, 1 something that matters, 3 no node in common."""
+
+    exit_code: int
+    since: str  # RFC 3339, when the earlier one was made; "" if it does not say
+    nodes: tuple[NodeChanges, ...]
+    new_findings: tuple[str, ...]  # "CHECK: SUBJECT: PROBLEM", of checks that found nothing before
+    slower: tuple[SpeedChange, ...]
+    not_compared: tuple[str, ...]  # hosts that only one of both has
