@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.simulated import CAPTURES, ENS34, IB_OFF, P2P_OFF
+from tests.cli.simulated import CAPTURES, ENS34, HANG_LIMIT_S, IB_OFF, P2P_OFF
 from tests.command import OWN_PATH, Command
 
 OWN_UID = 40000 + os.getpid() % 20000  # whose files are this test's alone
@@ -81,7 +81,7 @@ def test_a_search_with_hangs_needs_no_root_changes_no_setting_and_leaves_nothing
     before, files = settings(), files_of_own_uid(command.tmp_path)
     ran = command.run(
         "check", "--machine", str(CAPTURES / "l20x10_ens34.json"), "--backend", "simnccl@simnccl", "--gpus", "8,9",
-        "--stage-limit", "2", env={"SIMNCCL": FAULTS, "HOME": "/nonexistent", "PYTHONPATH": unprivileged.path},
+        "--stage-limit", HANG_LIMIT_S, env={"SIMNCCL": FAULTS, "HOME": "/nonexistent", "PYTHONPATH": unprivileged.path},
         prefix=unprivileged.prefix, timeout_s=220,
     )  # fmt: skip
     assert ran.code == 0, ran.stdout + ran.stderr
