@@ -11,12 +11,13 @@ from preflight.facts.nvidia_driver import PROC
 from preflight.facts.pci_bus import DEVICES, HCAS, read_adapter_bdf, read_ids
 from preflight.facts.reading import first_of, gap_or, need, parse_numa_node, read_whole
 from preflight.model.facts import Gap, HcaPort, Nic, RdmaFacts
-from preflight.model.hca import Gid, NicKind, PhysState, PortCounter, PortState
+from preflight.model.hca import PORT_ERRORS, Gid, NicKind, PhysState, PortCounter, PortState
 from preflight.system.machine import Machine
 
 # A slot that was never set, and one that has the subnet prefix only.
 EMPTY_GIDS = frozenset({"0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000"})
 EMPTY_PKEY = "0x0000"
+COUNTER_FOLDERS = ("counters", "hw_counters")
 # An index with no address ends the table in practice; RoCE ports have 256 slots, of which a handful is in use.
 MOST_EMPTY_IN_A_ROW = 32
 S = TypeVar("S", PortState, PhysState)
@@ -32,6 +33,25 @@ def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
     """Return the ports, adapter by adapter."""
     found = [(hca, port) for hca in _adapters(machine) for port in machine.names(f"{HCAS}/{hca}/ports")]
     return tuple(_read_port(machine, hca, int(port)) for hca, port in found if re.fullmatch(r"[0-9]{1,3}", port))
+
+
+def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
+    """Return the error counters of each port, by the port's name (`mlx5_0:1`) and the counter's; without unread ones.
+
+    It reads one file per counter, so it is quick enough for before and after a trial.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for hca in machine.names(HCAS):
+        for port in machine.names(f"{HCAS}/{hca}/ports"):
+            paths = [f"{HCAS}/{hca}/ports/{port}/{kind}" for kind in COUNTER_FOLDERS]
+            values = {
+                name: gap_or(partial(read_whole, machine, f"{path}/{name}"))
+                for path in paths
+                for name in machine.names(path)
+                if name in PORT_ERRORS
+            }
+            found[f"{hca}:{port}"] = {name: value for name, value in values.items() if isinstance(value, int)}
+    return found
 
 
 def _adapters(machine: Machine) -> list[str]:
@@ -130,7 +150,7 @@ def _pkeys(machine: Machine, directory: str) -> tuple[str, ...]:
 def _counters(machine: Machine, directory: str) -> tuple[PortCounter, ...]:
     """Return the counters of both directories; a virtual function lacks some, and some need root."""
     found: dict[str, int] = {}
-    kinds = [f"{directory}/{kind}" for kind in ("counters", "hw_counters")]
+    kinds = [f"{directory}/{kind}" for kind in COUNTER_FOLDERS]
     if not any(map(machine.exists, kinds)):
         raise UnreadableFact(f"/{directory}/counters: not there")
     for kind in kinds:

@@ -11,6 +11,7 @@ from preflight.judge.check import Case
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Evidence
 from preflight.model.gap import known_or
+from preflight.model.hca import PORT_ERRORS
 from preflight.model.trial import FAILED, Outcome, TrialResult
 from preflight.model.units import counted
 
@@ -34,6 +35,7 @@ ERRNO = {
     22: "PKey or GID is not valid",
 }
 NO_PEER = frozenset({61, 22})  # the card refused what this end had set
+OF_LINK = frozenset(name for name, meaning in PORT_ERRORS.items() if meaning.is_of_link)
 MOST = 8
 DIED = frozenset({"signal", "unkillable"})
 
@@ -75,6 +77,60 @@ def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
     return tuple(found.values())[:MOST]
 
 
+@dataclass(frozen=True, slots=True)
+class FaultyEnd:
+    """The end of all failed paths that is likely at fault, such as `node2 mlx5_0`, and what shows it."""
+
+    end: str
+    why: str
+
+
+def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> FaultyEnd | None:
+    """Return the end that is likely at fault; None if either end of a path may be.
+
+    Two other nodes show it, or the port's own error counters: only those of its link, since those of the path also grow
+    where the peer is at fault.
+    """
+    if end := common_end(paths):
+        return FaultyEnd(end, "every path that failed ends there")
+    ends = {path.end for path in paths} | {path.peer for path in paths}
+    counted = dict(_of_links(case, trial))
+    if len(counted) != 1 or not counted.keys() <= ends:
+        return None
+    ((end, of_link),) = counted.items()
+    return FaultyEnd(end, f"its own link counted errors during the trial ({of_link})")
+
+
+def counted_errors(case: Case, trial: TrialResult) -> Iterator[Evidence]:
+    """Yield the errors that each RDMA port counted during a trial."""
+    hosts = _hosts(case)
+    for errors in trial.port_errors[:MOST]:
+        known = [each for each in errors.counters if each.name in PORT_ERRORS]
+        if known:
+            counted = (f"{each.name} +{each.value} ({PORT_ERRORS[each.name].words})" for each in known)
+            what = f"RDMA port {_host_of(hosts, errors.rank)} {errors.port}"
+            yield Evidence(what, ", ".join(counted), f"port counters during trial {trial.candidate}")
+
+
+def _of_links(case: Case, trial: TrialResult) -> Iterator[tuple[str, str]]:
+    """Yield each end whose own link counted errors, and those counters."""
+    hosts = _hosts(case)
+    for errors in trial.port_errors:
+        of_link = [f"{each.name} +{each.value}" for each in errors.counters if each.name in OF_LINK]
+        if of_link:
+            yield f"{_host_of(hosts, errors.rank)} {errors.port.partition(':')[0]}", ", ".join(of_link)
+
+
+def _hosts(case: Case) -> Sequence[str]:
+    """Return the host of each rank."""
+    gpus_by_node = case.gpus_by_node or (case.gpus,)
+    return [node.host for node, gpus in zip(case.nodes, gpus_by_node, strict=False) for _ in gpus]
+
+
+def _host_of(hosts: Sequence[str], rank: int) -> str:
+    return hosts[rank] if rank < len(hosts) else f"rank {rank}"
+
+
 def common_end(paths: Sequence[IbPath]) -> str:
     """Return the end, such as `node2 mlx5_0`, at which paths to two or more other nodes failed; "" if there is none."""
     pairs = {frozenset({path.host, path.peer_host}) for path in paths}
@@ -85,10 +141,10 @@ def common_end(paths: Sequence[IbPath]) -> str:
     return _end(host, paths)
 
 
-def paths_text(paths: Sequence[IbPath]) -> str:
+def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
     """Return what failed in one clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`."""
-    if end := common_end(paths):
-        return f"{end} is likely at fault, since every path that failed ends there"
+    if faulty:
+        return f"{faulty.end} is likely at fault, since {faulty.why}"
     alone = [path for path in paths if not path.peer]
     if alone:
         return f"{alone[0].end} was refused: {alone[0].why}"
@@ -108,10 +164,9 @@ def _end(host: str, paths: Sequence[IbPath]) -> str:
 
 
 def _said(case: Case, trial: TrialResult) -> Iterator[IbPath]:
-    gpus_by_node = case.gpus_by_node or (case.gpus,)
-    hosts = [node.host for node, gpus in zip(case.nodes, gpus_by_node, strict=False) for _ in gpus]
+    hosts = _hosts(case)
     for end in trial.ranks:
-        host = hosts[end.rank] if end.rank < len(hosts) else f"rank {end.rank}"
+        host = _host_of(hosts, end.rank)
         for line in end.log:
             source = f"trial {trial.candidate}, {end.log_file}:{line.line}"
             if match := COMPLETION.search(line.text):

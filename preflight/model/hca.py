@@ -61,6 +61,44 @@ class PortCounter:
 
 
 @dataclass(frozen=True, slots=True)
+class PortError:
+    """The meaning of a port's error counter: of its own link, or of the path, which also ends at a dead peer's."""
+
+    words: str
+    is_of_link: bool = False
+
+
+# `counters` are the InfiniBand architecture's (Documentation/ABI/stable/sysfs-class-infiniband), `hw_counters` mlx5's
+# (drivers/infiniband/hw/mlx5/counters.c). Congestion is no error and has no row.
+PORT_ERRORS = {
+    "symbol_error": PortError("damaged symbols arrived", is_of_link=True),
+    "link_error_recovery": PortError("the link was retrained", is_of_link=True),
+    "link_downed": PortError("the link went down", is_of_link=True),
+    "port_rcv_errors": PortError("damaged packets arrived", is_of_link=True),
+    "local_link_integrity_errors": PortError("the link had too many errors", is_of_link=True),
+    "port_rcv_remote_physical_errors": PortError("packets arrived that another link had damaged"),
+    "port_xmit_discards": PortError("packets were not sent: the port is down or congested"),
+    "rx_icrc_encapsulated": PortError("packets were damaged on their way"),
+    "local_ack_timeout_err": PortError("packets were not acknowledged"),
+    "packet_seq_err": PortError("the peer missed packets"),
+    "out_of_sequence": PortError("packets were lost or came out of order"),
+    "implied_nak_seq_err": PortError("answers were lost"),
+    "rnr_nak_retry_err": PortError("the peer was not ready"),
+    "req_transport_retries_exceeded": PortError("the last retry failed too"),
+    "roce_adp_retrans": PortError("packets were sent again"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PortErrors:
+    """The errors that a port counted during a trial, on the node of `rank`."""
+
+    rank: int  # the first of its node
+    port: str  # mlx5_0:1
+    counters: tuple[PortCounter, ...]  # by how much each grew; those of PORT_ERRORS
+
+
+@dataclass(frozen=True, slots=True)
 class HcaPort:
     """A port of an RDMA adapter."""
 

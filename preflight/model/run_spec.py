@@ -151,6 +151,11 @@ class RunSpec:
     machine_path: str = ""  # facts of another machine, for a stand-in backend that plays it; "" for none
     goes_on: bool = False  # afterwards the ranks wait for a spec in `joint_dir`
 
+    @property
+    def uses_adapters(self) -> bool:
+        """Whether the ranks may use this machine's RDMA adapters: NCCL itself runs here, and nothing plays it."""
+        return self.backend.name == "nccl" and not self.backend.module and not self.machine_path
+
 
 def joint_dir(run_dir: str) -> str:
     """Return the folder, inside the run directory, for the phase that all nodes run together."""

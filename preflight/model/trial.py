@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
+from preflight.model.hca import PortErrors
 from preflight.model.transport import Carrier
 from preflight.model.word import Word
 
@@ -169,6 +170,7 @@ class TrialResult:
     connect_us: float | Gap = NOT_MEASURED  # making the group and its first collective, slowest rank
     failed_in: str = ""  # IN_START, or the collective that was timed; empty where it worked
     nccl: str = ""  # the version of NCCL that its ranks had loaded; "" where it was not read
+    port_errors: tuple[PortErrors, ...] = ()  # of the RDMA ports that counted any meanwhile, on all nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from preflight.facts.rdma import (
     probe_hca_ports,
     probe_nics,
     probe_rdma,
+    read_port_errors,
 )
 from preflight.model.facts import Gap
 from preflight.model.hca import NicKind, PhysState, PortState
@@ -69,6 +70,14 @@ def test_a_port_has_its_states_rate_addresses_keys_and_counters(tmp_path: Path) 
         ("out_of_sequence", 7),
         ("symbol_error", 0),
     ]
+
+
+def test_a_port_s_errors_are_read_by_name_without_traffic_congestion_and_what_cannot_be_read(tmp_path: Path) -> None:
+    more = {"counters__port_xmit_data": "9", "hw_counters__np_cnp_sent": "4", "counters__port_rcv_errors": "?"}
+    machine = build(tmp_path, _adapter("mlx5_0") | _port("mlx5_0", 1, "InfiniBand", **more) | _port("mlx5_0", 2))
+    known = {"symbol_error": 0, "link_downed": 3, "out_of_sequence": 7}
+    assert read_port_errors(machine) == {"mlx5_0:1": known, "mlx5_0:2": known}
+    assert read_port_errors(build(tmp_path / "other", {"sys/class/net/eth0/mtu": "1500"})) == {}
 
 
 def test_adapters_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:

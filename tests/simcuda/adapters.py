@@ -19,6 +19,7 @@ COUNTERS = (
     "port_xmit_data", "port_rcv_data", "symbol_error", "link_downed", "link_error_recovery", "port_rcv_errors",
     "port_xmit_discards", "port_xmit_wait",
 )  # fmt: skip
+HW_COUNTERS = ("local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "rnr_nak_retry_err", "np_cnp_sent")
 
 
 def describe(number: int, bdf: str, numa_node: int, is_roce: bool) -> tuple[Facts, Facts]:
@@ -129,5 +130,6 @@ def _port_files(port: Facts, place: Path) -> dict[Path, object]:
         place / "phys_state": "5: LinkUp" if is_active else "3: Disabled", place / "lid": hex(port["lid"]),
         place / "rate": f"{rate} Gb/sec ({RATES[rate][2]})", place / "sm_lid": hex(port["sm_lid"]),
         **{place / f"counters/{name}": 0 for name in COUNTERS},
+        **{place / f"hw_counters/{name}": 0 for name in HW_COUNTERS},
         **{place / f"pkeys/{slot}": pkey for slot, pkey in enumerate(port["pkeys"])}, **table,
     }  # fmt: skip

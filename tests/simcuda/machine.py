@@ -178,7 +178,7 @@ def install(machine: Machine, folder: Path, data: bool = False, torch: bool = Fa
         os.symlink(target, folder / name)
     answers, set_here = render(nvml(machine)), _settings(machine)
     if machine.has_adapters:
-        set_here = {"FABRIC": str(folder / "fabric")} | set_here
+        set_here = {"FABRIC": str(folder / "fabric"), "SYS": str(folder / "sys")} | set_here
         Path(set_here["FABRIC"]).mkdir(exist_ok=True, parents=True)
         answers += adapters.answers(machine.node)
         here = adapters.on_node(machine.node, int(set_here.get("NODE", "0")))

@@ -57,6 +57,7 @@ def test_a_healthy_fabric_is_ready_and_nothing_is_set(machine: str, tmp_path: Pa
         assert (each.code, each.report["verdict"]) == (0, "ready"), each
         assert not each.report["advice"]["env"] and not each.sourced(f"node{number}")
         assert {finding["check"] for finding in each.report["findings"]} <= OF_THIS_HOST | {"known-bug"}, each
+    assert not any(trial["port_errors"] for trial in ran[0].report["trials"]), ran[0]
     path = "NET/IB/0/GDRDMA" if machine == "pcie4-gdr" else "NET/IB/0"
     assert {f"1>2 via {path}", "hca mlx5_0:1", "hca mlx5_1:1"} <= set(ran[0].trial("default")["transport"])
 
@@ -127,6 +128,9 @@ def test_a_port_that_fails_in_the_middle_is_intermittent_and_nothing_is_recommen
     assert {each.code for each in ran} == {1}, ran[0]
     assert not ran[0].report["advice"]["env"] and "the fault comes and goes" in " ".join(ran[0].stdout.split())
     assert "port error" in ran[0].stdout
+    went_down = [each for each in ran[0].trial("default")["port_errors"] if "link_downed" in str(each["counters"])]
+    assert [(each["rank"], each["port"]) for each in went_down] == [(2, "mlx5_0:1")], ran[0]
+    assert "node1 mlx5_0 is likely at fault, since its own link counted" in " ".join(ran[0].stdout.split()), ran[0]
 
 
 def test_a_peer_that_is_killed_blames_no_hardware(tmp_path: Path) -> None:

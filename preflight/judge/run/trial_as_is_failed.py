@@ -6,7 +6,14 @@ from dataclasses import replace
 from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line, ranks_text
-from preflight.judge.infiniband_paths import IbPath, common_end, failed_paths, paths_text
+from preflight.judge.infiniband_paths import (
+    FaultyEnd,
+    IbPath,
+    counted_errors,
+    failed_paths,
+    faulty_end,
+    paths_text,
+)
 from preflight.judge.outside_cause import OutsideCause, outside_cause
 from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.symptoms import TOPOLOGY, blame_by_text, symptoms_in
@@ -62,12 +69,14 @@ def trial_failed(case: Case) -> Findings:
         yield _from_outside(default, describe(default), outside)
         return
     working, paths = cures(case), failed_paths(case, default)
+    faulty = faulty_end(case, default, paths)
     finding = trial_failed.finding(
         Severity.WARN if working else Severity.FAIL,
         f"trial {default.candidate}",
-        f"{paths_text(paths)}: {describe(default)}" if paths else describe(default),
-        f"{_fix(case, default)}{_look_at(paths)}",
+        f"{paths_text(paths, faulty)}: {describe(default)}" if paths else describe(default),
+        f"{_fix(case, default)}{_look_at(paths, faulty)}",
         *(path.evidence() for path in paths),
+        *counted_errors(case, default),
         *evidence(default),
         *(_working(trial) for trial in working),
         blame=_blame(case, default),
@@ -159,10 +168,10 @@ def _blame(case: Case, default: TrialResult) -> Blame:
     return Blame.CONFIGURATION if cures(case) or len(case.nodes) > 1 else Blame.HOST
 
 
-def _look_at(paths: Sequence[IbPath]) -> str:
+def _look_at(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
     """Return where to look on a path that failed; "" where none is known."""
-    if end := common_end(paths):
-        return f"; then look at {end}: {LOOK_AT_PORT}"
+    if faulty:
+        return f"; then look at {faulty.end}: {LOOK_AT_PORT}"
     unknown = "which end is at fault is unknown without a third node"
     return f"; then look at both ends of the path: {LOOK_AT_PORT}; {unknown}" if paths else ""
 

@@ -15,6 +15,7 @@ from typing import Any
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
+from preflight.model.hca import PortErrors
 from preflight.model.run_spec import Assignment, DuelTurn, Measure, RankSamples
 from preflight.model.samples import aggregate, is_spread, slowest_rank_us, unpack_samples, wrong_elements
 from preflight.model.transport import carriers_from
@@ -35,6 +36,7 @@ from preflight.trial.rank.packed_aggregate import aggregate_many
 
 MANY = 256  # ranks; below, plain Python is as fast
 RankAnswer = dict[str, Any]  # {"end", "events", "started_by"} as step.py publishes it
+PORT_ERRORS = "port_errors"  # in the answers of a node's first rank, if its RDMA ports counted any: see port_errors.py
 
 LOST_CONNECTION = re.compile(r"NCCL WARN (.{0,100}(?:[Cc]onnection (?:closed|reset) by (?:remote )?peer|Broken pipe))")
 
@@ -76,6 +78,11 @@ def trial_result(
         duration_s=duration_s,
         connect_us=slowest_connect_us(answers),
         nccl=next((version for answer in answers if (version := _last(answer, "nccl", ""))), ""),
+        port_errors=tuple(
+            decode(PortErrors, {"rank": rank, **port})
+            for rank, answer in enumerate(answers)
+            for port in answer.get(PORT_ERRORS, ())
+        ),
     )
     if result.outcome not in FAILED:
         return result

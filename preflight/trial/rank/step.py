@@ -31,7 +31,8 @@ from preflight.system.shm_segments import remove_segments
 from preflight.system.wakeups import OwnTime
 from preflight.trial.rank import children
 from preflight.trial.rank.channel import Channel
-from preflight.trial.rank.outcome import RankAnswer
+from preflight.trial.rank.outcome import PORT_ERRORS, RankAnswer
+from preflight.trial.rank.port_errors import port_errors_between, port_errors_now
 from preflight.trial.rank.transport import carried, gives_up, last_words, left_in_shm
 
 LISTEN_S = 0.02
@@ -136,9 +137,15 @@ def take_step(rank: Rank, index: int, order: Order, on_stage: Listener | None = 
     """Run this rank's children of a step to their end, publish the outcome, and return the next step's number."""
     step = decode(Step, order)
     rank = replace(rank, spec=_with_limit(rank.spec, step.first_s)) if step.first_s else rank
+    counts = rank.local_rank == 0 and rank.spec.uses_adapters
+    before = port_errors_now() if counts else {}
     assignments = [assign(rank, index, step, side) for side in range(len(step.candidates))]
     running = [start(rank, each, step.by_exec) for each in assignments]
-    rank.channel.put(f"end/{index}/{rank.rank}", run_to_end(rank, index, running, on_stage))
+    ends = run_to_end(rank, index, running, on_stage)
+    grown = port_errors_between(before, port_errors_now()) if before else []
+    if grown:
+        ends = [end | {PORT_ERRORS: grown} for end in ends]
+    rank.channel.put(f"end/{index}/{rank.rank}", ends)
     return index + 1
 
 

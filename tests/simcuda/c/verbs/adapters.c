@@ -10,9 +10,11 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -106,6 +108,22 @@ Port *sv_port(Handle *context, int number) {
     return number >= 1 && number <= adapter->ports ? place(own_node(), adapter->index, number) : NULL;
 }
 
+void sv_count(Port *port, const char *counter) {
+    char path[512], text[32] = "";
+    const char *sys = sim_setting("SYS"); /* /sys itself is read-only */
+    if (!sys || port->node != own_node()) return;
+    const char *kind = strstr(counter, "link") || strstr(counter, "symbol") ? "counters" : "hw_counters";
+    int number = (int)(port - fabric->ports) % PORTS + 1;
+    snprintf(path, sizeof path, "%s/class/infiniband/%s/ports/%d/%s/%s", sys, port->adapter, number, kind, counter);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) return sim_log(1, "%s: %s", path, strerror(errno));
+    flock(file, LOCK_EX);
+    long value = pread(file, text, sizeof text - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
+    snprintf(text, sizeof text, "%ld\n", value + 1);
+    if (pwrite(file, text, strlen(text), 0) < 0) sim_log(1, "%s: %s", path, strerror(errno));
+    close(file);
+}
+
 /* IB_DIES=mlx5_0:200/1500: down after 200 messages, and up again 1500 ms later. */
 int sv_is_up(Port *port) {
     int64_t died = port->died_ns, never = 0;
@@ -113,6 +131,7 @@ int sv_is_up(Port *port) {
         atomic_compare_exchange_strong(&port->died_ns, &never, sv_now_ns());
         died = port->died_ns;
     }
+    if (died && port->node == own_node() && !atomic_exchange(&port->has_counted, 1)) sv_count(port, "link_downed");
     return port->state == STATE_ACTIVE && (!died || (port->dies.second >= 0 && sv_now_ns() > died + port->dies.second * 1000000L));
 }
 

@@ -20,7 +20,7 @@ typedef struct {
     int version[GIDS]; /* of RoCE; 1 for InfiniBand */
     uint16_t pkey[PKEYS];
     Fault dies, loses, loses_sent, changes, changes_gpu, mb_s, kills;
-    _Atomic int has_killed;
+    _Atomic int has_killed, has_counted; /* and told /sys that it went down */
     _Atomic long messages; /* that went in or out */
     _Atomic int64_t died_ns, free_ns; /* when it broke; when what it carries will be through */
 } Port;
@@ -62,6 +62,7 @@ int64_t sv_now_ns(void);
 void sv_read_machine(void); /* after sv_begin: the devices of this node, its ports in the fabric */
 Port *sv_port(Handle *context, int number); /* NULL where there is none */
 int sv_is_up(Port *port);
+void sv_count(Port *port, const char *counter); /* one more, in what lies over /sys, where the port is of this node */
 int sv_is_hit(Port *port, const Fault *fault); /* by a fault that begins with a message and may end with one */
 int sv_has_fault(const char *setting, const char *adapter, Fault *out); /* on this node */
 void sv_tell(Qp *qp, int event);

@@ -195,6 +195,7 @@ static void progress(Pair *pair) {
     while (pair->first != pair->end) {
         QpAttributes *set = &pair->attributes;
         if (pair->tries && (!set->timeout || sv_now_ns() < pair->tried_ns + (ACK_UNIT_NS << set->timeout) / haste)) return;
+        if (pair->tries) sv_count(&fabric->ports[shared->port], "local_ack_timeout_err");
         if (pair->tries > set->retries) return give_up(pair, STATUS_RETRIES, ACK_CODE);
         int ended = attempt(pair, &pair->works[pair->first % pair->room]);
         if (ended == IS_LOST) {

@@ -1,0 +1,41 @@
+"""The errors that a node's RDMA ports count during a trial. The first rank of each node reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from preflight.facts.pci_bus import HCAS
+from preflight.facts.rdma import read_port_errors
+from preflight.system.isolate import run_isolated
+from preflight.system.kernel_queries import live_machine
+
+LIMIT_S = 1.0  # an adapter whose firmware hangs may keep a reader for a minute
+READ = "port errors"
+
+Counted = Mapping[str, Mapping[str, int]]
+
+
+def port_errors_now() -> Counted:
+    """Return the error counters of this node's RDMA ports; empty if it has none, or if they can't be read in time.
+
+    Call it from a process with a single thread, since it forks.
+    """
+    if not os.path.isdir(os.path.join("/", HCAS)):
+        return {}
+    answer = run_isolated({READ: lambda: read_port_errors(live_machine())}, {READ: LIMIT_S})[READ]
+    return answer.value or {}
+
+
+def port_errors_between(before: Counted, after: Counted) -> list[dict[str, Any]]:
+    """Return the ports of which a counter grew, as the fields of a PortErrors without its rank."""
+    grown = {
+        port: [
+            {"name": name, "value": value - before[port][name]}
+            for name, value in sorted(counters.items())
+            if value > before.get(port, {}).get(name, value)
+        ]
+        for port, counters in after.items()
+    }
+    return [{"port": port, "counters": counters} for port, counters in grown.items() if counters]
