@@ -182,7 +182,7 @@ Skip = Annotated[
     list[str] | None,
     valued(
         "CHECK",
-        "Skip this check; repeatable. With --accept, the answer is then unknown.",
+        "Skip this check; repeatable. If acceptance needs it, --accept answers unknown.",
         "--skip",
         group=JUDGED,
         rare=True,
@@ -202,7 +202,7 @@ Keep = Annotated[
 ]
 Nnodes = Annotated[int | None, valued("N", "Number of nodes [default: the scheduler's].", "--nnodes", group=NODES)]
 NodeRank = Annotated[
-    int | None, valued("R", "This node, from 0 [default: the scheduler's].", "--node-rank", group=NODES)
+    int | None, valued("R", "Node rank, from 0 [default: the scheduler's].", "--node-rank", group=NODES)
 ]
 OnNodes = Annotated[
     str | None,

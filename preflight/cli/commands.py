@@ -231,7 +231,7 @@ OutDir = Annotated[
 class FleetOptions:
     """Compare the reports of many nodes, and list outliers.
 
-    Nodes with equal hardware form a group. The page also shows which settings differ.
+    Nodes with equal hardware form a group. The output also shows which settings differ inside a group.
 
     Exit codes: 0 no outliers, 1 outliers or failed nodes, 2 usage, 3 a node is unknown or no report could be read.
     """

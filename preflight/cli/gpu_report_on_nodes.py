@@ -28,7 +28,7 @@ GRACE_S = 60.0  # to wake and probe the GPUs, and to send the archive
 
 
 def gpu_report(asked: GpuReportOptions) -> None:
-    """Run `preflight gpu-report --on`; with its inner value, this is one of the nodes."""
+    """Run `preflight gpu-report --on`. If `--on` is ANSWERS_BACK, this process runs on one of the nodes and answers."""
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
         return

@@ -42,7 +42,7 @@ FOLDER = "preflight-reports"
 
 
 def check(request: Request, agent: AgentProcess | None = None) -> None:
-    """Run `preflight check --on`; with an agent, this is one of the nodes."""
+    """Run `preflight check --on`. With an agent, this process runs on one of the nodes and answers."""
     if agent is not None:
         answer_back(request, agent)
     elif str(request.on).startswith("k8s:"):

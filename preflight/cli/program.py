@@ -53,7 +53,7 @@ COMMANDS = {
     )),
     "run": ("run", "Check the node, start the job with its settings, and watch it.", (
         ("preflight run -- torchrun ... train.py", "check, then start"),
-        ("preflight run --reuse 1h -- python train.py", "unless checked an hour ago"),
+        ("preflight run --reuse 1h -- python train.py", "unless checked in the last hour"),
     )),
     "timeout": ("timeout", "Compute a safe timeout for the collectives of a job.", (
         ("preflight timeout --params 7B --strategy fsdp", "by the size of the model"),

@@ -27,7 +27,7 @@ NO_RANK = "no rank of the job is there"
 
 
 def stuck(asked: StuckOptions) -> None:
-    """Run `preflight stuck --on`; with its inner value, this is one of the nodes."""
+    """Run `preflight stuck --on`. If `--on` is ANSWERS_BACK, this process runs on one of the nodes and answers."""
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
         return

@@ -15,7 +15,7 @@ from preflight.model.stats import MAD_TO_SIGMA, t_quantile
 
 LEAST_NODES = Bound(
     8, "nodes",
-    "a spread of fewer is often tiny by luck, so that somebody would always be odd",
+    "the spread of fewer nodes is often too small by chance, so some node would always be an outlier",
     "scripts/studies/fleets.py",
     "too low: good nodes are named; too high: small fleets get no answer",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Print lines on stderr around a job, also about failures of preflight's own; descriptors may be non-blocking."""
+"""Print messages about a job, and about preflight's own failures, on stderr, which may be non-blocking."""
 
 from __future__ import annotations
 

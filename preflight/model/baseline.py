@@ -23,7 +23,7 @@ from preflight.model.trial import AGAIN, DEFAULT, Outcome, TrialResult
 BASELINE_SCHEMA = 1
 FALSE_REJECTIONS = Bound(
     0.006, "of good nodes rejected",
-    "aimed at, so that 0.01 holds though spreads learned from 20 nodes are rough",
+    "the target; at most 0.01 is then rejected, although a spread computed from 20 nodes is only an estimate",
     "scripts/studies/baselines.py",
     "too high: good nodes are drained; too low: slow ones are accepted",
 )  # fmt: skip

@@ -39,7 +39,7 @@ def fleet_page(fleet: Fleet, out: str = "", written: Sequence[str] = ()) -> Page
     answer = answer_line(word.upper(), tone, reason_of(fleet))
     groups: list[list[Block]] = [
         *_alike("FAIL", "red", ((why_of(each), each.host) for each in (*fleet.failing, *fleet.would_drain))),
-        *_alike("ODD", "yellow", _odd(fleet.groups)),
+        *_alike("OUTLIER", "yellow", _odd(fleet.groups)),
         *_alike("UNKNOWN", "yellow", ((why_of(each), each.host) for each in fleet.unknown)),
         *([_short_drift(each)] for group in fleet.groups for each in _unnamed(group)),
         *_alike("NO REPORT", "yellow", ((each.reason, each.path) for each in fleet.unread), _files),
@@ -94,10 +94,10 @@ def reason_of(fleet: Fleet) -> str:
 def counts_of(fleet: Fleet) -> str:
     """Return how many nodes ended in each state, and which files count."""
     counts = [
-        f"{len(fleet.passing)} passed", f"{len(fleet.failing)} failed", f"{len(odd_hosts(fleet))} odd",
+        f"{len(fleet.passing)} passed", f"{len(fleet.failing)} failed", counted(len(odd_hosts(fleet)), "outlier"),
         f"{len(fleet.unknown)} unknown",
     ]  # fmt: skip
-    files = f"; {counted(len(fleet.unread), 'file')} unread" if fleet.unread else ""
+    files = f"; {counted(len(fleet.unread), 'file')} without a report" if fleet.unread else ""
     return f"{', '.join(counts)}, from {counted(fleet.reports, 'report')}{files}"
 
 

@@ -129,7 +129,10 @@ def _blocks(devices: Iterable[tuple[str, int | Gap]], about: str = "") -> tuple[
 
 
 def p2p_matrix(report: Report, node: NodeFacts) -> HtmlMatrix | None:
-    """Return for each pair the driver's status, whether the data were right, and GB/s if measured."""
+    """Return the matrix of GPU pairs: the driver's status, whether the data were right, and GB/s if measured.
+
+    None if there is nothing to show.
+    """
     gpus = _gpu_blocks(node)
     cells: dict[tuple[str, str], Cell] = {}
     for said in () if isinstance(node.gpu_p2p, Gap) else node.gpu_p2p:

@@ -6,7 +6,7 @@ from preflight.model.facts import Gap
 from preflight.model.report import Advice, Report, Verdict
 from preflight.show.document import Block, Heading, Text, item, note
 
-ON_ONE_NODE = "Network settings apply only to jobs on one node, because only one node was tested."
+ON_ONE_NODE = "Only one node was tested, so use the network settings only for jobs on one node."
 
 
 def shell_quote(value: str) -> str:

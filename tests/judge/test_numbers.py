@@ -31,7 +31,10 @@ SHOWN = {"MOST_HOSTS", "MOST", "MOST_NAMED", "MOST_SHOWN", "MOST_ENDINGS_SHOWN",
 VERSIONS = {"WHEELS", "CURED_IN", "RIGHT_SINCE", "OLDEST_RUN", "NVLS_LOGGED_SINCE", "NVLS_CUDA"}
 UNITS = {"HOUR_S", "IP_AND_ICMP_BYTES"}
 RULES = {"LEAST_TO_JUDGE", "(RUNS, ENOUGH)"}  # of how many a check needs: docs/dev/method.md, docs/accept.md
-OTHERS = "What they read decides, or a half, a [limit of time](../dev/method.md#when-a-rank-hangs), or the site"
+OTHERS = (
+    "Each of these checks decides by a fact that it reads, by a comparison with one half, by a "
+    "[time limit](../dev/method.md#when-a-rank-hangs), or by the site's policy"
+)
 # The answers that no check gives, by the module that decides them.
 ANSWERS = {
     "fleet/": "`fleet` names a node", "timeout/": "`timeout`", "trial/rank/step": "a trial hangs",

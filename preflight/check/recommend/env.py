@@ -291,7 +291,7 @@ def _nothing_beats(run: _TrialsOfRun) -> str:
     if compared:
         best = max(compared, key=lambda name: run.comparisons[name].mean_gain)
         gain = percent_text(run.comparisons[best].mean_gain)
-        return f"nothing clearly beats it (best '{best}' {gain}; {percent_text(MIN_GAIN)} needed)"
+        return f"no other configuration is clearly faster (best '{best}' {gain}; {percent_text(MIN_GAIN)} needed)"
     if run.default is not None and any(isinstance(each.busbw_gb_s, Gap) for each in run.default.results):
         return "no speed was compared, because another job used the GPUs"
     return "no other configuration is faster" if run.candidates else "no other configuration needed a trial"

@@ -54,8 +54,9 @@ CAUSE = Cause(
         "Use less GPU memory: a smaller per-device batch (and more gradient accumulation), gradient checkpointing, "
         "shorter sequences, ZeRO-3/FSDP or offload, an 8-bit optimizer. A longer timeout changes nothing.",
         "If the job ran out of memory at its start, run `nvidia-smi`, and end leftover processes of earlier jobs.",
-        "If much is reserved, little allocated (fragments): export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "If it came in a checkpoint or an evaluation: gather to the CPU (FSDP: offload_to_cpu=True), "
+        "If PyTorch reserves much more memory than it allocates (fragmentation): "
+        "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "If the memory ran out in a checkpoint or an evaluation: gather to the CPU (FSDP: offload_to_cpu=True), "
         "evaluate in smaller batches.",
     ),
     needs="torch.cuda.max_memory_allocated() near the card's size on that rank",

@@ -104,8 +104,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         )
     host = f"ssh {peer.partition(':')[0]} " if peer[:1].isdigit() else ""
     kernel = (
-        f'{host}sudo dmesg -T | grep -i -e oom -e "killed process" -e xid{"" if host else " on its host"}: a killed '
-        "process leaves no log, and this names it. If dmesg names none, the log of that process has the cause."
+        f'{host}sudo dmesg -T | grep -i -e oom -e "killed process" -e xid{"" if host else " on its host"}: the '
+        "kernel log names a killed process, which leaves no log of its own. If it names none, read that process's log."
     )
     return Remedy(
         *((kernel,) if host else ()),

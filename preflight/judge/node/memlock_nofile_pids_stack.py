@@ -53,11 +53,11 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     elif adapters:
         severity, why = Severity.WARN, f"RDMA over {adapters[0]} needs more locked memory than is allowed"
     else:
-        severity, why = Severity.INFO, "too little for InfiniBand or RoCE; sockets, NVLink and /dev/shm don't need it"
+        severity, why = Severity.INFO, "too little for InfiniBand or RoCE; sockets, NVLink and /dev/shm need none"
     yield memlock.finding(
         severity,
         f"{node.host} RLIMIT_MEMLOCK",
-        f"{fine_size(allowed)}: {why}",
+        f"{fine_size(allowed)} of locked memory: {why}",
         repairs.MEMLOCK.where(is_contained(node)),
         Evidence("RLIMIT_MEMLOCK", fine_size(allowed), "getrlimit"),
         *(Evidence("RDMA adapter or IPoIB interface", name, "/sys/class") for name in adapters),

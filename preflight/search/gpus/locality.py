@@ -102,7 +102,7 @@ def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], .
 
 
 def groups(gpus: Sequence[int], together: Callable[[int, int], bool]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs in groups, in order; `together` holds for every pair inside a group."""
+    """Return the GPUs in sorted groups; `together` joins those of a group directly or through other GPUs."""
     found: list[set[int]] = []
     for gpu in gpus:
         joined = [group for group in found if any(together(gpu, other) for other in group)]

@@ -19,7 +19,7 @@ from preflight.search.settings.duel import decision_results, is_sound
 
 FEWEST_NODES = 3  # of two nobody can be cleared
 SLOW_SHARE = Bound(
-    0.25, "below the other groups' speed",
+    0.25, "of the other groups' median speed lost",
     "less is no fault that somebody would look for",
     JUDGMENT,
     "too low: neighbors in the network are blamed; too high: a slow node is not named",
@@ -27,7 +27,7 @@ SLOW_SHARE = Bound(
 SLOW_RANK_SHARE = 0.5  # single ranks share their node's CPU and links
 SLOW_MADS = Bound(
     4.0, "robust standard deviations below the other groups",
-    "30 in a million groups of equal nodes are as slow by chance, if they differ normally",
+    "if speeds are normally distributed, 30 in a million groups of healthy nodes are this slow by chance",
     JUDGMENT,
     "too low: chance blames a node; too high: a slow node is not named",
 )  # fmt: skip

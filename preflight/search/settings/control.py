@@ -224,9 +224,9 @@ def proof_text(control: Control, default: TrialResult) -> str:
     text = (
         f"repeated in random order (seed {control.seed}): {first.value if {first} >= set(failures) else 'failed'} in "
         f"{len(failures)} of {of_default} runs with the default settings, worked in {worked} of {worked} with these; "
-        f"an unrelated intermittent fault gives this at most 1 time in {odds_of(control)}"
+        f"an intermittent fault would look the same at most 1 time in {odds_of(control)}"
     )
-    return text if odds_of(control) >= PROVED_ODDS.value else f"{text}: {PROVISIONAL_TEXT}"
+    return text if odds_of(control) >= PROVED_ODDS.value else f"{text} ({PROVISIONAL_TEXT})"
 
 
 def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tuple[bool, ...]:
