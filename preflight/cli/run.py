@@ -19,6 +19,7 @@ from preflight.job.job_gpus import engine_of_job, gpus_here, gpus_of_job
 from preflight.job.order import VISIBLE, Order, become_supervisor
 from preflight.system.signals import ignored_at_start
 from preflight.system.streams import to_stderr
+from preflight.trial.nodes.placement import Asked, find_placement
 
 JOB = "The job"
 UNASKED = Request()
@@ -137,9 +138,18 @@ def run(
         keep_dir=keep_output or "",
         splits_ranks=split_ranks,
         detail=["-q"] if quiet else ["-v"] if verbose else [],
+        node_rank=_node_rank(Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id)),
         visible=visible,
     )
     become_supervisor(order, ignored_at_start())
+
+
+def _node_rank(asked: Asked) -> int:
+    """Return this node's place in the job; 0 if the sources contradict each other, which the check will say."""
+    try:
+        return find_placement(asked, os.environ).node_rank
+    except UsageError:
+        return 0
 
 
 def _make_folder(path: str) -> None:

@@ -27,6 +27,7 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
     keep_dir: str  # where the job's output is kept for good; "" keeps it only where the job fails
     splits_ranks: bool  # have torchrun write each rank's output into a file of its own
     detail: Sequence[str] = ()  # -v or -q, for the pages of `check`, `stuck` and `explain`
+    node_rank: int = 0  # of this node; the first one's log has the whole page if the job hangs
     visible: str = ""  # CUDA_VISIBLE_DEVICES of the check, where the job's launcher takes some GPUs only
 
     @property

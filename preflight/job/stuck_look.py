@@ -24,6 +24,12 @@ class Found(NamedTuple):
     why: str = NO_TELLING  # there is neither answer
     works: bool = False  # others wait for a rank that makes progress
 
+    @property
+    def headline(self) -> str:
+        """Return the first paragraph of the page in one line."""
+        first = self.page.decode("utf-8", "replace").strip().partition("\n\n")[0]
+        return " ".join(first.split())
+
 
 class StuckLook:
     """Runs `preflight stuck` on the job.

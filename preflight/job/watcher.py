@@ -42,6 +42,7 @@ HEARD_BY_NONE = {signal.SIGTSTP, signal.SIGINT, signal.SIGQUIT}  # they are the 
 # What is said around the pages of `stuck` and `explain`.
 TIMES_OUT = "it prints that a collective timed out; more: `preflight stuck -v --pid {}`"
 STILL = "no progress for {:.0f} s; more: `preflight stuck -v --pid {}`"
+ELSEWHERE = "node {}: {} ({})"  # its number, the page's first sentence, and the file of the page
 LEFT = "{} is left running"
 MOVES = "it moves again since {}"
 UNCLEAR = "no progress for {:.0f} s, and `preflight stuck` {}; more: `preflight stuck -v --pid {}`"
@@ -120,9 +121,20 @@ class Watcher:
                 movement.look_later()
 
     def _say_stuck(self, first: str, found: Found) -> None:
+        """Print the page on the first node; on another one its first sentence, since all nodes may have one log."""
+        kept = self._folder.file("stuck.txt") if self._order.node_rank and self._folder.path else ""
+        if kept:
+            try:
+                with open(kept, "wb") as file:
+                    file.write(found.page)
+            except OSError:
+                kept = ""
         say(first)
-        with contextlib.suppress(OSError):
-            write_all(2, found.page)
+        if kept:
+            say(ELSEWHERE.format(self._order.node_rank, found.headline, kept))
+        else:
+            with contextlib.suppress(OSError):
+                write_all(2, found.page)
         say(LEFT.format(self._order.name))
 
     def _has_ended(self, wait_s: float) -> bool:
