@@ -54,7 +54,7 @@ def pg_timeout(environ: Mapping[str, str] | None = None) -> timedelta | None:
 
 
 def __getattr__(name: str) -> Any:
-    """Load the rest of the API when it is first asked for."""
+    """Return a name of the API whose module is loaded at its first use."""
     if name not in LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from preflight import api  # noqa: PLC0415  `import preflight` stays quick
@@ -63,19 +63,19 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the API, for completion."""
+    """Return the names of the API, for completion."""
     return sorted((*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__"))
 
 
 class _ByName(ModuleType):
-    """A module that others pickle by its name, as they do with plain ones: Ray sends what an actor refers to."""
+    """A module that is pickled by its name, as plain modules are; Ray pickles the modules that an actor refers to."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return import_module, (self.__name__,)
 
 
 class _CalledModule(_ByName):
-    """The folders `explain` and `check` have the names of two functions of the API: called, they are those."""
+    """The module of a folder with the name of an API function (`check`, `explain`, `stuck`), to which its calls go."""
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         from preflight import api  # noqa: PLC0415  as above
@@ -84,7 +84,10 @@ class _CalledModule(_ByName):
 
 
 class _Package(_ByName):
-    """This package: importing one of those folders binds it here, in the place of the function."""
+    """The module of this package, which makes the folders `check`, `explain` and `stuck` callable.
+
+    Importing such a folder binds it here, in the place of the API function.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in LATE and isinstance(value, ModuleType):

@@ -33,7 +33,10 @@ def main() -> NoReturn:
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:
-    """End here: nothing was begun yet, and what is being loaded would turn an exception into another, or drop it."""
+    """End the process with exit code 128 + signal.
+
+    Nothing has begun yet. An exception would be replaced or dropped by the modules that are being loaded.
+    """
     try:
         os.write(2, b"preflight: stopped by %s\n" % STOPPING[number])
     finally:
@@ -53,7 +56,7 @@ def _cannot_load(error: BaseException) -> int:
 
 
 def _limit_behind(error: BaseException) -> str:
-    """Return that `ulimit -v` is set, where an error is one of addresses that ran out."""
+    """Return a hint about `ulimit -v` if the error says that address space ran out, else ""."""
     if not isinstance(error, MemoryError) and "failed to map segment" not in str(error):
         return ""
     try:
@@ -65,7 +68,7 @@ def _limit_behind(error: BaseException) -> str:
 
 
 def _leave_out_where_the_user_stands() -> None:
-    """Have `python -m preflight` import no typer.py or torch.py of the working directory, as `preflight` does not."""
+    """Remove the working directory from sys.path, so that `python -m preflight` imports no typer.py from there."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         if sys.path and sys.path[0] == os.getcwd() != home:

@@ -104,7 +104,8 @@ def check(
 ) -> Report:
     """Run `preflight check` and return its report. The options are those of the command. No file is written.
 
-    `gpus` are NVML indices or text such as "0-3". `Report.raise_unless_ready` shows whether the job may start.
+    `gpus` are NVML indices or text such as "0-3". `Report.raise_unless_ready` raises NotReady if the job may not start.
+
     UsageError: the options make no sense here. HarnessError: there is no report.
     """
     thorough = _chosen(Profile, "profile", profile)
@@ -125,9 +126,10 @@ def check(
 
 
 def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None = None) -> Probed:
-    """Return this node's facts and their findings, in under a second or until the deadline.
+    """Return this node's facts and the findings that follow from them.
 
-    It starts no rank and needs no torch. UsageError: no such GPUs. HarnessError: there is no answer.
+    It takes under a second, and at most `deadline_s`. It starts no rank and needs no torch. UsageError: no such GPUs.
+    HarnessError: there is no answer.
     """
     with _arguments_named():
         ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
@@ -139,7 +141,7 @@ def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None =
 def explain(paths: Path | Sequence[Path]) -> Explanation:
     """Return what ended a run, from its logs, folders of logs, or flight recorder dumps.
 
-    UsageError: a path does not exist or can't be read, or there is none.
+    UsageError: a path does not exist or can't be read, or no path is given.
     """
     listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not listed:
@@ -150,8 +152,8 @@ def explain(paths: Path | Sequence[Path]) -> Explanation:
 def stuck(pid: int | None = None, *, job: str | None = None, watch_s: float | None = None) -> StuckReport:
     """Return where each rank of a hung job on this node waits, and why; it does not disturb them.
 
-    `pid` is a rank or the launcher of the job; it is not needed if one job runs here. UsageError: several jobs run
-    here, or none that was named. HarnessError: there is no answer.
+    `pid` is a rank or the launcher of the job; it is not needed if one job runs here. If no such job runs here, the
+    verdict is unknown. UsageError: several jobs run here, and none was named. HarnessError: there is no answer.
     """
     with _arguments_named():
         ran = run_own(["stuck", "--json", "-", *_options(pid=pid, job=job, watch=watch_s)])
@@ -206,7 +208,7 @@ def _options(**values: str | float | os.PathLike[str] | None) -> list[str]:
 
 
 def _chosen(kind: type[Chosen], argument: str, word: str) -> Chosen:
-    """Return the member of a closed set that a word names; UsageError lists all of them."""
+    """Return the enum member with the value `word`; UsageError lists all values."""
     try:
         return kind(word)
     except ValueError:

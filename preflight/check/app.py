@@ -71,9 +71,12 @@ def check(
     """Probe, try, judge and recommend; `started_at` (monotonic) is the start of the deadline's clock.
 
     `agent` runs the ranks; the caller ends it. `process` is the machine whose Python, environment and limits are
-    judged: the live one, unless another machine is simulated. `silent` are the probes without an answer in a capture.
+    judged: the live one, unless another machine is simulated. `silent` has the probes that have no answer in a capture,
+    with the reason.
+
     Before the ranks start, `save` gets the report that is valid if this process is killed. Otherwise an earlier run's
-    report could be taken for this one's. Raises UsageError before anything is tried; any later error is in the report.
+    report could be taken for this one's. Raises UsageError before the ranks start, and after they found that the module
+    of --backend registers no such backend. Any other later error is in the report.
     """
     hardware = HardwareWatch(machine, xids=agent.xids)
     try:
@@ -104,7 +107,7 @@ def _probed(
     request: Request, hardware: HardwareWatch, process: Machine, environ: Mapping[str, str], started_at: float,
     silent: Mapping[str, str] | None,
 ) -> RunRecord:  # fmt: skip
-    """Read the files that the check is judged by and the node's facts, and choose what the ranks run on."""
+    """Read the policy, the baseline, the history and the node's facts; choose the backend and the GPUs."""
     policy, baseline = read_policy(request.policy), read_baseline(request.baseline)
     place = find_placement(Asked(request.nnodes, request.node_rank, request.rdzv_endpoint, request.rdzv_id), environ)
     if request.baseline is not None and place.nodes > 1:
@@ -128,7 +131,7 @@ def _probed(
 
 
 def _planned(run: RunRecord) -> RunRecord:
-    """Plan the trials, or say why there can be none."""
+    """Return the run with its planned trials, or with the reason why no rank can start."""
     problem = _torch_problem(run.node) or why_torch_would_end(run.environ) or run.path.blocked
     problem = problem or too_little_memory(run)
     run = replace(run, plan=plan_trials(run), launch=LaunchResult(problem=problem))
@@ -145,7 +148,10 @@ def _torch_problem(node: NodeFacts) -> str:
 
 
 def _storage_tried(run: RunRecord, directory: str) -> RunRecord:
-    """Try the directory before there is anything to lose: UsageError where there is none."""
+    """Return the run with the measured speed of the directory; UsageError if there is no such directory.
+
+    This happens before the trials, so that an error loses no result.
+    """
     since = time.monotonic()
     writers = max(1, min(run.path.world_size, NODE_WRITERS))
     try:
@@ -157,7 +163,10 @@ def _storage_tried(run: RunRecord, directory: str) -> RunRecord:
 
 
 def _tried(run: RunRecord, agent: AgentProcess, watch: Watcher) -> tuple[RunRecord, Peers | None]:
-    """Have the ranks try what was planned; whatever ends that, also a signal, what came before it is kept."""
+    """Return the run with the results of the planned trials, and this node's side of the rendezvous, if any.
+
+    If an error or a signal ends the trials, the results until then are kept.
+    """
     why_no_ranks, launched, peers = run.launch.problem, Launch(), None
     try:
         remove_old_run_dirs()
@@ -191,7 +200,10 @@ def _tried(run: RunRecord, agent: AgentProcess, watch: Watcher) -> tuple[RunReco
 
 
 def _refuse_unregistered(run: RunRecord, save: Callable[[Report], None]) -> None:
-    """Raise UsageError where the ranks found that the module has no backend of that name; only torch can tell them."""
+    """Raise UsageError if the ranks found that the module of --backend registers no such backend.
+
+    Only torch can find that out, and only the ranks import torch.
+    """
     why = "" if run.place.nodes > 1 else next(filter(None, map(unregistered_backend, run.launch.trials)), "")
     if why:
         with contextlib.suppress(OutputError):

@@ -35,7 +35,7 @@ STRANGER = (
 
 
 def read_installation(machine: Machine, is_linux: bool) -> Installation:
-    """Return what is installed; on Linux also what it may do here."""
+    """Return the parts of this installation; on Linux also the driver, readable stacks and /dev/shm."""
     parts = [_own_files(), _python(), *_torch_and_driver(machine, is_linux)]
     if is_linux:
         parts += [_stacks(), _shm()]
@@ -90,7 +90,7 @@ def _torch_and_driver(machine: Machine, is_linux: bool) -> list[InstalledPart]:
 
 
 def _stacks() -> InstalledPart:
-    """Try on a process that is no child of this one whether py-spy may read it, as it reads a rank."""
+    """Return whether py-spy can read a process that is no child of this one, as no rank is."""
     if find_py_spy() is None:
         return InstalledPart(
             "stacks", NOTE, "py-spy is not installed: `stuck` sees no Python stacks", "pip install py-spy"

@@ -22,7 +22,7 @@ STDERR = 2
 
 
 def k8s_job(request: Request) -> str:
-    """Return the service and the Job as YAML; UsageError for what these can't hold."""
+    """Return the service and the Job as YAML; UsageError if they can't express an option."""
     named = NODES.fullmatch(str(request.on))
     if named is None:
         raise UsageError(f"--on {request.on}: {FORMS}")

@@ -1,4 +1,4 @@
-"""Read parts of the machine once more after the ranks have ended; nothing reads it after that."""
+"""Read parts of the machine again after the ranks have ended. It is the last reading of a run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ REPORT_S = 0.4  # for judging and writing
 class LookedAgain:
     """The second reading, combined with the run's earlier results."""
 
-    disturbed: str  # why no speed counts, "" where nobody else used the GPUs
+    disturbed: str  # why no speed counts, "" if no other process used the GPUs
     hardware: Hardware | Gap
     outside: tuple[OutsideEvent, ...]  # what the kernel did to processes here since the ranks were started
-    before: KernelHistory | Gap | None  # of the kernel log and the counters, where the policy looks back
+    before: KernelHistory | Gap | None  # the kernel log before the run, None unless the policy looks back
     versions: Mapping[str, str]  # of frameworks whose timeout differs by release
 
 

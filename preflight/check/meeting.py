@@ -1,4 +1,4 @@
-"""Several nodes: how this node joins the others, by which time, and which report results."""
+"""A run of several nodes: how this node joins the others, by which time, and which report is the result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ JOINT_MARGIN_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Monotonic times of this node's run: its end, and the time by which all nodes must have joined."""
+    """Monotonic times of this node's run: its end, the end of the rendezvous, and the end of its own trials."""
 
     ends_by: float
     meet_by: float
@@ -46,7 +46,7 @@ class Times:
 
 
 def times_of(now: float, ends_at: float) -> Times:
-    """Divide the time that is left."""
+    """Return the times of the run; they divide what is left until `ends_at`."""
     left_s = max(0.0, ends_at - now)
     meet_s = min(left_s * MEET_SHARE, LONGEST_MEET_S)
     return Times(ends_at - JOINT_MARGIN_S, now + meet_s, now + left_s * SOLO_SHARE)
@@ -69,7 +69,10 @@ def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peer
 
 
 def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrupted | None]:
-    """Return this node's report. On several nodes it is node 0's report, if that arrived; node 0 sends its own."""
+    """Return the report of the run, and the signal that cut it short, if any.
+
+    On several nodes it is node 0's report if that arrived, else this node's own. Node 0 sends its report to the others.
+    """
     origins = (*run.place.origins, *(peers.node.origins if peers else ()))
     why_stopped = str(run.launch.interrupted or "")
     if isinstance(peers, Follower):
@@ -92,7 +95,7 @@ def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrup
 
 
 def _open(run: RunRecord, times: Times, spec: RunSpec) -> Leader | Follower:
-    """Take this node's part in the meeting; MeetingError where node 0 can't listen."""
+    """Return this node's side of the rendezvous, as the leader or a follower; MeetingError if node 0 can't listen."""
     place, facts, request = run.place, run.node, run.request
 
     def report_solo(result: LaunchResult) -> SoloResult:

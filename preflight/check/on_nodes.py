@@ -1,7 +1,7 @@
-"""`check --on`: the nodes that are named, how each is reached, and what comes back. A crew starts the site's command.
+"""Visit nodes for `--on`: which nodes, the ssh or srun command that reaches each, and what comes back.
 
-Each node runs this very installation (the same path there), and checks itself alone. Its report comes back on stdout.
-A node that sees the end of its stdin stops and cleans up: the connection is what holds it.
+Each node runs the preflight that is installed at the same path as here. Its answer comes back on stdout. If its stdin
+ends, it stops and cleans up, so a lost connection leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ArgumentsOf = Callable[[int, Sequence[str]], Sequence[str]]  # of a node, by its
 
 @dataclass(frozen=True, slots=True)
 class NodeCommands:
-    """How the nodes are reached: the command for each, and how long one may take to go once it is let go."""
+    """The command that reaches each node, and how many seconds it may take to end after its stdin is closed."""
 
     commands: Mapping[str, Sequence[str]]
     leave_s: float
@@ -58,7 +58,7 @@ class NodeCommands:
 
 
 def check_there(request: Request, run_id: str) -> ArgumentsOf:
-    """Return what gives the arguments with which a node checks itself, or takes part in the run of this id."""
+    """Return the function that gives a node its arguments: to check itself, or with --together to join run `run_id`."""
     there = replace(
         request, on=ANSWERS_BACK, together=False, slurm_args=None, nnodes=1, json=None, verbose=False, quiet=False,
         report=Request().report, env_out=Request().env_out, also=None, shadow=False,
@@ -84,7 +84,7 @@ def check_there(request: Request, run_id: str) -> ArgumentsOf:
 def way_to(
     on: str, arguments_of: ArgumentsOf, environ: Mapping[str, str], slurm_options: Sequence[str] = ()
 ) -> Iterator[NodeCommands]:
-    """Yield what runs this preflight on each of the nodes, with its arguments; UsageError if they make no sense."""
+    """Yield the command that runs this preflight on each node; UsageError if `on` or the arguments make no sense."""
     kind, _, named = on.partition(":")
 
     def commands_on(hosts: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -123,10 +123,11 @@ def _hosts_in(named: str) -> tuple[str, ...]:
 def visit(
     way: NodeCommands, limit_s: float, take: Callable[[str, Json], None], watch: Callable[[Sequence[str], int], None]
 ) -> dict[str, str]:
-    """Have every node check itself; return, for each node that sent no report, the reason.
+    """Run the command on every node; return, for each node that sent no report, the reason.
 
-    `take` gets each report as it comes, `watch` from time to time the nodes that are at work and the number that wait.
-    Each node has `limit_s`. At the end, also after Ctrl-C, no connection is left, and so nothing on any node.
+    `take` gets each report when it comes. `watch` gets, about once a second, the nodes that are at work and the number
+    of nodes that are not started. Each node has `limit_s`. At the end, also after Ctrl-C, every connection is closed,
+    so preflight ends on every node.
     """
     waiting, problems, reported, started = list(way.commands), dict[str, str](), set[str](), set[str]()
     with contextlib.ExitStack() as opened, Crew[str](leave_s=way.leave_s) as crew:

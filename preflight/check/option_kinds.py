@@ -9,7 +9,7 @@ import typer
 
 from preflight.model.parsing import parse_duration_s
 
-# The groups of options in --help; what has none stands last.
+# The groups of options in --help; "Output" is shown last.
 TRIED, JUDGED, PRINTED = "Tests", "Verdict", "Output"
 NODES, ELSEWHERE = "Several nodes", "Other machines"
 ANSWERS_BACK = "-"  # the value of --on by which another preflight starts this one
@@ -45,7 +45,7 @@ def switch(what: str, *names: str, group: str | None = None, envvar: str | None 
 
 
 def words(kind: type[Enum]) -> str:
-    """Return the words of a closed set, for a help text."""
+    """Return the values of an enum as a list for a help text."""
     return ", ".join(str(each.value) for each in kind)
 
 

@@ -24,7 +24,7 @@ LEAST_BYTES, MOST_BYTES = 8, 64 << 30
 
 
 def _minutes(text: str) -> float:
-    """Return minutes; a plain number is minutes, too."""
+    """Return the value of --minutes; a number without a unit is minutes."""
     try:
         return float(text)
     except ValueError:
@@ -331,7 +331,7 @@ def parse_words(name: str, text: str) -> tuple[str, ...]:
 
 
 def slurm_words(text: str | None, on: str | None) -> tuple[str, ...]:
-    """Return the words of --slurm-args; UsageError where --on does not call Slurm."""
+    """Return the words of --slurm-args; UsageError if --on does not call Slurm."""
     if text and not str(on).startswith("slurm:"):
         raise UsageError("--slurm-args: only --on slurm:... calls Slurm")
     return parse_words("--slurm-args", text or "")

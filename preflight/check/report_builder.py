@@ -155,7 +155,7 @@ def _is_good(answer: Report | Decision) -> bool:
 
 
 def _trials(run: RunRecord, joint: JointPhase, disturbed: str) -> tuple[TrialResult, ...]:
-    """Return the trials, each with its cause; all nodes' where they came to run them together."""
+    """Return the trials with the cause of each failure: the joint trials if they began, else this node's own."""
     tried = run.launch.trials if joint.has_begun else run.launch.own_trials
     hosts = hosts_by_rank(joint.solo_results) if joint.has_begun else ()
     caused = (with_hosts(with_cause(trial), hosts) for trial in tried)
@@ -205,7 +205,7 @@ def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckR
 
 
 def separate_findings(solo_results: Mapping[int, SoloResult]) -> CheckResults:
-    """Return the findings of each node alone, if the nodes were not tried together."""
+    """Return the findings of each node's own trials, if there were no joint trials."""
     skipped = (
         replace(each, reason=f"{solo.host}: {each.reason}")
         for solo in solo_results.values()
@@ -223,7 +223,7 @@ def _by_host(solo_results: Mapping[int, SoloResult]) -> Iterator[Finding]:
 
 
 def _rails(run: RunRecord, trials: Sequence[TrialResult], disturbed: str) -> tuple[RailTest, ...] | Gap | None:
-    """Return what the RDMA ports carried by themselves; None where they were not to be tried."""
+    """Return the per-port RDMA tests, a Gap if they were not run, None if none were due."""
     default = default_trial(trials)
     if not rails_to_try(run.node, run.request.profile, run.path.dialect) or default is None or not works(default):
         return None
@@ -262,7 +262,7 @@ def _with_gpus(run: RunRecord, advice: Advice) -> Advice:
 def _with_timeouts(
     run: RunRecord, trials: tuple[TrialResult, ...], advice: Advice, world_size: int, installed: Mapping[str, str]
 ) -> Advice:
-    """Return the advice with the timeouts that follow from these trials alone; `preflight timeout` knows the job."""
+    """Return the advice with timeouts from these trials alone; only `preflight timeout` knows the job's size."""
     if not any(trial.outcome is Outcome.OK for trial in trials):
         return advice
     measured = timings(trials, world_size, run.storage, nccl_settings(run.node))
@@ -300,7 +300,7 @@ def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, flo
 
 
 def without_file(finding: Finding, advice: Advice) -> Finding:
-    """Return a finding whose workaround names its settings: a run that is not ready writes no file of them."""
+    """Return the finding with the settings named instead of the settings file, which exists only after exit code 0."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in advice.env]
     settings = "; ".join([*exports, *(f"unset {name}" for name in advice.unset)])
     if not settings:

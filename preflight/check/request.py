@@ -1,7 +1,7 @@
-"""What `preflight check` is asked: what is typed, given to `preflight.check`, or passed on by `preflight run`.
+"""The request of `preflight check`: typed, given to `preflight.check`, or passed on by `preflight run`.
 
-typer reads the fields; each phase asks this record. To read arguments and to print help takes no more than this file:
-what the phases need takes many times as long to load.
+The fields are the options that typer reads. Reading arguments and printing help load only this file. The modules of the
+phases take many times as long to load.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOT_WITH_ON: Mapping[str, object] = {
     "env_out": "preflight.env", "also": None, "keep": False, "sysroot": None, "machine": None, "nnodes": None,
     "node_rank": None, "rdzv_endpoint": None, "rdzv_id": None, "checkpoint_dir": None,
 }  # fmt: skip
-TOGETHER = frozenset({"env_out", "also", "rdzv_endpoint", "checkpoint_dir"})  # these do where the nodes meet
+TOGETHER = frozenset({"env_out", "also", "rdzv_endpoint", "checkpoint_dir"})  # allowed with --together
 WAYS = ("ssh:", "slurm:", "k8s:")
 HOSTS = "ssh:node[01-40], ssh:@FILE with a host per line, slurm:4 (nodes), slurm:node[01-40]"
 FORMS = f"write {HOSTS} or k8s:4x8 (with 8 GPUs)"
@@ -75,10 +75,10 @@ class Request:
     starts: options.Starts = ""
     starts_if_unknown: options.StartsIfUnknown = False
     starts_over_sockets: options.StartsOverSockets = False
-    default_only: ClassVar[bool] = False  # measure what the job gets, try nothing else
+    default_only: ClassVar[bool] = False  # test the default settings only
 
     def must_make_sense(self, checks: Set[str]) -> None:
-        """Raise UsageError for a value that means nothing; `checks` are the names of all."""
+        """Raise UsageError if options are invalid or exclude each other; `checks` are the names of all checks."""
         _ = self.burn_s, self.slurm_options, self.wanted_tests, self.wanted_collectives, self.sizes_bytes
         if self.sysroot is not None and self.machine is not None:
             raise UsageError("--sysroot and --machine: one machine at a time")
@@ -109,63 +109,63 @@ class Request:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether other nodes are checked, and this one only collects."""
+        """Return whether other nodes are checked, while this one only collects their answers."""
         return self.on not in (None, ANSWERS_BACK)
 
     @property
     def slurm_options(self) -> tuple[str, ...]:
-        """The options that are passed on to salloc, or inside a job to srun."""
+        """Return the options for salloc, or inside a Slurm job for srun."""
         return options.slurm_words(self.slurm_args, self.on)
 
     @property
     def burn_s(self) -> float | None:
-        """How long the profile repeats its tests under load, None for its own default."""
+        """Return how many seconds the tests are repeated under load; None means the profile's default."""
         return options.burn_seconds(self.minutes, self.profile)
 
     @property
     def until_s(self) -> float:
-        """When the run ends, from its start on."""
+        """Return the time limit of the run, in seconds from its start."""
         return self.deadline or self.profile.effort.until_s(self.burn_s)
 
     @property
     def wanted_tests(self) -> Set[GpuTests]:
-        """What is tested besides the collectives."""
+        """Return the tests to run in addition to the collectives."""
         return ALL_TESTS if self.tests is None else options.parse_tests(self.tests)
 
     @property
     def wanted_collectives(self) -> tuple[Collective, ...]:
-        """What is timed."""
+        """Return the collectives to time."""
         return COLLECTIVES if self.collectives is None else options.parse_collectives(self.collectives)
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """The sizes in the place of the profile's."""
+        """Return the message sizes that replace those of the profile, in bytes; empty without --sizes."""
         return () if self.sizes is None else options.parse_sizes(self.sizes)
 
     @property
     def skipped(self) -> frozenset[str]:
-        """The names of the checks to leave out."""
+        """Return the names of the checks to leave out."""
         return frozenset(options.names_in(",".join(self.skip or ())))
 
     @property
     def narrowed(self) -> str:
-        """The options that left something out, as they are written."""
+        """Return the options that narrow the check, as on the command line; "" if there are none."""
         left_out = ",".join(sorted(self.skipped)) or None
         given = {"tests": self.tests, "collectives": self.collectives, "sizes": self.sizes, "skip": left_out}
         return " ".join(f"--{name} {''.join(text.split())}" for name, text in given.items() if text is not None)
 
     @property
     def is_other_machine(self) -> bool:
-        """Whether the facts are another machine's: the result is simulated."""
+        """Return whether the facts are another machine's; the result then counts as simulated."""
         return self.sysroot is not None or self.machine is not None
 
     @property
     def is_played(self) -> bool:
-        """Whether a stand-in backend plays that machine, a rank for each of its GPUs."""
+        """Return whether a stand-in backend simulates a captured machine, with one rank for each of its GPUs."""
         return self.machine is not None
 
     def arguments(self) -> list[str]:
-        """Return the command line that asks for the same; times to the millisecond."""
+        """Return the arguments of an equal request on the command line; times are rounded to milliseconds."""
         given = []
         for field in fields(self):
             value, name = getattr(self, field.name), f"--{field.name.rstrip('_').replace('_', '-')}"
@@ -179,16 +179,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest(Request):
-    """What `preflight bench` asks of the same phases: the default settings and nothing besides the collectives."""
+    """The request of `preflight bench`: only the default settings, and only the collectives."""
 
     default_only: ClassVar[bool] = True
 
     @property
     def wanted_tests(self) -> Set[GpuTests]:
-        """Nothing besides the collectives."""
+        """Return no tests, because `bench` times only collectives."""
         return frozenset()
 
     @property
     def narrowed(self) -> str:
-        """Nothing is left out: this is what was asked for."""
+        """Return "", because a report of `bench` misses nothing that was requested."""
         return ""

@@ -38,24 +38,24 @@ class RunRecord:
     watching: HardwareWatch
     policy: Policy | None = None
     baseline: Baseline | None = None  # what known-good nodes reach
-    history: tuple[Report, ...] = ()  # earlier ones of this machine's parts
+    history: tuple[Report, ...] = ()  # earlier reports about this machine's GPUs and RDMA ports
     plan: NcclPlan = NOTHING_PLANNED
-    storage: StorageSpeed | None = None  # one node: what its --checkpoint-dir gave
+    storage: StorageSpeed | None = None  # the speed of --checkpoint-dir, on one node
     launch: LaunchResult = NOT_LAUNCHED
-    without_room: str = ""  # which sizes are left out for want of memory
+    without_room: str = ""  # which message sizes are left out because memory is short
     run_dir: str = ""
     outside_before: Counts = field(default_factory=dict)  # what the kernel counted before the ranks started
     durations_s: tuple[tuple[str, float], ...] = ()
 
     @property
     def past(self) -> tuple[Report, ...]:
-        """Return earlier runs on this machine; it is empty for a simulated machine, whose parts are not real."""
+        """Return the earlier reports that are as real as this run: a simulated run gets simulated ones only."""
         simulated = self.request.is_other_machine or self.launch.simulated
         return tuple(each for each in self.history if each.simulated == simulated)
 
     @property
     def parts_tried(self) -> tuple[str, ...]:
-        """Return which of this node's GPUs and RDMA ports were tried; empty if the run was cut short."""
+        """Return this node's GPUs and RDMA ports that were tried; empty if the run was cut short or no trial ran."""
         if self.launch.interrupted or all(trial.outcome is Outcome.SKIPPED for trial in self.launch.trials):
             return ()
         gpus = [part for index in self.chosen for part in part_of_gpu(self.node, index)]

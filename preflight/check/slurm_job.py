@@ -41,10 +41,10 @@ class SlurmJob:
 
 @contextlib.contextmanager
 def slurm_job(named: str, options: Sequence[str], environ: Mapping[str, str]) -> Iterator[SlurmJob]:
-    """Have a job on the number of nodes, or on the nodes, that are named; at the end, a job of our own is given back.
+    """Yield a Slurm job with the named nodes, or with the named number of nodes.
 
-    `options` are those of the command that a user would type: srun's inside a job, else salloc's. LaunchError: there is
-    no job.
+    Inside a job it is that job. Otherwise `salloc` gets one, which is given back at the end. `options` are those of the
+    command that a user would type: srun's inside a job, else salloc's. LaunchError: there is no job.
     """
     if number := environ.get("SLURM_JOB_ID"):
         hosts = expand_hosts(environ.get("SLURM_JOB_NODELIST", ""))
@@ -76,7 +76,7 @@ def _by_name(hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _chosen(named: str, hosts: Sequence[str], number: str) -> Sequence[str]:
-    """Return the nodes of the job that are named, or as many as are named."""
+    """Return the named nodes of the job, or the named number of them; UsageError if the job lacks them."""
     if named.isdecimal():
         if not 0 < int(named) <= len(hosts):
             raise UsageError(f"--on slurm:{named}: job {number}, in which this runs, has {len(hosts)} nodes")

@@ -105,14 +105,14 @@ def without_room(run: RunRecord) -> str:
 
 
 def _ranks_per_cpu(run: RunRecord) -> float:
-    """Return how many ranks share one of the CPUs here that this process may use; 1 where they compute on GPUs."""
+    """Return how many ranks share one CPU that this process may use; 1 if the ranks compute on GPUs."""
     if not run.path.on_cpu:
         return 1.0
     return run.path.world_size / usable_cpus(live_machine())
 
 
 def _comparable_baseline(run: RunRecord) -> Baseline:
-    """Return the baseline where it is of hardware like this: what can't be compared is not worth repeating."""
+    """Return the baseline if it is of the same hardware class, else NO_BASELINE, for which no trial is repeated."""
     asked, system = run.baseline, run.node.system
     if asked is None or isinstance(system, Gap):
         return NO_BASELINE
@@ -121,7 +121,11 @@ def _comparable_baseline(run: RunRecord) -> Baseline:
 
 
 def free_bytes_per_rank(run: RunRecord) -> int:
-    """Return the bytes that one rank may use: of the fullest GPU, or its share of host memory in the cgroup's limit."""
+    """Return how many bytes one rank may use.
+
+    On GPUs it is a share of the free memory of the fullest GPU. On CPUs the ranks share a part of the free host memory
+    within the cgroup's limit.
+    """
     if not run.path.on_cpu:
         free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]
         return int(min(free, default=GIB) * GPU_MEMORY_SHARE)

@@ -1,4 +1,4 @@
-"""Facts without a launch, of the live machine, a /sys tree, a pasted topology or a capture; and making a capture."""
+"""Survey this machine, a /sys tree, a pasted topology or a capture without starting ranks; also make a capture."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Survey:
     checked: CheckResults
     gpu_set: GpuSetAdvice | None  # None unless GPUs were asked for
     expected: Expected | Gap | None  # the healthy all-reduce of these GPUs; None unless GPUs were asked for
-    cut_short: tuple[str, ...]  # the facts before which the deadline came
+    cut_short: tuple[str, ...]  # the facts that were not read before the deadline
 
 
 def survey_machine(machine: Machine, gpus: str | None = None, ends_at: float | None = None) -> Survey:

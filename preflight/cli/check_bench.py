@@ -53,7 +53,10 @@ def check(request: Request, agent: AgentProcess) -> None:
 
 @contextmanager
 def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
-    """Write an unknown report if the run fails or is stopped: no earlier run's answer may be taken for this one's."""
+    """Write a report with the verdict "unknown" if the run fails or is stopped, but not after a usage error.
+
+    Otherwise the report of an earlier run could be taken for this one's.
+    """
     try:
         yield
     except (Exception, Interrupted) as error:
@@ -101,9 +104,9 @@ def bench(asked: commands.BenchOptions, agent: AgentProcess) -> None:
 def run_ranks(
     request: Request, agent: AgentProcess, progress: Progress, save: Callable[[Report], None] = lambda _: None
 ) -> application.Checked:
-    """Run a check on this machine, on a tree's facts, or on a capture whose machine the backend simulates.
+    """Run a check of this machine, of a recorded /sys and /proc tree, or of a capture that the backend simulates.
 
-    `save` gets the report that is valid if this process is killed now.
+    Before the ranks start, `save` gets the report that is valid if this process is killed.
     """
     request.must_make_sense({check.name for check in all_checks()})
     live = live_machine()

@@ -50,7 +50,7 @@ class Outputs:
     job: JobToStart = NO_JOB
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Yield every file, after the option that named it."""
+        """Yield each file as a pair: the option that named it, and its path."""
         yield "--env-out", self.env_path
         yield "--report", self.report_path
         if self.json_path not in (None, STDOUT):
@@ -92,7 +92,7 @@ def _parse_also(option: str) -> tuple[Format, str]:
 
 
 def save_interim(report: Report, outputs: Outputs) -> None:
-    """Write the report that is valid if this process is killed, into replaceable files only.
+    """Write the report that is valid if this process is killed, but only into files that can be replaced.
 
     A FIFO is left out, because its reader gets one document.
     """
@@ -135,7 +135,10 @@ def _render_also(form: Format, report: Report) -> str:
 
 
 def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
-    """Write the files first, so that a closed pipe can't lose them, then print; a failed write is exit code 3."""
+    """Write the files, print the result, and exit with the report's exit code; a failed write exits with 3.
+
+    The files come first, so that a closed pipe can't lose them.
+    """
     report, failure = checked.report, None
     try:
         save(report, outputs)
@@ -173,7 +176,10 @@ def _page(report: Report, outputs: Outputs) -> str:
 
 
 def _amend(report: Report, error: OutputError | Interrupted, outputs: Outputs) -> Report:
-    """Have every output that can be written say what could not be: nobody may act on an answer that was not kept."""
+    """Return the report with a failed write, or the signal, as its problem; write it to every file that can be written.
+
+    A failed write makes the verdict unknown, because nobody may act on an answer that was not kept.
+    """
     if isinstance(error, OutputError):
         node = NodeVerdict.UNKNOWN if isinstance(report.node_verdict, NodeVerdict) else report.node_verdict
         word = "node unknown" if isinstance(node, NodeVerdict) else "unknown"
@@ -186,7 +192,7 @@ def _amend(report: Report, error: OutputError | Interrupted, outputs: Outputs) -
 
 
 def give_up(report: Report, outputs: Outputs) -> None:
-    """Write the report of a run that was inconclusive."""
+    """Write the report of an inconclusive run, and rename the settings file of an earlier run."""
     with contextlib.suppress(Exception):  # the first failure is the reason, and it is about to be told
         save(report, outputs)
     with contextlib.suppress(OutputError):

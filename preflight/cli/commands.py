@@ -1,7 +1,7 @@
-"""What each command takes: its options, their defaults and the text of its --help.
+"""The options of each command: their names, defaults and the text of --help.
 
-The function of the command, in the file that the table of `program.py` names, is given such a record. To read arguments
-and to print help takes no more than this file: what the functions need takes many times as long to load.
+Each record is the argument of its command's function, which is in the file that the table in `program.py` names.
+Reading arguments and printing help load only this file. The modules of the functions take many times as long to load.
 """
 
 from __future__ import annotations

@@ -39,14 +39,14 @@ def explain(asked: ExplainOptions) -> None:
 
 
 def _are_small(logs: Sequence[str]) -> bool:
-    """Return whether all are files whose sizes are small together: reading them takes seconds at most."""
+    """Return whether the logs are files of at most SMALL_BYTES together, which are read in seconds."""
     return all(map(os.path.isfile, logs)) and sum(map(os.path.getsize, logs)) <= SMALL_BYTES
 
 
 def _answer_of_nodes(folder: str) -> StuckAnswer | None:
-    """Return the answer of `preflight stuck` about all nodes that wrote their evidence next to the logs (`--out`).
+    """Return the answer of `preflight stuck --merge` about the evidence in a folder of logs (`stuck --out`), or None.
 
-    `stuck` is asked in a process of its own: explaining logs needs nothing of it.
+    `stuck` runs as a separate process, because `explain` imports none of its modules.
     """
     if not os.path.isdir(folder) or not any(map(STUCK_FILE.search, os.listdir(folder))):
         return None

@@ -47,7 +47,7 @@ def fleet(asked: commands.FleetOptions) -> None:
 
 
 def _write(compared: Fleet, out: str) -> list[str]:
-    """Write the page and the lists of hosts; return the files as a reader looks for them."""
+    """Write the HTML page and the lists of hosts; return the page's path and a pattern for the lists."""
     for name, text in _host_lists(compared).items():
         write_atomically(os.path.join(out, name), text)
     from preflight.show.fleet_html import render_fleet_html  # noqa: PLC0415  what it needs may be missing
@@ -67,7 +67,7 @@ def _make_dir(path: str) -> None:
 
 
 def _host_lists(compared: Fleet) -> dict[str, str]:
-    """Return each list of hosts by its file, every host that is not well with its reason in words."""
+    """Return the text of each host list by file name; every host that did not just pass has its reason."""
     states = {UNKNOWN: compared.unknown, WOULD_DRAIN: compared.would_drain}
     lists = {name: render_host_list([each.host for each in of], state_reasons(of)) for name, of in states.items()}
     lists[PASSING] = render_host_list(compared.passing)

@@ -42,7 +42,10 @@ def gpu_report(asked: commands.GpuReportOptions) -> None:
 
 
 def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], object]) -> tuple[PartResult, ...]:
-    """Run all parts on this node and write the archive; `say` gets a line before them, and one for each."""
+    """Run all parts on this node, write the archive and return the results.
+
+    `say` gets a line before the parts and a line after each.
+    """
     until = time.monotonic() + limit_s(asked)
     node, _ = probe_node(live_machine())
     gpus = free_gpus(node, asked.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -60,7 +63,7 @@ def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], ob
 
 
 def limit_s(asked: commands.GpuReportOptions) -> float:
-    """Return how long all parts may take."""
+    """Return the time limit for all parts together, in seconds."""
     return asked.deadline or DEADLINE_S
 
 

@@ -1,4 +1,4 @@
-"""`preflight gpu-report --on`: each node's archive comes into one folder. There, `answer_back` runs."""
+"""`preflight gpu-report --on`: one folder receives each node's archive. On each node, `answer_back` runs."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def gpu_report(asked: GpuReportOptions) -> None:
 
 
 def there(asked: GpuReportOptions) -> list[str]:
-    """Return the arguments with which each node sends its archive."""
+    """Return the arguments of the preflight that runs on each node and sends its archive."""
     given = {"--gpus": asked.gpus, "--deadline": asked.deadline}
     values = [f"{name}={value}" for name, value in given.items() if value is not None]
     return ["gpu-report", f"--on={ANSWERS_BACK}", *values]
 
 
 def answer_back(asked: GpuReportOptions) -> None:
-    """Send this node's archive as one line, and leave nothing here."""
+    """Send this node's archive as one line on stdout, and leave no file on this node."""
     end_with_stdin()
     say_back({"started": True})
     with tempfile.TemporaryDirectory(prefix="preflight-gpu-") as folder:

@@ -1,4 +1,4 @@
-"""What a wrong command line probably meant: the last half of its error, without which a user would look into --help."""
+"""Hints for a wrong command line: what it probably meant, so that the user need not read --help."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ OptionsOf = Callable[[str], Collection[str]]
 
 
 def hint(message: str, command: str, typed: Sequence[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
-    """Return what was probably meant, after a semicolon; "" if nothing is likely.
+    """Return what the command line probably meant, with a leading semicolon; "" if nothing is likely.
 
-    `command` is "" where none was recognized; `examples` has a line of each command; `options_of` returns the options
-    that a command takes.
+    `command` is "" if none was recognized. `examples` has one command line for each command. `options_of` returns the
+    options that a command takes.
     """
     said = _meant(message, command, list(typed), examples, options_of)
     return f"; {said}" if said else ""
@@ -49,7 +49,7 @@ def _meant(message: str, command: str, typed: list[str], examples: Mapping[str, 
 
 
 def _alone(values: str, command: str, options: Collection[str]) -> str:
-    """Return the option that values belong to which stand alone: `check 0,1` means GPUs."""
+    """Return a hint for values without an option: for `check 0,1` it names --gpus."""
     for look, option in ALONE:
         if look.fullmatch(values) and option in options:
             return f"did you mean {option} {values}?"
@@ -59,13 +59,13 @@ def _alone(values: str, command: str, options: Collection[str]) -> str:
 
 
 def _as_job(line: str) -> str:
-    """Return the command that checks first and then starts this line."""
+    """Return a hint to check first and then start the job's command line, with `preflight run`."""
     is_script = line.split(maxsplit=1)[0].endswith(".py")
     return f"did you mean `preflight run -- {'python ' * is_script}{line}`?"
 
 
 def _elsewhere(option: str, command: str, typed: list[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
-    """Return where an option belongs that this command, or the program without a command, does not take."""
+    """Return a hint for an option that the command does not take: where it belongs, its spelling, or other commands."""
     if not command:
         later = next((each for each in typed if each in examples), "")
         if later and option in options_of(later):

@@ -1,4 +1,4 @@
-"""Visit many nodes, and print a line for each that answers, and the nodes that are waited for."""
+"""Visit many nodes: print a line for each that answers, and show which nodes have not answered yet."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ MOST_SAID = 100  # characters of a node's answer
 def visit_all(
     way: NodeCommands, limit_s: float, take: Callable[[str, Any], str], *, is_quiet: bool
 ) -> tuple[dict[str, str], Interrupted | None]:
-    """Have every node answer within `limit_s` and the time for its login; `take` keeps an answer, and puts it in words.
+    """Run the command on every node; return why nodes did not answer, and what signal interrupted the visit, if any.
 
-    Return why nodes have not answered, and what interrupted the visit. `take` may raise MalformedInput.
+    Each node has `limit_s` and the time for its login. `take` keeps an answer and returns it in words; it may raise
+    MalformedInput.
     """
     lines = NodeLines(len(way.commands), is_quiet)
     unread: dict[str, str] = {}
@@ -48,7 +49,10 @@ def visit_all(
 
 @contextlib.contextmanager
 def folder_made(option: str, folder: str) -> Iterator[None]:
-    """Make the folder for the reports before anything is asked of a scheduler; if none came, it does not stay."""
+    """Create the folder for the reports; at the end of the block, remove it if it is new and empty.
+
+    It is created before any node or scheduler is asked. UsageError if that fails.
+    """
     is_new = not os.path.isdir(folder)
     try:
         os.makedirs(folder, exist_ok=True)
@@ -64,7 +68,7 @@ def folder_made(option: str, folder: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class NodeLines:
-    """The nodes that answered, of `count`; with `is_quiet`, nothing is written."""
+    """The lines on stderr about `count` nodes, and the nodes that answered; with `is_quiet`, nothing is written."""
 
     count: int
     is_quiet: bool
@@ -75,19 +79,19 @@ class NodeLines:
         self.progress = Progress(is_quiet=self.is_quiet)
 
     def say(self, host: str, words: str) -> None:
-        """Note that a node has answered, with its answer in words."""
+        """Record that a node has answered, and print its answer in words."""
         self.answered.append(host)
         if not self.is_quiet:
             self.progress.clear()
             to_stderr(f"{PROGRAM}: {host}: {line(shorten(words, MOST_SAID))}\n")
 
     def watch(self, at_work: Sequence[str], waiting: int) -> None:
-        """Show how far it is: the nodes at work, and the number of those that wait for their turn."""
+        """Show the progress: how many nodes answered, which are at work, and how many are not started."""
         more = f", {waiting} not started" if waiting else ""
         said = f"{len(self.answered)} of {counted(self.count, 'node')} answered{more}; waiting for {compress(at_work)}"
         self.progress.show(lambda width: shorten(said, max(MOST_NAMED, width - 1)))
 
 
 def say_back(message: dict[str, Any]) -> None:
-    """Send a message to the preflight that started this one on its node."""
+    """Print a message as one JSON line for the preflight that started this process on its node."""
     to_stdout(json.dumps(message) + "\n")

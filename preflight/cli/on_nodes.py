@@ -1,4 +1,4 @@
-"""`preflight check --on`: one page of many nodes. On each of them, `answer_back` is what runs."""
+"""`preflight check --on`: one page for many nodes. On each node, `answer_back` runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def check(request: Request, agent: AgentProcess | None = None) -> None:
 
 
 def check_on_k8s(request: Request) -> None:
-    """Print the Job that checks nodes of Kubernetes, or have kubectl create it. Its pods give the answer, not this."""
+    """Print the Job that checks Kubernetes nodes; with --apply, create it with kubectl and exit with 3.
+
+    The pods of the Job give the answer, not this process.
+    """
     request.must_make_sense({check.name for check in all_checks()})
     job = k8s_job(request)
     if not request.apply:
@@ -70,7 +73,7 @@ def check_on_k8s(request: Request) -> None:
 
 
 def check_together(request: Request) -> None:
-    """Have the named nodes check together, and answer as one of them would: the joint report and the settings."""
+    """Have the named nodes make one joint check; print and write the answer of one: joint report and settings."""
     request.must_make_sense({check.name for check in all_checks()})
     outputs = open_outputs(request)
     reports: dict[str, Report] = {}
@@ -96,7 +99,10 @@ def check_together(request: Request) -> None:
 
 
 def _with_unheard(report: Report, unheard: str) -> Report:
-    """Return the joint report with the nodes that sent none; if it is good, they took part and were lost later."""
+    """Return the joint report, with a problem that names the nodes that sent none.
+
+    A good report stays as it is, because these nodes took part and were lost only afterwards.
+    """
     if not unheard or is_good(report):
         return report
     report = replace(report, problems=(*report.problems, f"no report came from {unheard}"))
@@ -136,7 +142,7 @@ def check_on(request: Request) -> None:
 
 
 def _named(paths: dict[str, str], reported: Sequence[str]) -> Iterator[tuple[str, object, str]]:
-    """Yield the reports under the names that the nodes were asked for by, which is what a scheduler knows."""
+    """Yield the reports, with each node's host name replaced by its name in --on, which is what a scheduler knows."""
     hosts = iter(reported)
     for path, document, problem in read_reports(paths[host] for host in reported):
         host = next(hosts)
@@ -155,7 +161,7 @@ def _with_missing(fleet: Fleet, missing: dict[str, str]) -> Fleet:
 
 
 def _with_exclude(page: Page, fleet: Fleet) -> Page:
-    """Return the page with the option of srun and sbatch that leaves out what failed or is unknown."""
+    """Return the page with the option of srun and sbatch that excludes the nodes that failed or are unknown."""
     hosts = {state.host.rpartition("@")[2] for state in (*fleet.failing, *fleet.unknown)}
     if not hosts:
         return page
@@ -165,9 +171,9 @@ def _with_exclude(page: Page, fleet: Fleet) -> Page:
 
 
 def answer_back(request: Request, agent: AgentProcess) -> None:
-    """Check this node for a preflight elsewhere: the report goes to stdout as one line, and nothing is left here.
+    """Check this node for the preflight that started this one; print the report as one line, and leave no file here.
 
-    The run ends when stdin does: then nobody waits for the answer.
+    If stdin ends, the run ends, because nobody waits for the answer then.
     """
     end_with_stdin()
     say_back({"started": True})

@@ -1,4 +1,4 @@
-"""Values of the command line that need no conversion: typer loads pydantic for each value, which takes 0.1 s."""
+"""Take command-line values that need no conversion without typer's converter, which loads pydantic (0.1 s)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PlainFirst:
 
     kind: Any
     parser: Callable[[str], Any] | None
-    of_typer: Callable[[], Any]  # what does it otherwise; asking for it loads pydantic
+    of_typer: Callable[[], Any]  # returns typer's converter; calling it loads pydantic
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value in the type that the command expects."""
@@ -31,7 +31,7 @@ class PlainFirst:
 
 
 def take_plain_values(params: Iterable[Any]) -> None:
-    """Make typer's parameters accept values that need no pydantic without it."""
+    """Make typer's parameters accept values that need no conversion, without loading pydantic."""
     for param in params:
         with contextlib.suppress(AttributeError):  # a typer with other insides, or without pydantic, does it by itself
             kind = param.type_descriptor

@@ -46,7 +46,7 @@ def probe(asked: commands.ProbeOptions) -> None:
 
 
 def _classes(named: str | None) -> tuple[Blame, ...]:
-    """Return the classes that were named; UsageError where there is no such class."""
+    """Return the classes that were named; UsageError if there is no such class."""
     names = [] if named is None else [each.strip() for each in named.split(",")]
     known = {each.value: each for each in Blame}
     for name in names:

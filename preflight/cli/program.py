@@ -166,7 +166,7 @@ app = typer.Typer(
 
 
 def _load(file: str) -> Any:
-    """Return a file of preflight/cli; BrokenInstallation where it, or what it needs, can't be loaded."""
+    """Return a module of preflight/cli; BrokenInstallation if it, or what it needs, can't be loaded."""
     try:
         return importlib.import_module(f"preflight.cli.{file}")
     except Exception as error:
@@ -174,7 +174,7 @@ def _load(file: str) -> Any:
 
 
 def options_record(command: str) -> Any:
-    """Return the record of what a command takes, None for one whose function says it."""
+    """Return the class of a command's options; None for a command whose function declares them."""
     file = f"{command}_options" if command in OPTIONS_APART else "commands"
     return getattr(_load(file), "".join(map(str.capitalize, [*command.split("-"), "options"])), None)
 
@@ -194,7 +194,7 @@ WIDE = 50  # columns for names and texts of options in two columns
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose --help shows its options in groups, ungrouped ones last; a signal ends it in an orderly way."""
+    """A command whose --help shows its options in groups, "Output" last; a signal ends it in an orderly way."""
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
         """Parse the command's arguments."""
@@ -225,7 +225,7 @@ class GroupedCommand(TyperCommand):
         return code
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what stands after the command: its arguments as their help names them."""
+        """Return the usage line after the command's name: the arguments as their help names them."""
         arguments: list[Any] = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
         if not all(param.metavar for param in arguments):
             return list(super().collect_usage_pieces(ctx))
@@ -242,7 +242,10 @@ class GroupedCommand(TyperCommand):
         super().format_help_text(ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a list for each group, in the order in which the groups first occur; rare options for --help-all."""
+        """Write a list for each group of options, in the order of their first options, "Output" last.
+
+        Rare options are shown by --help-all only.
+        """
         groups: dict[str, list[tuple[str, str]]] = {}
         params: list[Any] = self.get_params(ctx)
         rare = [param for param in params if param.param_type_name == "option" and param.hidden and param.help]
@@ -344,7 +347,7 @@ def _asked(error: Exception) -> str:
 
 
 def _named(error: Exception) -> str:
-    """Return the command that was typed, "" where the error came before any."""
+    """Return the command in which a usage error occurred, "" if the error came before any command."""
     context = getattr(error, "ctx", None)
     if context is None:  # of an option without its value
         return sys.argv[1] if sys.argv[1:] and sys.argv[1] in COMMANDS else ""

@@ -51,12 +51,12 @@ def checks(asked: commands.ChecksOptions) -> None:
 
 
 def _description(check: CheckDescription) -> CheckDescription:
-    """Return what a check says of itself, without its code."""
+    """Return the description of a check, without its function."""
     return CheckDescription(check.name, check.promise, check.blame, check.reads, check.blind_to, check.unseen)
 
 
 def _named(name: str, known: Mapping[str, CheckDescription]) -> CheckDescription:
-    """Return a check by its name, in any case; UsageError names those that are spelled alike."""
+    """Return a check by its name, ignoring case; UsageError names checks with a similar spelling."""
     if name.lower() in known:
         return known[name.lower()]
     raise no_such(name, "check", name, known)

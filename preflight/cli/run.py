@@ -26,7 +26,7 @@ UNASKED = Request()
 
 
 class OnUnknown(Enum):
-    """What is done where the check could not tell."""
+    """What `run` does if the check is inconclusive."""
 
     START = "start"
     STOP = "stop"

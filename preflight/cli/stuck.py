@@ -99,7 +99,10 @@ def find_jobs(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[F
 def answered(
     asked: StuckOptions, nodes: tuple[NodeEvidence, ...], stopped: list[Interrupted], unseen: Sequence[str] = ()
 ) -> int:
-    """Print and write what the evidence says; return the exit code. `unseen` are nodes that gave none, with why."""
+    """Print and write what the evidence shows; return the exit code.
+
+    `unseen` has a line for each node that gave no evidence, with the reason.
+    """
     report = answer(nodes, load_known_bugs())
     if unseen and report.verdict is StuckVerdict.NOT_STUCK:
         unknown, of_others = StuckVerdict.UNKNOWN, f"some nodes were not checked; of the others: {report.summary}"
@@ -122,7 +125,7 @@ def look_here(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: lis
 
 
 def watch_s(asked: StuckOptions) -> float:
-    """Return how long the ranks are watched at most."""
+    """Return how long the ranks are watched at most, in seconds."""
     return WATCH_S if asked.watch is None else asked.watch
 
 

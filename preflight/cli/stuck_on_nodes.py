@@ -1,4 +1,4 @@
-"""`preflight stuck --on`: each node's evidence comes here and is judged as one job's. There, `answer_back` runs."""
+"""`preflight stuck --on`: evidence from all nodes is judged as that of one job. On each node, `answer_back` runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stuck(asked: StuckOptions) -> None:
 
 
 def there(asked: StuckOptions) -> list[str]:
-    """Return the arguments with which each node sends its evidence."""
+    """Return the arguments of the preflight that runs on each node and sends its evidence."""
     given = {"--job": asked.job, "--user": asked.user, "--watch": asked.watch}
     switches = {"--native": asked.native, "--dump": asked.dump, "--ras": asked.ras, "--no-ras": asked.ras is False}
     values = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -69,7 +69,10 @@ def there(asked: StuckOptions) -> list[str]:
 
 
 def around(asked: StuckOptions, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return an environment inside the job of Slurm that is looked at: no other job would do."""
+    """Return the environment for srun, changed so that its steps run inside the Slurm job that is examined.
+
+    Outside that job, --job and the names of the nodes are needed. Other ways than `slurm:` change nothing.
+    """
     kind, _, named = str(asked.on).partition(":")
     own = environ.get("SLURM_JOB_ID")
     if kind != "slurm" or (own is not None and asked.job in (None, own)):

@@ -83,7 +83,7 @@ def _answer(
     asked: TimeoutOptions, job: Job, current_s: float | None, earlier: Report | None, storage: StorageSpeed | None,
     fit: Fit | Gap | None, has_gpus: bool, taken: str,
 ) -> None:  # fmt: skip
-    """Print the answer and exit with what it means; `taken` is what the number of ranks was taken for."""
+    """Print the answer and exit with its exit code; `taken` says which number of ranks was assumed, and why."""
     settings = nccl_settings(earlier.nodes[0]) if earlier and earlier.nodes else dict(os.environ)
     measured = timings(earlier.trials if earlier else None, earlier.world_size if earlier else 0, storage, settings)
     versions = installed_versions(DISTRIBUTIONS)
@@ -108,7 +108,7 @@ def _answer(
 
 
 def _ranks(earlier: Report | None, chosen: tuple[int, ...]) -> tuple[int, str]:
-    """Return the ranks of a job of which nobody said how many it has, and where the number is from."""
+    """Return the number of ranks if --world-size is not given, and the source of that number."""
     if earlier is not None and earlier.world_size:
         return earlier.world_size, "as in the report"
     return (len(chosen), "one for each GPU here") if chosen else (1, "as nothing else is known")
@@ -130,7 +130,7 @@ def _fit(job: Job, params: str, batch: Batch | None, node: NodeFacts, chosen: tu
 
 
 def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
-    """Try the directory, and say how far that is."""
+    """Return the measured speed of the directory; show the progress."""
 
     def show(share: float) -> None:
         text = f"trying {clean(directory)}: {100 * min(1.0, max(0.0, share)):.0f}%"

@@ -14,7 +14,7 @@ from preflight.model.timeout import ALIASES, Framework
 
 
 def _framework(text: str) -> Framework:
-    """Return a framework by its name or by another one that people type."""
+    """Return a framework by its name or by an alias of it."""
     names = {each.value: each for each in Framework}
     name = text.strip().lower()
     if name in names | ALIASES:

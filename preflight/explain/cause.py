@@ -66,15 +66,18 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a library or an adapter says in its own words: the headline for it, and what to do."""
+    """A text that a library or an adapter prints about a failure, with the headline and the steps for it."""
 
-    words: str  # searched in the lines
+    words: str  # a regular expression, searched in the lines
     verdict: str
     steps: tuple[str, ...]
 
 
 def answer_in(answers: tuple[Answer, ...], *texts: str) -> Answer:
-    """Return the first answer that one of the texts has. The most specific comes first; the last one holds for any."""
+    """Return the first answer whose `words` are in one of the texts.
+
+    The answers start with the most specific one. The last one fits any text.
+    """
     return next(each for each in answers if any(re.search(each.words, text) for text in texts))
 
 
@@ -92,9 +95,9 @@ class Cause:
     signs: tuple[Sign, ...] = ()
     judge: Judge
     remedy: Callable[[LogEvidence, Claim], Remedy]
-    needs: str  # what confirms it
+    needs: str  # the evidence that confirms it
     confirm_with: str
-    infers: bool = False  # is asked also where none of its signs is in the log
+    infers: bool = False  # judges even if none of its signs is in the log
     outranks: tuple[str, ...] = ()
 
 
@@ -127,7 +130,7 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Claim what NCCL's own diagnostics call unusual, if ranks timed out and nothing says why.
+    """Return the claim that what NCCL's own diagnostics call unusual led to the timeouts; None if no rank timed out.
 
     Healthy runs have slow cards and variables that differ, too. In the verdict, `{said}` becomes NCCL's words.
     """

@@ -61,7 +61,7 @@ def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[R
 
 
 def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
-    """Return whether a claim rests on warnings at the end of a log of normal work; the run may then continue."""
+    """Return whether a claim rests only on warnings in logs that end with normal work; the run may then continue."""
     return all(
         WARNING.search(event.text) and shows_work(evidence.sources[event.source].tail) for event in claim.events
     ) and not evidence.of(*DEATHS)
@@ -73,7 +73,10 @@ def _not_sure(warned: Ranked) -> Ranked:
 
 
 def _may_be_it_too(best: Claim, other: Claim) -> bool:
-    """Return whether another claim deserves a look; events after a proven cause are its consequences."""
+    """Return whether another claim may be the cause too: it came before the best claim, or the best one is not proved.
+
+    Events after a proven cause are its consequences.
+    """
     if other.authority > Authority.TRANSPORT or not other.events:
         return False
     is_proven = best.confidence is not Confidence.LOW and bool(best.events)
@@ -81,7 +84,7 @@ def _may_be_it_too(best: Claim, other: Claim) -> bool:
 
 
 def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
-    """Return whether a claim rests on the usual messages of a job after success, which every job prints."""
+    """Return whether a claim rests only on messages after the job's success, or on warnings after which jobs go on."""
     if claim.authority is Authority.ECHO and _is_only_warned(evidence, claim):
         return True
     is_late = claim.authority >= Authority.TIMEOUT or claim.authority is Authority.REFINED_TIMEOUT
@@ -89,7 +92,7 @@ def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
-    """Return the first event of every sign, in order; the table of processes has those of each rank."""
+    """Return the first event of every sign, in order of time; the table of processes shows the events of each rank."""
     chosen: dict[str, Event] = {}
     for event in earliest((*evidence.failures(), *(named[0].claim.events if named else ()))):
         chosen.setdefault(event.sign, event)

@@ -1,4 +1,4 @@
-"""The collective for which every rank waited when the watchdog gave up, and the ranks that are missing as a result."""
+"""Read in which collective each rank waited when its watchdog timed out, and infer which ranks were missing."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _wait(packed: str, rank: str, group: str) -> Wait | None:
 
 
 def _merge(old: Wait, new: Wait) -> Wait:
-    """Fill in the values that the older record lacks."""
+    """Return the older record, with values that it lacks taken from the newer one."""
     unknown = [part.name for part in fields(Wait) if getattr(old, part.name) == part.default]
     return replace(old, **{name: getattr(new, name) for name in unknown})
 
@@ -138,11 +138,12 @@ def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return a rank in a collective, and a rank that completed that number in the same group and is in another one.
+    """Return a rank that waits in a collective, and one of its group that completed that number and waits elsewhere.
 
     Every rank takes part in these operations, so no rank can complete one before all ranks enter it. The first rank's
-    collective was therefore a different operation on the second rank, unless the last data of it were lost. If more is
-    enqueued behind a wait, a difference of one proves nothing: a rank may be done a moment before its neighbor.
+    collective was therefore a different operation on the second rank, unless the last data of it were lost. If either
+    rank has enqueued more behind its wait, a difference of one proves nothing: a rank may be done a moment before its
+    neighbor.
     """
     # Thousands of ranks are in few states; two of each are enough, and pairs of all ranks would take minutes.
     states: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
@@ -159,7 +160,7 @@ def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def _stands(wait: Wait) -> bool:
-    """Return whether a rank has enqueued nothing behind its wait: the program itself stands in it."""
+    """Return whether a rank has enqueued nothing behind its wait; then the program itself is blocked in it."""
     return wait.last_enqueued == wait.seq
 
 

@@ -1,4 +1,4 @@
-"""Lines that are no signs of a failure, but that explain the signs."""
+"""Patterns of lines that are no signs of a failure but help to explain the signs, and of the ends of tracebacks."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Raised:
 
 
 def read_exception(text: str) -> Raised | None:
-    """Return the exception with which a line ends a traceback."""
+    """Return the exception in the last line of a traceback; None if the line has none."""
     match = EXCEPTION_LINE.search(text)
     if match is None:
         return None

@@ -59,7 +59,7 @@ def are_in_order(rows: Iterable[ProcessRow]) -> bool:
 
 
 def _process(event: Event, evidence: LogEvidence) -> str:
-    """Return the process that printed a line; "" if nothing tells it from others."""
+    """Return the process that printed a line; "" if nothing distinguishes it from others."""
     if event.rank:
         return f"rank {event.rank}"
     prefix = process_of(event.text).strip(" ()")

@@ -55,5 +55,5 @@ class Event:
     moment: Moment
     text: str  # cleaned, at most TEXT_LIMIT characters, around the sign
     match: str = ""
-    steps: int = 0  # of the work that its log had told of before it, as far as they were counted
-    is_warning: bool = False  # said in a warning of Python, which goes on after it; faults of the hardware are none
+    steps: int = 0  # the steps of work that its log had reported before this line
+    is_warning: bool = False  # printed as a Python warning, after which the program continues; no hardware fault

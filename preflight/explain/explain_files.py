@@ -44,7 +44,7 @@ def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Ex
 
 
 def what_it_is(name: str, head: bytes) -> str:
-    """Return what a file is that somebody named as a log and that is none; "" for what may be a log."""
+    """Return why a file that was named as a log is none (a picture, a web page, a report); "" if it may be a log."""
     for magic, kind in PICTURES.items():
         if head.startswith(magic):
             return f"this is {kind}, not a log: give it the text"
@@ -73,7 +73,7 @@ class _Reader:
     entries: int = 0
 
     def logs(self, paths: Sequence[str]) -> Iterator[Log]:
-        """Yield the logs, each to be read before the next; dumps are set aside as they come."""
+        """Yield the logs, each to be read before the next one is opened; set aside dumps and answers of `stuck`."""
         for path in paths:
             is_named = path not in self.in_folders
             with contextlib.ExitStack() as opened:
@@ -110,7 +110,7 @@ class _Reader:
     def _archive(self, source: LogSource) -> Iterator[Log]:
         """Yield the logs in an archive.
 
-        If the archive was not read completely, also yield it as a log without lines.
+        If the archive was not read completely, or has no log, also yield it as a log without lines.
         """
         prefix, found = len(source.name) + 1, False
         for member in source.members():

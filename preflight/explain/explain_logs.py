@@ -228,7 +228,7 @@ def _what_to_do(verdict: ExplainVerdict, evidence: LogEvidence) -> tuple[str, ..
 
 
 def _unusual(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
-    """Return the lines that no healthy run prints, if no cause is proved; a cause that quotes them needs no others."""
+    """Return lines that no healthy run prints and that the cause does not quote; () if a cause is proved."""
     if named and named[0].claim.confidence is not Confidence.LOW and named[0].cause.id != PEER_DIED:
         return ()
     quoted = frozenset((event.source, event.line) for ranked in named[:1] for event in ranked.claim.events)
@@ -240,7 +240,7 @@ def _unusual(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, .
 
 
 def _terminated(evidence: LogEvidence) -> Iterator[str]:
-    """Yield a note if the launcher got a SIGTERM and no rank failed before; torchrun itself only sends them."""
+    """Yield a note if the launcher got a SIGTERM and no rank failed before; torchrun sends SIGTERM only to ranks."""
     got = [event for event, error in evidence.echoes if "got signal: 15" in error.message]
     if got and not evidence.failures() and not evidence.exceptions:
         yield (
@@ -320,7 +320,7 @@ def _named(ranked: Ranked, evidence: LogEvidence, before: tuple[str, ...]) -> Na
 
 
 def _known_remedy(found: KnownMessage, evidence: LogEvidence) -> str:
-    """Return a row's remedy, with the versions that need none."""
+    """Return the remedy of a known message, and the version from which on it is not needed."""
     row, has = found.row, evidence.versions.get(found.row.library, "")
     needless = f" {row.library} {row.fixed} and later need no such step" if row.fixed else ""
     here = f"; this log has {has}." if needless and has else "." if needless else ""
@@ -341,7 +341,7 @@ def _consequence(ranked: Ranked, evidence: LogEvidence) -> Consequence:
 
 
 def _processes(rows: tuple[ProcessRow, ...], evidence: LogEvidence) -> tuple[ProcessEnd, ...]:
-    """Return the table of processes; of ranks that only the size of the job implies, only a few."""
+    """Return the table of processes; it omits ranks of which only the job's size is known, unless they are few."""
     missing = silent(rows)
     told = [row for row in rows if row.first or row.code or row.has_log or len(missing) <= FEW_SILENT]
     return tuple(
@@ -360,9 +360,9 @@ def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...
 
 
 def _proof(claim: Claim, evidence: LogEvidence) -> tuple[Quote, ...]:
-    """Return the lines that prove a claim; of lines that differ in numbers only the first, with their number.
+    """Return the lines that prove a claim; of lines that differ only in numbers, the first and how many there are.
 
-    Where ranks called different collectives the numbers are what counts.
+    If ranks called different collectives, all lines are kept, because their numbers matter.
     """
     if claim.authority is Authority.MISMATCH:
         return _quotes(claim.events, evidence, EVIDENCE)

@@ -39,7 +39,10 @@ def with_cause(trial: TrialResult) -> TrialResult:
 
 
 def _that_tell(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return the ranks whose output may hold the cause: not those that only lost a rank that a signal ended."""
+    """Return the ranks whose output may hold the cause.
+
+    If a signal ended a rank at fault, ranks that only lost it are left out.
+    """
     if not any(end.rank in trial.culprits and end.ended == "signal" for end in trial.ranks):
         return trial.ranks
     return tuple(end for end in trial.ranks if end.ended not in SUFFERED)

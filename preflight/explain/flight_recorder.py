@@ -43,23 +43,23 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Ranks that are behind: the last collective of the ranks that are ahead, and of a rank that is behind."""
+    """The ranks of a group that enqueued fewer collectives than the other ranks, whose last number is `ahead_seq`."""
 
     group: str
     ranks: tuple[str, ...]
-    seq: int  # the last that they enqueued
+    seq: int  # the number of the last collective that they enqueued
     ahead_seq: int
     missing: str  # the collective that they did not join
 
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two ranks that enqueued different collectives under one sequence number."""
+    """Two ranks that enqueued different collectives under one sequence number; each is a rank and its collective."""
 
     seq: int
     one: tuple[str, str]
     other: tuple[str, str]
-    differ: tuple[str, ...]  # the ranks that differ from more than half of all; empty if no work has so many
+    differ: tuple[str, ...]  # the ranks that differ from the majority; empty if there is no majority
 
 
 def is_recording(name: str, head: bytes) -> bool:

@@ -1,7 +1,7 @@
-"""Known bugs of the versions and the machine that a log tells of, if a run ended as with them.
+"""Find the known bug that fits the symptom, the versions and the machine that a log shows.
 
-A bug that prints a line of its own is a cause (causes/known_bug.py) or a known message (signatures.py). Here are the
-others: all ranks time out, or one crashes, and nothing else shows. So all that the log tells has to fit.
+A bug that prints a line of its own is a cause (causes/known_bug.py) or a known message (signatures.py). The others show
+only as a timeout of all ranks or as one crash. So everything that the log shows of versions and machine has to fit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def surroundings(evidence: LogEvidence) -> Surroundings:
 
 
 def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
-    """Return the known bug that fits best, and a sentence about it, if the cause is what such a bug looks like.
+    """Return the known bug that fits best, and a sentence about it; None if none fits or the cause is no such symptom.
 
     A proved cause needs no bug, except a crash, which is a symptom however sure it is.
     """

@@ -44,12 +44,12 @@ class LastFrame:
 
     @property
     def place(self) -> str:
-        """Return it as `train.py:44`."""
+        """Return the place as `train.py:44`."""
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
 
     @property
     def place_and_function(self) -> str:
-        """Return it as `train.py:44 (training_step)`; without the function outside of every function."""
+        """Return the place as `train.py:44 (training_step)`, or without a function if it is in none."""
         return self.place if self.function == TOP_LEVEL else f"{self.place} ({self.function})"
 
 
@@ -60,7 +60,10 @@ def process_of(text: str) -> str:
 
 
 def read_last_frame(before: bytes, text: str) -> LastFrame | None:
-    """Return where the traceback ended whose last line is `text`; `before` is what the log has before that line."""
+    """Return the last frame of the traceback that ends with the line `text`; None if there is no traceback.
+
+    `before` is the part of the log before that line.
+    """
     if b'File "' not in before:  # most lines of failures have no traceback before them
         return None
     process = process_of(text)

@@ -48,6 +48,6 @@ def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variab
 
 
 def options_of_engines(cause: str, launchers: Collection[str]) -> tuple[EngineOption, ...]:
-    """Return the options for a cause of the engines whose logs these are."""
+    """Return the options against a cause, of the serving engines that wrote the logs."""
     faults = [CAUSES[cause]] if cause in CAUSES else []
     return tuple(row for engine in Engine if engine.value in launchers for row in options_for(engine, faults))

@@ -49,15 +49,16 @@ class Prefix:
 
 
 def clean(raw: bytes) -> str:
-    """Return a line without color codes, NUL bytes, undecodable bytes and secrets: all that is quoted."""
+    """Return a line as it may be quoted: without color codes, NUL bytes, undecodable bytes and secrets."""
     text = ESCAPES.sub("", raw.decode("utf-8", "replace"))
     return without_secrets(text) if may_hold_secrets(raw) else text
 
 
 def line_around(block: bytes, at: int, end: int, limit: int, before: int) -> tuple[int, int]:
-    """Return the start and the end of the line around a match; in a line over `limit`, a part from `before` the match.
+    """Return the start and the end of the line around a match (`at` to `end`); a carriage return ends a line, too.
 
-    A carriage return ends a line.
+    If the line starts more than `limit` bytes before the match, its part starts `before` bytes before the match. The
+    line ends at most `limit` bytes after the match.
     """
     low, high = max(0, at - limit), end + limit
     start = max(block.rfind(b"\n", low, at), block.rfind(b"\r", low, at)) + 1

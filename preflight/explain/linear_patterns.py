@@ -36,7 +36,7 @@ def compile_any(patterns: Iterable[str]) -> Pattern:
 
 
 def compile_last(patterns: Iterable[str]) -> Pattern:
-    """Compile a pattern whose match ends at the end of the last of the alternatives."""
+    """Compile a pattern whose match ends where the last occurrence of any alternative ends."""
     return _compile("(?s)\\A.*(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")")
 
 

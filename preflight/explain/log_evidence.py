@@ -38,12 +38,12 @@ class SourceState:
     note: str = ""
     is_whole: bool = True  # read to its end
     file_rank: str = ""
-    phases: list[PhaseRecord] = field(default_factory=list)  # before its first failures, else at its end
-    failed_at: int | None = None  # order of the first line that tells of a failure
-    failed_steps: int = 0  # the work that it had told of by then
+    phases: list[PhaseRecord] = field(default_factory=list)  # before its last failures, else at its end
+    failed_at: int | None = None  # order of the first line of its last failures
+    failed_steps: int = 0  # the steps of work that it had reported by then
     tail: tuple[str, ...] = ()
     table: dict[str, str] = field(default_factory=dict)  # exit code by rank, of torchrun's table of failures
-    steps: int = 0  # of its work that it told of after something alarming, as far as they were counted
+    steps: int = 0  # of its work, counted for a while after each alarm
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ProcessRow:
 
 @dataclass(slots=True)
 class LogEvidence:
-    """The events, by sign and by cause, and their surroundings."""
+    """The events of all logs, by sign and by cause, and everything else that the causes judge."""
 
     events: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     by_cause: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -94,7 +94,7 @@ class LogEvidence:
     recordings: list[Recording] = field(default_factory=list)
     dumps: dict[str, int] = field(default_factory=dict)  # the number of each recording's source
     stuck: list[tuple[int, StuckAnswer]] = field(default_factory=list)  # each with the number of its source
-    unusual: Callable[[frozenset[tuple[int, int]]], tuple[UnusualLine, ...]] = lambda _quoted: ()  # what to quote
+    unusual: Callable[[frozenset[tuple[int, int]]], tuple[UnusualLine, ...]] = lambda _quoted: ()  # without quoted ones
     frames: dict[tuple[int, int], tuple[Event, LastFrame]] = field(default_factory=dict)  # by the exception's place
     versions: dict[str, str] = field(default_factory=dict)  # of libraries, as they print them
     world_size: int = 0
@@ -180,7 +180,7 @@ class LogEvidence:
         return self.of(run_ends.SUCCESS)
 
     def frame(self, event: Event) -> LastFrame | None:
-        """Return where the traceback ended whose last line this is."""
+        """Return the last frame of the traceback that ends with this event; None if there is no traceback."""
         framed = self.frames.get((event.source, event.line))
         return framed[1] if framed is not None else None
 
@@ -189,7 +189,7 @@ class LogEvidence:
         return tuple(each for each in self.frames.values() if each[1].call and each[1].is_own)
 
     def of_phase(self, phase: PhaseRecord | None) -> tuple[Event, ...]:
-        """Return the line that names a phase, as one that can be quoted."""
+        """Return the line that names a phase as an event, so that it can be quoted; () without a phase."""
         if phase is None:
             return ()
         source = next(number for number, source in enumerate(self.sources) if phase in source.phases)
@@ -198,12 +198,12 @@ class LogEvidence:
         return (Event(sign, "", Authority.SILENCE, source, phase.line, 0, "", "", moment, phase.text.strip()[-400:]),)
 
     def phase(self, *wanted: Phase) -> PhaseRecord | None:
-        """Return the first log's last phase before its first failure, if it is one of the wanted phases."""
+        """Return the first of the logs' phases that is a wanted one; a log's phase is that before its failures."""
         firsts = (phase for source in self.sources for phase in source.phases[:1])
         return next((phase for phase in firsts if phase.phase in wanted), None)
 
     def recorded(self, rank: str, text: str) -> tuple[Event, ...]:
-        """Return what the flight recorder's dump of a rank shows, as a line that can be quoted."""
+        """Return what the flight recorder's dump of a rank shows as an event, so that it can be quoted."""
         found = (self.dumps[each.source] for each in self.recordings if each.rank == rank and each.source in self.dumps)
         return tuple(
             Event(RECORDED, "", Authority.SILENCE, source, 1, 0, rank, "", Moment(), text) for source in list(found)[:1]

@@ -29,7 +29,7 @@ def oldest_first(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], int]:
 
 
 def _take(chunks: Iterator[bytes], taken: list[bytes], size: int) -> bytes:
-    """Read chunks until there are more than `size` bytes, or until the end; return the chunks."""
+    """Add chunks to `taken` until it has more than `size` bytes or the log ends; return all of its bytes."""
     length = sum(map(len, taken))
     while length <= size and (chunk := next(chunks, None)) is not None:
         taken.append(chunk)

@@ -223,7 +223,10 @@ class Scanner:
         return raised is not None and context_lines.ECHO_TYPES.search(raised.type) is not None
 
     def _is_barren(self, block: bytes, at: int) -> bool:
-        """Count a hit whose sign is inside a longer sign that is closed already; a flood of such hits closes it too."""
+        """Count the hit of an open sign inside a longer sign that is closed; return whether the prefilter was rebuilt.
+
+        A flood of such hits closes the open sign as well.
+        """
         named = self._name.match(block, at)
         if named is None or named.lastgroup is None:
             return False

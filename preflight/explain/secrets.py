@@ -1,4 +1,4 @@
-"""Take secrets out of what a log says before it is quoted: a table of the forms of tokens, keys and passwords."""
+"""Replace secrets in lines of a log before they are quoted, by a table of the forms of tokens, keys and passwords."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ READERS = tuple((library, re.compile(pattern)) for library, pattern in VERSIONS)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A row; `says` is empty if it only adds its remedy to a cause that is named for other reasons."""
+    """A known message; if `says` is empty, the row only adds its remedy to a cause that is named for other reasons."""
 
     name: str
     pattern: re.Pattern[str]
@@ -54,9 +54,9 @@ class Signature:
         )  # fmt: skip
 
     def applies_to(self, versions: Mapping[str, str], around: Surroundings | None) -> bool:
-        """Return whether the row holds for the library's version in the log; it does if the log tells none.
+        """Return whether the row holds for the version and the machine in the log; an unknown version excludes nothing.
 
-        A bug of one kind of machine whose line other faults print as well holds only if the log tells of the machine.
+        If other faults print the line of a bug that only one kind of machine has, the log must name that machine.
         """
         if self.bug is not None and self.bug.is_told_by_machine and not self.bug.is_of_machine(around):
             return False

@@ -24,7 +24,7 @@ class StuckAnswer:
     name: str  # of the file
     size_bytes: int
     what: str
-    rank: str  # "" where there are several, or none
+    rank: str  # "" if there are several, or none
     evidence: tuple[str, ...]
     steps: tuple[str, ...]
     clock: str  # of the day, UTC; "" if the answer does not say
@@ -63,7 +63,7 @@ def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
 
 
 def _named(document: dict[str, Any], name: str) -> tuple[dict[str, Any] | None, object]:
-    """Return what an answer names, with a text `what`, and its ranks."""
+    """Return the culprit, or the working rank, of an answer as a record with the text `what`, and its ranks."""
     if document.get("verdict") == "stuck":
         culprits = document.get("culprits")
         first = culprits[0] if isinstance(culprits, list) and culprits else None

@@ -69,7 +69,7 @@ WORD = re.compile(r"[A-Za-z_]{2,30}")
 
 @dataclass(frozen=True, slots=True)
 class UnusualLine:
-    """A line of a log that is in no healthy run, and how much it looks like the one that decides."""
+    """A line of a log that is in no healthy run; its score tells how much it looks like the line with the cause."""
 
     score: float
     source: int
@@ -112,7 +112,10 @@ def digest(text: str) -> bytes:
 
 
 def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | None = None) -> bytes:
-    """Return a background as bytes: the number of forms, their hashes, and those of the words."""
+    """Return a background as bytes: the number of forms, their hashes, and those of the words.
+
+    The hashes of an earlier background are included.
+    """
     known = earlier or Background(frozenset(), frozenset())
     one = sorted({*map(digest, forms), *known.forms})
     other = sorted({*map(digest, words), *known.words})
@@ -138,9 +141,9 @@ def _is_after_all(body: str) -> bool:
 
 
 class UnusualLines:
-    """A reader of parts of logs; it keeps the few lines that look most like the one that decides.
+    """A reader of parts of logs; it keeps the few lines that look most like the line that names the cause.
 
-    `is_secondary` says of a line whether it is one that ranks and launchers print after any failure.
+    `is_secondary` returns whether ranks and launchers print a line after any failure.
     """
 
     def __init__(self, is_secondary: Callable[[str], bool]) -> None:

@@ -72,7 +72,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def context() -> dict[str, Any]:
-    """Return what a context costs, and on which GPUs there is one after each step."""
+    """Return, for each of a few steps, its time, the GPUs with a CUDA context after it, and their used memory."""
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     cuda: Any = torch.cuda  # its classes carry no types
@@ -121,7 +121,10 @@ def ranks(count: str) -> dict[str, Any]:
 
 
 def rank(number: str, count: str, folder: str, calls: str = "1") -> dict[str, Any]:
-    """Take part in `calls` all_reduces, on a GPU of its own if there are enough."""
+    """Take part in `calls` all_reduces, and return how many elements were wrong.
+
+    If `calls` is 1, all ranks share GPU 0. Otherwise each rank has a GPU of its own, if there are enough.
+    """
     import torch  # noqa: PLC0415  seconds, and only some programs need it
     import torch.distributed as dist  # noqa: PLC0415  seconds
     from torch._C._distributed_c10d import FileStore  # noqa: PLC0415  seconds
@@ -180,7 +183,7 @@ def products() -> dict[str, Any]:
 
 
 def killed() -> dict[str, Any]:
-    """Return for each way to end a process in a kernel how long its end took, and how long its memory stayed."""
+    """Return, for each way to kill a process in a CUDA kernel, the seconds until it and its memory were gone."""
     ended = {}
     for what, numbers in (("SIGKILL", [signal.SIGKILL]), ("SIGSTOP, SIGKILL", [signal.SIGSTOP, signal.SIGKILL])):
         free_before = _free_bytes()
@@ -219,7 +222,7 @@ def spin() -> dict[str, Any]:
 
 
 def fault() -> dict[str, Any]:
-    """Fail an assertion in a kernel of another process; return its last words, and what `explain` makes of them."""
+    """Fail an assertion in a CUDA kernel of another process; return its stderr, and the answer of `explain` to that."""
     script = "import torch; torch.zeros(4, device='cuda')[torch.tensor([9], device='cuda')].sum().item()"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
     said = subprocess.run(own_argv("explain", "-", "--json", "-"), input=ended.stderr, capture_output=True, text=True,

@@ -34,8 +34,10 @@ CUT = b"\n... (cut here) ...\n"
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """How a part ended; `outcome` is passed, found, failed, timed out or not run. Exit codes 1 and 3 of a check say
-    something about the machine: found."""
+    """How a part ended; `outcome` is passed, found, failed, timed out or not run.
+
+    Exit codes 1 and 3 of `check`, `bench` and `probe` are "found", because they say something about the machine.
+    """
 
     name: str
     answers: str

@@ -51,7 +51,7 @@ class Children:
         self._main: Process | None = None
         self._may_stop = False
         self.stops_with_us = 0  # a helper that is stopped when the shell stops us: it measures time
-        self.last_signal = 0  # the last that was sent to us, or to all, and that ends who does not handle it
+        self.last_signal = 0  # the last signal that was sent to us, or to all, and that ends a process by default
         self.on_resize: Callable[[], None] = lambda: None
 
     def start(
@@ -140,7 +140,7 @@ class Children:
             pass
 
     def is_asked_to_end(self, for_s: float) -> bool:
-        """Handle a signal if one comes in time; return whether it is one that ends a process."""
+        """Handle a signal if one comes within `for_s` seconds; return whether it is one that ends a process."""
         number = self.hear(for_s)
         return number in PASSED_ON and number not in ENDS_NOTHING
 
@@ -170,9 +170,10 @@ class Children:
                 return
 
     def _was_sent_to_all(self, number: int) -> bool:
-        """Return whether the witness has had a signal as well; it is asked, so that no time need be guessed.
+        """Return whether the witness got a signal, too; then it was sent to the whole process group.
 
-        One that has died is replaced, and a signal that nobody witnessed is passed on.
+        The witness is asked, so that no waiting time has to be guessed. A dead witness is replaced, and a signal that
+        it may have missed is passed on.
         """
         try:
             had_it = self._ask_witness(number)
@@ -205,9 +206,9 @@ class Children:
         return had_it
 
     def _stop_with_main(self) -> None:
-        """Stop where the main child was stopped by Ctrl-Z, for the shell sees only us; return when we go on.
+        """Stop this process if Ctrl-Z stopped the main child, since the shell sees only us; return when we continue.
 
-        A child that handles SIGTSTP may not stop, or later.
+        A child that handles SIGTSTP may stop later, or not at all.
         """
         which = (os.P_ALL, 0) if self._main is None else (os.P_PID, self._main.pid)
         with contextlib.suppress(ChildProcessError):
@@ -246,7 +247,7 @@ def end_helper(pid: int) -> None:
 
 
 def _close_all_but(kept: set[int]) -> None:
-    """Close what a helper has no use for: an end of the job's output that it held would keep that open."""
+    """Close all other descriptors in a helper: if it held an end of the job's output, that would stay open."""
     ends = sorted(each for each in kept if each >= 0)
     for one, other in zip(ends, [*ends[1:], MOST_FILES], strict=True):
         if one + 1 < other:  # os.closerange(0, 0) closes all
@@ -262,7 +263,7 @@ def be_killed_first() -> None:
 
 
 def _end_as(code: int) -> NoReturn:
-    """End by the signal, if it was one, or with the code."""
+    """End this process as a child ended: by the signal `-code` if the code is negative, else with the exit code."""
     try:
         if code < 0:
             with contextlib.suppress(OSError, ValueError):
@@ -278,9 +279,9 @@ def _end_as(code: int) -> NoReturn:
 
 
 def _start_witness() -> tuple[int, int]:
-    """Return a process that hears what is sent to our group, and the pipe of its answers.
+    """Start the witness, which gets the signals to our process group; return its PID and the pipe of its answers.
 
-    It writes the number of each signal, and a zero when it was asked and has written all that came before.
+    It writes the number of each signal. When it is asked, it writes all signals until then, and a zero.
     """
     parent, (reading, writing) = os.getpid(), os.pipe()
     pid = os.fork()

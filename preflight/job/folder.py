@@ -20,7 +20,7 @@ RUNNING = ".running"  # in a private folder, locked while its run lives, and gon
 class Folder(NamedTuple):
     """A folder, and the prefix of this run's file names in it."""
 
-    path: str  # "" where none can be made
+    path: str  # "" if none can be made
     prefix: str = ""
     is_users: bool = False
 
@@ -77,7 +77,7 @@ def _remove_if_abandoned(path: str, is_old: bool) -> None:
 
 
 def _free_prefix(folder: str) -> str:
-    """Return how no file begins in a folder that several runs, and nodes, may keep their output in."""
+    """Return a prefix of file names that no file in the folder has; several runs and nodes may share the folder."""
     host = os.uname().nodename
     for number in itertools.count(1):
         prefix = f"{host}." if number == 1 else f"{host}.{number}."

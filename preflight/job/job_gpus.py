@@ -56,7 +56,7 @@ def engine_of_job(command: Sequence[str]) -> Engine | None:
 
 
 class _LauncherInLine(NamedTuple):
-    """A launcher in a command, what its options say of GPUs, and where these options begin."""
+    """A launcher in a command, the options with which it selects GPUs, and where its options begin."""
 
     name: str
     gpus: GpuOptions
@@ -75,7 +75,7 @@ def _launchers(command: Sequence[str]) -> Iterator[_LauncherInLine]:
 
 
 def _options(words: Sequence[str], has_script: bool) -> Iterator[tuple[str, str]]:
-    """Yield the options before the script with their values; a dash in a name is as good as an underscore."""
+    """Yield the options before the script with their values; dashes in names become underscores."""
     for place, word in enumerate(words):
         if has_script and word.endswith(".py"):
             return

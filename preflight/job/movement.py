@@ -24,9 +24,9 @@ class Look(Enum):
     """Whether `stuck` should examine the job."""
 
     NO = auto()
-    EARLY = auto()  # it was never silent for so long; nothing is said of it
+    EARLY = auto()  # it was never silent for so long; nothing is printed
     DUE = auto()
-    AGAIN = auto()  # it was found stuck, and something has moved since
+    AGAIN = auto()  # it was found stuck, and has made progress since
 
 
 class Movement:
@@ -52,7 +52,7 @@ class Movement:
         return time.monotonic() - self._moved_at
 
     def look(self) -> Look:
-        """Look if it is time, and return whether there has been no progress for longer than allowed."""
+        """Return whether `stuck` should examine the job now; if it is time, first measure its progress."""
         now = time.monotonic()
         if now - self._looked_at < self.look_s:
             return Look.NO
@@ -94,7 +94,7 @@ class Movement:
         self._longest_s = max(self._longest_s, self.still_s)
 
     def look_later(self) -> None:
-        """Wait longer before the next examination."""
+        """Double the time until the next examination, up to an hour."""
         self._asked_at = time.monotonic()
         self._after_s = min(2 * self._after_s, max(self._after_s, SELDOM_S))
 

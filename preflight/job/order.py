@@ -19,16 +19,16 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
     """The job, what runs before it, and what happens if it hangs or fails."""
 
     command: list[str]
-    check: list[str]  # arguments of `preflight`; none where a report is used again
-    env_path: str  # the settings that the check leaves, or left
+    check: list[str]  # arguments of `preflight`; empty if a report is reused
+    env_path: str  # the settings file of the check, or of the reused report
     not_ready_code: int
     starts_if_unknown: bool
     stuck_after_s: float  # 0: half of the timeout that the job's environment says
-    keep_dir: str  # where the job's output is kept for good; "" keeps it only where the job fails
+    keep_dir: str  # where the job's output is kept in any case; "" keeps it only if the job fails
     splits_ranks: bool  # have torchrun write each rank's output into a file of its own
     detail: Sequence[str] = ()  # -v or -q, for the pages of `check`, `stuck` and `explain`
     node_rank: int = 0  # of this node; the first one's log has the whole page if the job hangs
-    visible: str = ""  # CUDA_VISIBLE_DEVICES of the check, where the job's launcher takes some GPUs only
+    visible: str = ""  # CUDA_VISIBLE_DEVICES of the check, if the job's launcher uses some GPUs only
 
     @property
     def name(self) -> str:
@@ -37,10 +37,10 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
 
 
 def supervisor_argv(order: Order) -> list[str]:
-    """Return the command line that carries out the order, once, in a process that inherits the descriptor it names.
+    """Return the command line of the process that carries out the order, which must inherit the order's descriptor.
 
     The order is in memory, for two reasons: an argument holds at most 128 KiB, and `pkill -f train.py` must match the
-    job alone.
+    job alone. It can be read once.
     """
     descriptor = os.memfd_create("preflight-order", 0)  # without MFD_CLOEXEC
     with open(descriptor, "w", encoding="ascii", closefd=False) as file:
@@ -49,7 +49,10 @@ def supervisor_argv(order: Order) -> list[str]:
 
 
 def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:
-    """Replace this process, so that its parent has only one child. `ignored` are the signals ignored at its start."""
+    """Replace this process by the one that carries out the order, so that the parent has only one child.
+
+    `ignored` are the signals that this process ignored at its start.
+    """
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     argv = supervisor_argv(order)

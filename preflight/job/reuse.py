@@ -22,7 +22,7 @@ THOROUGH = tuple(profile.value for profile in Profile)  # from the quickest on
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What a check at this time would find and be asked for, as far as that is known quickly."""
+    """The facts and the request of a check at this time, as far as they are known quickly."""
 
     node: NodeFacts
     visible: tuple[str, ...]  # uuids of the GPUs that may be used
@@ -84,7 +84,7 @@ def _why_not_enough(report: Report, now: Now) -> str:
 
 
 def _why_not_ours(advice: Advice) -> str:
-    """Return which variable it changes and no check would, "" for none."""
+    """Return that the advice changes a variable that no check changes, with its name; "" if there is none."""
     nodes = (pair for node in advice.nodes for pair in node.env)
     removed = ((name, "") for name in advice.unset)
     changed = (*advice.env, *advice.gpu_env, *advice.timeout_env, *nodes, *removed)

@@ -1,7 +1,7 @@
-"""How long a job was silent in each of its phases: what `preflight timeout --from-run` proposes from.
+"""Record how long a job was silent in each of its phases, for `preflight timeout --from-run`.
 
-A silence is the time between two pieces of output. A job of which no line counts steps has no phases and leaves no
-record; on several nodes that is so on those that print none.
+A silence is the time between two pieces of output. If no line of the output counts steps, the job has no phases and
+leaves no record. On several nodes, each node judges only the lines that it prints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END_OF_LINE = re.compile(r"[\r\n]+")
 
 
 class Silences:
-    """What was heard of one job so far; every `now_s` is of one clock."""
+    """The silences of one job so far; every `now_s` is a time of one clock."""
 
     def __init__(self, now_s: float) -> None:
         self._began_at_s = self._phase_at_s = self._heard_at_s = now_s
@@ -30,7 +30,7 @@ class Silences:
         self._found: dict[str, tuple[float, float]] = {}  # silent_s and lasted_s by phase
 
     def hear(self, news: Sequence[bytes], now_s: float) -> None:
-        """Note what the job has printed by now."""
+        """Record the output since the last call; `now_s` is the time of the call."""
         if not news:
             return
         self._note(now_s - self._heard_at_s, 0.0)
@@ -65,7 +65,7 @@ class Silences:
                     os.unlink(part)
 
     def _named(self, news: bytes) -> str:
-        """Return the phase that the last line which names one names."""
+        """Return the phase of the last line that names one; "" if no line does."""
         if not self._kinds:  # compiled once the job runs, so that it does not start later
             self._kinds = [(phase, re.compile(words)) for phase, words in WORDS.items()]
         for line in reversed(END_OF_LINE.split(news[-LAST_BYTES:].decode(errors="replace"))[-LAST_LINES:]):

@@ -19,9 +19,9 @@ NOT_YET = re.compile(r"Not stuck yet: .+?(?=\n\s*\n|\Z)", re.DOTALL)  # as its p
 class Found(NamedTuple):
     """The result of an examination."""
 
-    code: int | None  # of `stuck`; None where it took too long, or the job ended
+    code: int | None  # exit code of `stuck`; None if it took too long, or the job ended
     page: bytes = b""
-    why: str = NO_TELLING  # there is neither answer
+    why: str = NO_TELLING  # the answer is neither "stuck" nor "not stuck"
     works: bool = False  # others wait for a rank that makes progress
 
     @property
@@ -49,7 +49,7 @@ class StuckLook:
         return bool(self.path) and os.path.exists(self.path)
 
     def look(self, pid: int, *options: str) -> Found:
-        """Examine the job once."""
+        """Examine the job once and return the result; the JSON answer is kept at `path` as long as it is valid."""
         output = ["--json", self.path] if self.path else []
         self._rename(self.path, self._before)
         found = Found(None)

@@ -66,7 +66,7 @@ def _start(order: Order, children: Children, environ: Mapping[str, str], streams
 
 
 def _check(order: Order, children: Children) -> bool:
-    """Return whether it is ready, where the job may start; exit otherwise."""
+    """Run the check, and return whether the job is ready; exit if the job must not start."""
     if not order.check:
         return True
     environ = inherited_environ() | {VISIBLE: order.visible} if order.visible else None
@@ -92,7 +92,7 @@ def _check(order: Order, children: Children) -> bool:
 
 
 def _environment(order: Order, children: Children) -> dict[str, str]:
-    """Return our environment with what the `.env` makes of it; without one, as it is."""
+    """Return preflight's environment with the changes of the `.env`; without changes if there is none, or it fails."""
     environ = inherited_environ()
     try:
         with opened_own(order.env_path) as settings:

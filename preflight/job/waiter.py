@@ -61,7 +61,7 @@ def _wait(children: Children, job: Process, streams: Streams) -> int:
 
 
 def _wait_for_helper(children: Children, helper: int) -> None:
-    """Wait until a helper has ended, and no longer than anybody wants."""
+    """Wait until a helper has ended; kill it after WATCHER_S, or as soon as a signal asks this process to end."""
     until = time.monotonic() + WATCHER_S
     while how_it_ended(helper) is None:
         if children.is_asked_to_end(until - time.monotonic()) or time.monotonic() > until:

@@ -82,7 +82,7 @@ class Watcher:
                 self._explain(int(told[0]), is_users=told[1] == b"1")
 
     def _watch(self, pid: int) -> None:
-        """If nothing moves, have `stuck` look, and print its page once for each time that the job hangs."""
+        """Run `stuck` if the job makes no progress, and print its page once for each hang."""
         movement = Movement(self._after_s, lambda: self._streams.written, pid)
         is_said = is_unclear = False
         deaf_until = 0.0
@@ -141,7 +141,7 @@ class Watcher:
         return bool(select.select([self._ended], [], [], wait_s)[0])
 
     def _own(self, arguments: Sequence[str], output: int, *, is_for_a_running_job: bool = False) -> int | None:
-        """Run preflight itself; return its exit code, None where it had to be ended."""
+        """Run a command of preflight; return its exit code, or None if it was killed (its limit, or the job's end)."""
         parent = os.getpid()
 
         def prepare() -> None:
@@ -164,7 +164,10 @@ class Watcher:
         return own.returncode
 
     def _explain(self, code: int, *, is_users: bool) -> None:
-        """Print explain's first screen, unless it was the user who ended the job, or its output (`| head`)."""
+        """Print how the job failed, and the first screen of `explain`; keep the output if there is a reason.
+
+        `explain` does not run if the user ended the job, or the reader of its output (`| head`).
+        """
         streams, name = self._streams, self._order.name
         if code != 0 or self._folder.is_users:
             streams.finish()
@@ -197,7 +200,10 @@ class Watcher:
 
 
 def _half_timeout_s(environ: Mapping[str, str]) -> float:
-    """Return when to look: before the watchdog ends the job and what it could tell."""
+    """Return half of the process group's timeout, in seconds.
+
+    `stuck` must look before torch's watchdog ends the job, because its stacks are gone then.
+    """
     try:
         said = pg_timeout(environ)
     except UsageError:

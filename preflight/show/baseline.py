@@ -81,7 +81,7 @@ def _is_loss_hidden(learnt: Learnt) -> bool:
 
 
 def _weaknesses(learnt: Learnt) -> list[str]:
-    """Return why the bounds are worth less than they could be."""
+    """Return, as sentences, why the thresholds are weaker than they could be."""
     spreads = [each.between_repetitions for each in learnt.baseline.references]
     reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
     once = [] if reason is None else [f"?: {reason}; give several reports per node."]

@@ -51,7 +51,7 @@ def _default(report: Report) -> TrialResult | None:
 
 
 def _speeds(trial: TrialResult, report: Report) -> list[Block]:
-    """Return a row for each collective at the smallest size and at three large ones, with what the links give."""
+    """Return a row for each collective at the smallest size and three large ones, with the expected speed."""
     sizes = sorted({each.size_bytes for each in trial.results})
     large = [size for size in sizes if size >= LARGE_BYTES]
     some = (
@@ -102,10 +102,10 @@ def _next(report: Report, trial: TrialResult | None) -> str:
 
 
 def _whole(report: Report, trial: TrialResult | None) -> list[Block]:
-    """Return one block per collective of the default's trial.
+    """Return the table of each collective in the trial with the default settings.
 
-    nccl-tests' last line, the average busbw over the whole sweep, is left out: it mixes 8 B with gigabytes, so it moves
-    with the sizes that were asked for and judges nothing.
+    nccl-tests' last line, the average busbw over the whole sweep, is left out: it mixes 8 B with gigabytes, so it
+    changes with the requested sizes and says nothing about the machine.
     """
     ran = f"preflight {report.preflight_version} bench: {report.world_size} ranks, backend {report.backend}"
     texts = [

@@ -70,7 +70,7 @@ def _summary(difference: Changes) -> str:
 
 
 def _host(node: NodeChanges, difference: Changes) -> str:
-    """Return the node's name where it is not clear: both of two siblings, or one of several."""
+    """Return both names of two siblings, or the node's name if there are several nodes; else ""."""
     if node.host != node.host_before:
         return f"{line(node.host_before)} -> {line(node.host)}"
     return line(node.host) if len(difference.nodes) > 1 else ""

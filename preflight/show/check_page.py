@@ -138,7 +138,7 @@ def _whole(report: Report, env_path: str) -> list[Block]:
 
 
 def _could_not_look(report: Report) -> list[Block]:
-    """Return what could not be looked at: checks with their reason, and the most telling gaps."""
+    """Return the inconclusive checks with their reasons, and the most telling missing values."""
     items = [
         (names[0], reason if len(names) == 1 else f"{reason} (and so {', '.join(names[1:])})")
         for reason, names in could_not_look(report.skipped_checks).items()
@@ -165,7 +165,7 @@ def _durations(report: Report) -> list[Block]:
 
 
 def _paused(report: Report) -> list[Block]:
-    """Return that the run stood still, if it did: what was measured around a pause is worth a second look."""
+    """Return how long the run was paused, if it was; measurements around a pause may be wrong."""
     seconds = dict(report.durations_s).get(PAUSED, 0.0)
     text = (
         f"for {seconds:.0f} s the whole run stood still (a freezer, SIGSTOP, a VM that was moved); no limit counted it"
@@ -183,7 +183,7 @@ def _not_finished(report: Report) -> list[Block]:
 
 
 def _settings(report: Report) -> list[list[Block]]:
-    """Return each setting with what happened without it, unless the headline has said all that is known of it."""
+    """Return each setting with what happened without it; a setting is omitted if the headline says the same."""
     advice = report.advice
     named = [(export(name, value), name, f"{name}={value}") for name, value in advice.env]
     named += [(f"unset {name}", name, f"unset {name}") for name in advice.unset]
@@ -246,7 +246,7 @@ def _next(report: Report, written: Written) -> str:
 
 
 def _then(report: Report, written: Written, job: JobToStart) -> str:
-    """Return what `preflight run` does next; "" where the user has to do something."""
+    """Return what `preflight run` does next; "" if the user has to do something."""
     name = line(job.name)
     match report.verdict:
         case Verdict.READY if name:
@@ -276,6 +276,6 @@ def _changed(report: Report) -> list[tuple[str, str]]:
 
 
 def _covers(report: Report) -> list[tuple[str, str]]:
-    """Return what a good answer rests on; where --accept asked, it stands with the verdict on the job."""
+    """Return the basis of a good answer; with --accept, it is shown with the verdict on the job instead."""
     covered = covers(report) if is_good(report) and isinstance(report.node_verdict, Gap) else ""
     return [("Covers", covered)] if covered else []

@@ -147,7 +147,7 @@ def _drawn(block: Table, cells: Sequence[Sequence[str]], kept: Sequence[int]) ->
 
 
 def _over(block: Table, header: str) -> list[str]:
-    """Return the line that says what the columns of one name below it are of; nothing where there are none."""
+    """Return the line above the header that distinguishes columns with the same title; [] if no column needs it."""
     line = ""
     end = 0
     for column in block.columns:

@@ -29,12 +29,12 @@ class Text:
 
     text: str
     indent: int = 0
-    hang: int | None = None  # as the first line where it isn't given
+    hang: int | None = None  # None: as the first line
     label: str = ""
-    head: str = ""  # a long label from outside, on a line of its own where it takes more than half of the page
+    head: str = ""  # a long label from outside, on a line of its own if it takes more than half of the width
     label_tone: str = ""
     tone: str = ""
-    names: tuple[str, ...] = ()  # whom it is about; long ones are cut
+    names: tuple[str, ...] = ()  # what the text is about; long names are cut
     limit: Limit | None = None
     most_lines: int | None = None
 
@@ -45,7 +45,7 @@ class Items:
 
     rows: Sequence[tuple[str, str]]
     indent: int = 2
-    are_code: bool = False  # the names are what one types
+    are_code: bool = False  # the names are shown as code
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Column:
     title: str
     is_right: bool = False  # figures, aligned at their right
     limit: Limit | None = None
-    over: str = ""  # stands on a line above the header, for columns of the same name
-    drop: int = 0  # left out where there is no room, the highest first; 0 never is
+    over: str = ""  # on a line above the header; distinguishes columns with the same title
+    drop: int = 0  # if there is no room, the columns with the highest number are left out first; 0: never
     is_code: bool = False
 
 

@@ -48,7 +48,7 @@ def render_probe_reason(findings: Sequence[Finding]) -> str:
 
 
 def _waived(report: Report) -> str:
-    """Return which checks are waived; they keep their place at the end, whatever is said before them."""
+    """Return the waived checks, for the end of the line, where nothing can cut them off."""
     names = list(dict.fromkeys(each.check for each in report.findings if each.waived))
     text = _plain(f"; waived: {', '.join(names)}") if names else ""
     return text if len(text) <= MOST_WAIVED else f"; {len(names)} checks waived"

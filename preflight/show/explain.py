@@ -134,12 +134,12 @@ def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
 
 
 def _where(quote: Quote, sources: Sequence[SourceRead]) -> str:
-    """Return the line's number, with its file where there are several."""
+    """Return the line's number, with its file's name if there are several."""
     return f"{_short_name(quote.source)}:{quote.line}" if len(sources) > 1 else f"line {quote.line}"
 
 
 def _short_name(name: str) -> str:
-    """Return a file's name with at most NAME characters: a log's rank, pid and suffix are at its end."""
+    """Return a file's name with at most NAME characters, cut in the middle: rank, pid and suffix are at its end."""
     return name if len(name) <= NAME else f"{name[: NAME // 4]}...{name[-(NAME - NAME // 4 - 3) :]}"
 
 
@@ -173,7 +173,7 @@ def _processes(explanation: Explanation) -> list[Block]:
 
 
 def _process(alike: Sequence[ProcessEnd], sources: Sequence[SourceRead]) -> Text:
-    """Return the line of one process, or of several of which the same is known."""
+    """Return the line of one process, or of several of which the logs show the same."""
     row, ranks = alike[0], [int(each.rank) for each in alike if each.rank.isdigit()]
     who = f"rank{'s' * (len(ranks) > 1)} {numbers_text(ranks)}" if ranks else _short_name(row.process)
     if not ranks and alike[1:]:
@@ -254,7 +254,7 @@ def _next(explanation: Explanation) -> str:
 
 
 def _read(sources: Sequence[SourceRead]) -> str:
-    """Return how many logs were read, and whether all of each."""
+    """Return how many logs were read, and how many of these could not be read, or not to the end."""
     names = sources[0].name if len(sources) == 1 else f"{len(sources)} logs"
     notes = sum(bool(source.note) for source in sources)
     return f"{names}{f'; {notes} not, or not whole' if notes else ''} ({ALL})"

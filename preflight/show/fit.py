@@ -1,4 +1,4 @@
-"""The answer to "will it fit", for a reader."""
+"""The section "Will it fit": whether the job fits into memory, and its components."""
 
 from __future__ import annotations
 

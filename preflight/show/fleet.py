@@ -92,7 +92,7 @@ def reason_of(fleet: Fleet) -> str:
 
 
 def counts_of(fleet: Fleet) -> str:
-    """Return how many nodes ended in each state, and which files count."""
+    """Return how many nodes ended in each state, and from how many reports."""
     counts = [
         f"{len(fleet.passing)} passed", f"{len(fleet.failing)} failed", counted(len(odd_hosts(fleet)), "outlier"),
         f"{len(fleet.unknown)} unknown",
@@ -116,7 +116,7 @@ def check_counts(fleet: Fleet) -> str:
 
 
 def caveats(fleet: Fleet) -> list[str]:
-    """Return which reports are not about a real node, or were cut short."""
+    """Return sentences about reports of simulated nodes, of interrupted runs and of runs with --shadow."""
     found = []
     if fleet.simulated or fleet.is_simulated:
         found.append(f"SIMULATED, so unknown: {_named(fleet.simulated)}.")
@@ -152,7 +152,7 @@ def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
 
 
 def odd_hosts(fleet: Fleet) -> set[str]:
-    """Return the outliers of a group."""
+    """Return the hosts that are outliers in their group."""
     return {each.host for group in fleet.groups for each in group.odd}
 
 
@@ -252,7 +252,7 @@ def _files(paths: Sequence[str]) -> str:
 def _alike(
     word: str, tone: str, entries: Iterable[tuple[str, str]], named: Callable[[Sequence[str]], str] = _hosts
 ) -> list[list[Block]]:
-    """Return a line for each reason, with all who share it."""
+    """Return a line for each reason, with all names that share it."""
     label = f"{word:<4}  "
     said = [f"{named(names)}: {reason}" for reason, names in grouped(entries).items()]
     return [[Text(each, 0, 6, label=label, label_tone=tone, most_lines=3)] for each in said]
@@ -265,7 +265,7 @@ def _odd(groups: Iterable[Group]) -> Iterable[tuple[str, str]]:
 
 
 def _unnamed(group: Group) -> list[Drift]:
-    """Return the settings that differ and that no odd node is named for."""
+    """Return the settings that differ in a group and of which no outlier is named."""
     named = {odd.what for odd in group.odd}
     return [each for each in group.drift if each.name not in named]
 
@@ -283,7 +283,7 @@ def _short_group(group: Group) -> Block:
 
 
 def _next(fleet: Fleet, out: str) -> str:
-    """Return what to do next, with the list to do it with."""
+    """Return what to do next, with the list of hosts for it."""
 
     def those(name: str, else_: str) -> str:
         return quoted_path(f"{out.rstrip('/')}/{name}") if out else else_

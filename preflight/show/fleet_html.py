@@ -36,7 +36,7 @@ class Rect:
     y: float
     width: float
     height: float
-    tone: str  # "usual", or "odd" where it lies outside the bounds
+    tone: str  # "usual", or "odd" if the bar is outside the bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class Shown:
 
     group: Group
     hosts: str
-    odd: tuple[tuple[str, str, list[Odd]], ...]  # host, what many slow speeds have in common, figures
+    odd: tuple[tuple[str, str, list[Odd]], ...]  # host, a text about many slow speeds, metrics
     odd_count: int
     odd_strips: tuple[Strip, ...]
-    strips: tuple[Strip, ...]  # of figures in which nobody stands out
+    strips: tuple[Strip, ...]  # of metrics without outliers
     drifts: tuple[tuple[str, list[tuple[int, str, str]]], ...]
 
 
@@ -105,7 +105,10 @@ def _group(group: Group) -> Shown:
 
 
 def _strip(metric: Metric, odd: int) -> Strip:
-    """Draw a histogram whose bars grow with the root of the count: one outlier of ten thousand nodes stays visible."""
+    """Return the histogram of a metric.
+
+    Its bars grow with the root of the count, so that one outlier of ten thousand nodes stays visible.
+    """
     span = metric.highest - metric.lowest
     step, most = WIDTH / max(1, len(metric.histogram)), max(metric.histogram, default=0)
     rects = []
@@ -124,7 +127,7 @@ def _strip(metric: Metric, odd: int) -> Strip:
 
 
 def _states(states: Sequence[NodeState]) -> list[tuple[str, str]]:
-    """Return why, each with all nodes that share it."""
+    """Return each reason, behind all nodes that share it."""
     alike = grouped((_cut(why_of(each)), each.host) for each in states[:MOST_STATES])
     return [(_hosts(hosts), why) for why, hosts in alike.items()]
 

@@ -100,7 +100,7 @@ def _pcie(link: PcieLink) -> str:
 
 
 def _links(links: tuple[NvLink, ...]) -> str:
-    """Return `18 x 4.0`, `17 of 18 x 4.0`, or - where there are none."""
+    """Return `18 x 4.0`, `17 of 18 x 4.0`, or - if there are none."""
     active = [link for link in links if link.is_active is True]
     generations = {fact_text(link.generation) for link in active}
     count = str(len(active)) if len(active) == len(links) else f"{len(active)} of {len(links)}"

@@ -46,11 +46,11 @@ SHOWN: dict[Axis, Callable[[float], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A candidate's result at each size."""
+    """The values of one configuration, by message size."""
 
     name: str
     points: tuple[tuple[int, float], ...]
-    wrong: bool  # of some size the data was wrong
+    wrong: bool  # the data of at least one size was wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def charts(report: Report) -> tuple[Chart, ...]:
 
 
 def _chart(report: Report, collective: Collective, measure: Axis, name: str) -> Chart | None:
-    """Return a plot of what was measured at two sizes or more."""
+    """Return a plot of what was measured at two or more sizes; None for fewer sizes."""
     series = tuple(each for trial in report.trials if (each := _series(trial, collective, measure)).points)
     sizes = tuple(sorted({size for each in series for size, _ in each.points}))
     if len(sizes) < 2:
@@ -108,7 +108,7 @@ def _value(result: CollectiveResult, measure: Axis) -> float | Gap:
 
 
 def _can_be_drawn(size_bytes: int, value: float) -> bool:
-    """Return whether the plot has a place for it; one rank alone moves nothing over a bus."""
+    """Return whether a point fits into the plot; the busbw of a single rank, which is 0, does not."""
     return 1e-9 < value < 1e9 and 0 < size_bytes < 1 << 60
 
 
@@ -191,7 +191,7 @@ def _ticks(largest: float) -> list[float]:
 
 
 def _own(root: ET.Element, names: Sequence[str], name: str, title: str, summary: str) -> str:
-    """Return pygal's SVG without its styles, scripts and tooltips, and with words for who can't see it."""
+    """Return pygal's SVG without its styles, scripts and tooltips, and with texts for screen readers."""
     plain = "{http://www.w3.org/2000/svg}"
     for parent in list(root.iter()):
         for child in list(parent):
@@ -218,7 +218,7 @@ def _is_duplicate(tag: str, node: ET.Element) -> bool:
 
 
 def _name_dots(group: ET.Element, names: Sequence[str], plain: str) -> None:
-    """Give each point the words that a pointer resting on it shows."""
+    """Give each point a tooltip."""
     place = re.search(r"serie-(\d+)", group.get("class", ""))
     if place is None:
         return

@@ -58,7 +58,7 @@ class HtmlMatrix:
     caption: str
     columns: tuple[Block, ...]
     rows: tuple[HtmlRow, ...]
-    chosen: frozenset[str] = frozenset()  # the names of the GPUs that were tried, where there are others
+    chosen: frozenset[str] = frozenset()  # the names of the GPUs that were tried, if there are others
 
     @property
     def sentence(self) -> str:

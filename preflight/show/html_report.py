@@ -118,7 +118,7 @@ def render_html(report: Report) -> str:
 
 
 def _tone(report: Report) -> str:
-    """Return the colour of the answer; a job that needs settings is not as well as one that needs none."""
+    """Return the color of the answer; a job that needs settings gets "warn" instead of "good"."""
     if is_bad(report):
         return "bad"
     if not is_good(report):
@@ -133,7 +133,7 @@ def _headline(report: Report) -> str:
 
 
 def _why(report: Report) -> tuple[str, ...]:
-    """Return what decided, beyond what the headline says."""
+    """Return the reasons that decided; () for a good answer, or if the headline has the only reason."""
     why = () if is_good(report) else reasons(report)
     return () if len(why) == 1 and why[0].partition(" [")[0] in sentence(report) else why
 
@@ -144,7 +144,7 @@ def _when(report: Report) -> str:
 
 
 def _settings(report: Report) -> list[tuple[str, str]]:
-    """Return the lines of the `.env` that do something, each with the evidence that earned it."""
+    """Return the commands of the `.env`, each with its evidence; empty unless the exit code is 0."""
     advice = report.advice
     if report.exit_code != 0:
         return []
@@ -155,7 +155,7 @@ def _settings(report: Report) -> list[tuple[str, str]]:
 
 
 def _did(trial: TrialResult, report: Report) -> tuple[list[str], str, str]:
-    """Return what a trial reached, over what, and whether the data was right."""
+    """Return the speeds of a trial, its transport, and whether its data was verified."""
     speeds: dict[str, list[str]] = {}
     for each in deciding_results(trial, report):
         rate = f"{fact_text(each.shown_gb_s, rate_text)} at {size_text(each.size_bytes)}"
@@ -173,7 +173,7 @@ def _ended(report: Report) -> str:
 
 
 def _comparisons(report: Report) -> Table:
-    """Return what the fresh, alternated measurements against the default said."""
+    """Return the table of the comparisons with the default settings."""
     rows = [
         (each.candidate, "yes" if each.wins else "no", percent_text(each.mean_gain), percent_text(each.lower_bound),
          percent_text(each.worst_gain), str(each.rounds))
@@ -192,7 +192,10 @@ def _slowest(report: Report) -> str:
 
 
 def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
-    """Return the largest size of each collective that decides, for the default or the first trial with ranks' times."""
+    """Return the result of each collective at its largest decision size, if it has the times of ranks.
+
+    The trial is that with the default settings, or else the first with such times.
+    """
     measured = [trial for trial in report.trials if any(each.ranks for each in trial.results)]
     trial = next((each for each in measured if each.candidate == DEFAULT), measured[0] if measured else None)
     if trial is None:
@@ -202,7 +205,7 @@ def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
 
 
 def _rank_times(report: Report) -> list[Bars]:
-    """Return each rank's own time."""
+    """Return each rank's own time, as bars."""
     made = []
     for trial, each in _ranked(report):
         longest = max(rank.own_us for rank in each.ranks)
@@ -229,7 +232,7 @@ def _width(value: float, largest: float) -> float:
 
 
 def _checked(report: Report) -> list[tuple[RanCheck, str, str]]:
-    """Return every check with its result and what it rests on, those that need a look first."""
+    """Return every check with its result and the reason for it; those that need attention come first."""
     made = []
     against = deciding(report)
     for check in report.checks:
@@ -262,7 +265,7 @@ def _node(report: Report, node: NodeFacts) -> dict[str, object]:
 
 
 def _fact_tables(node: NodeFacts) -> list[Table]:
-    """Return the node's GPUs, adapters and interfaces as tables; what is known of none is left out."""
+    """Return the node's GPUs, adapters and interfaces as tables, without columns of which no value is known."""
     tables = []
     if isinstance(node.gpus, tuple) and node.gpus:
         tables.append(gpu_table(node.gpus, odd_below=False))
@@ -287,7 +290,7 @@ def _netif_row(netif: Netif) -> Sequence[str]:
 
 
 def _fact_items(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return what there is once per node."""
+    """Return the facts that exist once per node, as names and values."""
     items = [*host_items(node), *software_items(node)]
     items += [] if isinstance(node.gpus, Gap) else gpu_models(node.gpus)
     environment = () if isinstance(node.environment, Gap) else node.environment

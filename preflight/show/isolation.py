@@ -38,7 +38,7 @@ def isolation_section(report: Report) -> list[Block]:
 
 
 def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
-    """Return how many worked, and by name those that did not."""
+    """Return how many groups of a round worked, and the groups that did not; if there are few groups, all of them."""
     bad = [each for each in groups if each.observed is not GroupOutcome.OK]
     good = len(groups) - len(bad)
     named = [_how(each, hosts) for each in (bad if len(groups) > MOST_SHOWN else groups)]
@@ -48,7 +48,7 @@ def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
 
 
 def _how(group: GroupTrial, hosts: Sequence[str], subject: str = "") -> str:
-    """Return how a group, or what it was tried over, ended."""
+    """Return how the trial of a group ended; `subject` replaces the names of its nodes."""
     names = [_host(node, hosts) for node in group.nodes] or ["nobody"]
     shown = " + ".join(names) if len(names) <= MOST_SHOWN else f"{names[0]} + {len(names) - 1} more"
     speed = "" if isinstance(group.busbw_gb_s, Gap) else f" ({group.busbw_gb_s:.3g} GB/s)"

@@ -1,4 +1,4 @@
-"""One JSON document, for programs."""
+"""JSON documents, for programs."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _longest_fence(lines: Iterable[str]) -> int:
 
 
 def _chunks(blocks: Sequence[Block]) -> list[str]:
-    """Return each block's text; one list after another is the same list."""
+    """Return the text of each block; list items that follow each other form one list."""
     chunks: list[str] = []
     was_item = False
     for block in blocks:

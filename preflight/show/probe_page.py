@@ -146,7 +146,7 @@ def _defect(check: SkippedCheck) -> list[Block]:
 
 
 def _facts(node: NodeFacts) -> list[Block]:
-    """Return the facts; a `?` is one that could not be read, its reason stands at the end."""
+    """Return the facts; `?` is a fact that could not be read, and the end of the page gives the reason."""
     numa = _section("NUMA nodes", node.numa_nodes, lambda each: table(NUMA_HEADERS, map(_numa_row, each)))
     netifs = _section("Network interfaces", node.netifs, lambda each: table(NETIF_HEADERS, map(_netif_row, each)))
     pci = _section("NVIDIA devices on the PCI bus", node.nvidia_pci, lambda devices: table(
@@ -181,7 +181,7 @@ def _section(title: str, facts: tuple[T, ...] | Gap, block: Callable[[tuple[T, .
 
 
 def _are_listed(node: NodeFacts) -> bool:
-    """Return whether NVML lists every GPU of the bus, so that its table shows them all."""
+    """Return whether NVML lists every GPU of the PCI bus; then the table of GPUs shows them all."""
     if isinstance(node.nvidia_pci, Gap) or isinstance(node.gpus, Gap) or not node.nvidia_pci:
         return False
     return {device.bdf for device in node.nvidia_pci} == {gpu.bdf for gpu in node.gpus}

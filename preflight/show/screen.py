@@ -20,10 +20,10 @@ TOLD = "do what the fix above says"
 class Page:
     """The answer of a command at each length."""
 
-    answer: Text  # its line; the words that decide are the label
+    answer: Text  # the line for -q; its label is the verdict
     head: Sequence[Block]  # of one screen
     groups: Sequence[Sequence[Block]]  # below the head, the most important first
-    foot: Sequence[tuple[str, str]]  # names, each with what is said of it
+    foot: Sequence[tuple[str, str]]  # names, each with a text
     whole: Callable[[], Sequence[Block]]
     is_one_line: bool = False  # the answer is all there is to say, unless everything is requested
 
@@ -54,7 +54,7 @@ def _fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequ
 
 
 def _foot(rows: Sequence[tuple[str, str]]) -> list[Block]:
-    """Return the lines at the end of a screen: names, each with what is said of it in at most three lines."""
+    """Return the lines at the end of a screen: names, each with a text of at most three lines."""
     column = max(len(name) for name, _ in rows) + 2
     return [
         BLANK,

@@ -51,7 +51,7 @@ def recommendation_section(report: Report, env_path: str) -> list[Block]:
 
 
 def _settings(advice: Advice, settings: list[tuple[str, str]]) -> list[Block]:
-    """Return the commands, each with what is said of it alone; what is said of all alike stands once, below."""
+    """Return the commands, each with its own evidence; evidence that all of them share comes once, below."""
     each = [[line for text in evidence_of(advice, name) for line in text.splitlines()] for _, name in settings]
     shared = [line for line in each[0] if all(line in others for others in each[1:])] if len(each) > 1 else []
     blocks: list[Block] = []

@@ -117,7 +117,7 @@ def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:
 
 
 def _rank_table(places: Sequence[RankPlace]) -> Table:
-    """Return a row for each rank; ranks that stand alike share one."""
+    """Return a row for each rank; ranks at the same place share one."""
     alike: dict[tuple[str, ...], list[RankPlace]] = {}
     for place in places:
         key = (place.host, place.activity.value, place.doing, place.at, place.within)

@@ -47,7 +47,7 @@ def line(text: str) -> str:
 
 
 def fact_text(value: T | Gap, show: Callable[[T], str] = str, gap: str = UNKNOWN) -> str:
-    """Return a fact as text, or `?` if it could not be read."""
+    """Return a fact as text, or `gap` if it could not be read."""
     return gap if isinstance(value, Gap) else show(value)
 
 

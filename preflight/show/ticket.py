@@ -83,12 +83,15 @@ def _when(report: Report) -> list[str]:
 
 
 def _is_consequence(finding: Finding) -> bool:
-    """Return whether a warning names pairs only: what a single part explains comes after it."""
+    """Return whether a warning names only pairs of parts.
+
+    Such warnings come last, because the fault of a single part may explain them.
+    """
     return finding.severity is Severity.WARN and bool(finding.parts) and all(PAIR in each for each in finding.parts)
 
 
 def _findings(told: Collection[Finding]) -> Iterator[str]:
-    """Yield each problem once, with all that it concerns, and with the evidence of the first."""
+    """Yield each problem once, with all its subjects, and with the evidence of the first."""
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for each in told:
         key = (each.severity, each.check, each.problem, each.is_unconfirmed, each.waived)
@@ -108,7 +111,7 @@ def _findings(told: Collection[Finding]) -> Iterator[str]:
 
 
 def _parts(report: Report, told: Collection[Finding]) -> Iterator[str]:
-    """Yield what identifies each part that a finding names, and by which checks."""
+    """Yield the identity of each part that findings name, with the names of their checks."""
     for node in report.nodes:
         host = f"{line(node.host)}, " if len(report.nodes) > 1 else ""
         for gpu, by in _gpus(node, report, told):
@@ -121,9 +124,9 @@ def _parts(report: Report, told: Collection[Finding]) -> Iterator[str]:
 
 
 def _gpus(node: NodeFacts, report: Report, told: Collection[Finding]) -> Iterator[tuple[Gpu, Sequence[str]]]:
-    """Yield the GPUs of a node that findings name, and the names of the checks.
+    """Yield the GPUs of a node that findings name, with the names of the checks.
 
-    A trial that failed only shows on a GPU: it names none where another check names a part.
+    If another check names a part, failed trials are ignored: they show a fault on a GPU whose cause may be elsewhere.
     """
     telling = [each for each in told if each.check != SHOWED]
     named = telling if _accused(report, telling) else told
@@ -146,7 +149,7 @@ def _ports(node: NodeFacts, report: Report, told: Collection[Finding]) -> Iterat
 
 
 def _to_attach(report: Report, told: Collection[Finding]) -> Iterator[str]:
-    """Yield the commands whose output support asks for: of each part its serial number, and the state of its link."""
+    """Yield the commands whose output support asks for: the serial number of each part, and the state of its link."""
     for node in report.nodes:
         gpus, ports = list(_gpus(node, report, told)), list(_ports(node, report, told))
         commands = list(NODE_COMMANDS) if gpus or ports else []
@@ -190,7 +193,7 @@ def _bridge_above(gpu: Gpu, node: NodeFacts) -> tuple[str, ...]:
 
 
 def _memory(gpu: Gpu) -> Iterator[str]:
-    """Yield what decides whether a GPU's memory is replaced, as far as its driver keeps it."""
+    """Yield the counts that decide whether a GPU is replaced for its memory, as far as its driver has them."""
     if isinstance(gpu.row_remap, RowRemap):
         state = gpu.row_remap
         pending, failed = ("yes" if each else "no" for each in (state.is_pending, state.has_failed))
@@ -231,7 +234,7 @@ def _xids(report: Report, told: Collection[Finding]) -> Iterator[str]:
 
 
 def _on(node: NodeFacts, report: Report, told: Collection[Finding]) -> list[Finding]:
-    """Return the findings whose subject is on this node. Of several nodes a PCI address or a port alone names none."""
+    """Return the findings whose subject is on this node; with several nodes, the subject must begin with its name."""
     return [each for each in told if len(report.nodes) == 1 or each.subject.startswith(f"{node.host} ")]
 
 
@@ -301,7 +304,7 @@ def _machine(node: NodeFacts) -> Iterator[str]:
 
 
 def _counters(report: Report) -> list[str]:
-    """Return the counters of errors that grew; also that none did, or that nobody could look."""
+    """Return the error counters that grew, or that none grew, or why they could not be read."""
     if isinstance(report.counters, Gap):
         return [] if report.counters == NOT_TESTED else [f"  not read: {line(report.counters.reason)}"]
     errors = [each for each in report.counters if each.kind in ERRORS]
@@ -332,7 +335,7 @@ def _pairs(report: Report) -> list[str]:
 
 
 def _arrived(pair: PairTruth) -> str:
-    """Return how many copies were right, by direction: those that the fault left time for."""
+    """Return how many copies of a pair were right, by direction; a fault may have prevented others."""
     ways = {
         Direction.A_TO_B: f"{pair.a} to {pair.b}",
         Direction.B_TO_A: f"{pair.b} to {pair.a}",

@@ -102,7 +102,7 @@ def timeout_page(shown: ShownTimeout) -> Page:
 
 
 def _job_blocks(job: Job, typed: str) -> list[Text]:
-    """Return what the job was taken to be."""
+    """Return the description of the job for which the answer holds."""
     if job.params is None:
         return []
     total, active = count_text(job.params.total), count_text(job.params.active)
@@ -130,7 +130,7 @@ def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
 
 
 def _sums(safe: SafeTimeout) -> list[Block]:
-    """Return the sums; the one that decides comes first."""
+    """Return both time budgets with their components; the larger one, which decides, comes first."""
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
     blocks: list[Block] = []
     explained: set[str] = set()
@@ -145,7 +145,7 @@ def _sums(safe: SafeTimeout) -> list[Block]:
 
 
 def _term_row(term: Term) -> tuple[str, ...]:
-    """Return a term as a row of the table."""
+    """Return a component as a row of the table."""
     counts = seconds_text(term.counts_s) if term.counts_s else "in the above"
     return term.name, seconds_text(term.value), f"x {term.factor}", counts, SOURCES[term.source]
 

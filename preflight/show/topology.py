@@ -28,7 +28,7 @@ def topology_sections(node: NodeFacts) -> list[Block]:
 
 
 def _gpu_matrix(node: NodeFacts) -> list[Block]:
-    """Return how the GPUs reach each other; nothing where there are fewer than two."""
+    """Return the paths between the GPUs; empty if there are fewer than two."""
     if isinstance(node.gpu_paths, Gap) or not node.gpu_paths:
         return []
     cells: dict[tuple[str, str], str] = {}
@@ -63,7 +63,7 @@ def numa_blocks(node: NodeFacts, gpus: Sequence[int]) -> list[list[str]]:
 
 
 def _seat_notes(node: NodeFacts) -> dict[str, str]:
-    """Return the NUMA node and the CPUs by GPU, and their title by ""."""
+    """Return the NUMA node and the CPUs of each GPU by its name; the key "" has their title."""
     if isinstance(node.gpus, Gap):
         return {}
     notes = {"": "NUMA  CPUs"}
@@ -103,7 +103,7 @@ def _nic_rows(nic: Nic, ports: Sequence[HcaPort]) -> list[list[str]]:
 
 
 def _state(port: HcaPort) -> str:
-    """Return the logical state, with the physical one where it is not the obvious one."""
+    """Return the logical state of a port, with its physical state unless the two are ACTIVE and LinkUp."""
     state = fact_text(port.state, lambda state: state.value)
     if isinstance(port.phys_state, Gap) or (state, port.phys_state.value) == ("ACTIVE", "LinkUp"):
         return state

@@ -43,7 +43,7 @@ def transport_section(report: Report) -> list[Block]:
 
 
 def _telling(report: Report) -> TrialResult | None:
-    """Return the default where it works, else what works with the fewest settings."""
+    """Return the trial with the default settings if it works, else the working trial with the fewest settings."""
     sound = [
         trial for trial in report.trials if is_sound(trial) and any(carrier.is_pair for carrier in trial.transport)
     ]

@@ -73,7 +73,7 @@ def verified_calls_text(trials: Sequence[TrialResult]) -> str:
 
 
 def _shown(report: Report) -> tuple[TrialResult, ...]:
-    """Return the trials that stand for themselves, and of a search the one that earned the recommendation."""
+    """Return the trials that are no steps of a search, and the step whose settings are recommended."""
     last = next((t for t in reversed(report.trials) if is_step(t) and is_sound(t) and t.env == report.advice.env), None)
     chosen = (replace(last, candidate=RECOMMENDED),) if last is not None else ()
     return (*(trial for trial in report.trials if not is_step(trial)), *chosen)
@@ -130,7 +130,7 @@ def search_section(report: Report) -> list[Block]:
 
 
 def _control(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield what going back to the default showed, and what else was tried again."""
+    """Yield the result of the A/B confirmation, or how often the same settings worked and failed."""
     control, default = report.control, next((each for each in report.trials if each.candidate == DEFAULT), None)
     differing = () if is_cure(control, report.trials) else intermittent(report.trials, control.reruns)
     for tally in differing:

@@ -74,7 +74,7 @@ def covers(report: Report) -> str:
 
 
 def _versions(report: Report) -> str:
-    """Return the NCCL that the ranks had loaded, or torch's where gloo ran; "" if neither is known."""
+    """Return the NCCL that the ranks loaded, or for gloo the version of torch; "" if it is unknown."""
     loaded = sorted({line(trial.nccl) for trial in report.trials if trial.nccl})
     torch = next((software.torch for node in report.nodes if not isinstance(software := node.software, Gap)), Gap(""))
     if isinstance(torch, Gap):

@@ -1,4 +1,4 @@
-"""What takes seconds is started first: the process of a node's ranks, which imports torch, and the waking of the GPUs.
+"""Start what takes seconds first: the agent of this node's ranks, which imports torch, and the waking of the GPUs.
 
 At the same time preflight itself is loaded, and the node is probed.
 """
@@ -33,7 +33,7 @@ class AgentProcess:
     process: ChildProcess | None
     log: int  # a file in memory: until the agent gets an order, no folder may hold a file of this run
     problem: str = ""
-    outside_before: Counts = field(default_factory=dict)  # what the kernel had counted before it needed memory
+    outside_before: Counts = field(default_factory=dict)  # the kernel's counters before the agent needed memory
     xids: XidWatch | None = None  # it wakes the GPUs, and keeps them awake
 
     def order(self, spec: str, environ: Mapping[str, str]) -> None:

@@ -43,13 +43,13 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 
 @dataclass(slots=True)
 class HardwareWatch:
-    """The counters before the run and the Xid listener, which the agent's owner ends; a played machine has none."""
+    """The counters before the run and the Xid listener, which the agent's owner ends; a simulated machine has none."""
 
     machine: Machine
     counters: tuple[Counter, ...] = ()
     xids: XidWatch | None = None
     run_dir: str = ""
-    results: Hardware | Gap | None = None  # once they were asked for: the watch ends with that
+    results: Hardware | Gap | None = None  # set at the first request, which ends the watch
 
     def begin(self, path: BackendChoice, run_dir: str = "") -> None:
         """Read the counters once the GPUs are awake; on the CPU path, which does not judge them, end the listener."""
@@ -85,7 +85,7 @@ class HardwareWatch:
 
 
 def _own_pids(run_dir: str) -> set[int]:
-    """Return the processes of this run that used GPUs; a line that a dying supervisor left half is none."""
+    """Return the processes of this run that used GPUs; the half line of a supervisor that died is ignored."""
     found: set[int] = set()
     for phase in (run_dir, joint_dir(run_dir)) if run_dir else ():
         with contextlib.suppress(OSError), open(os.path.join(phase, "logs", PIDS), encoding="ascii") as file:
@@ -104,7 +104,7 @@ def _also_unheard(change: CounterChange, why: str) -> CounterChange:
 
 
 def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, ...]:
-    """Return one change per GPU and Xid, and one that says that somebody listened."""
+    """Return one change per GPU and Xid, and their total, which shows that NVML's events were read."""
     total = sum(heard.values())
     each = (
         CounterChange(f"GPU {gpu}", f"{XID}{xid}", CounterKind.FATAL, 0, count, count, EVENTS, gpu)
@@ -114,7 +114,7 @@ def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, .
 
 
 def _is_ours(change: CounterChange, chosen: Collection[int], others: Collection[str]) -> bool:
-    """Return whether a counter is of a chosen GPU or of none; on a shared node the others are somebody else's."""
+    """Return whether a counter is of a chosen GPU or of no GPU; other GPUs of a shared node belong to other jobs."""
     if change.gpu >= 0:
         return change.gpu in chosen
     address = change.subject.removeprefix(ON_BUS).lower()

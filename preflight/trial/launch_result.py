@@ -44,17 +44,17 @@ class LaunchResult:
     gpus: tuple[GpuTest, ...] = ()
     rails: tuple[RailTest, ...] = ()
     isolation: Isolation = NO_ISOLATION
-    control: Control = NO_CONTROL  # of the settings that are to cure a default that fails
+    control: Control = NO_CONTROL  # the A/B confirmation of a workaround
     simulated: bool = False
     problem: str = ""
-    interrupted: Interrupted | None = None  # the signal that was the problem
+    interrupted: Interrupted | None = None  # the signal that ended the run
     running: str = ""  # the step and stage that were under way
-    started_at: float = 0.0  # monotonic; 0 where nothing was launched
+    started_at: float = 0.0  # monotonic; 0 if nothing was launched
     paused_here_s: float = 0.0  # for how long the launcher did not run: a freezer, SIGSTOP, a VM that moved
-    paused_by_ranks_s: float = 0.0  # the same as its ranks saw it, in steps that were taken again
+    paused_by_ranks_s: float = 0.0  # the same for the ranks, which measure it in steps that are then repeated
     ready_after_s: float = 0.0  # until the supervisors had imported torch
     done: bool = False
-    solo: SoloPhase | None = None  # several nodes: once that phase is over; the trials are those of the next one
+    solo: SoloPhase | None = None  # several nodes: set once this phase is over; `trials` are then the joint ones
 
     @property
     def own_trials(self) -> tuple[TrialResult, ...]:
@@ -68,7 +68,7 @@ class LaunchResult:
 
     @property
     def own_control(self) -> Control:
-        """Return the control that this node ran alone."""
+        """Return the A/B confirmation of the trials that this node made alone."""
         return self.solo.control if self.solo and self.solo.trials else self.control
 
     @property

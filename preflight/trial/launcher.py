@@ -37,7 +37,7 @@ def launch(
     kill_at: float,
     peers: Peers | None = None,
 ) -> None:
-    """Have the agent run the spec, and read what arrives, until it is done, dead or `kill_at` (monotonic).
+    """Have the agent run the specification, and record its events, until the run is over, or `kill_at` (monotonic).
 
     At the end, also after an exception such as Ctrl-C, no process of the run is left, and `launched` has all that
     arrived. With `peers`, this node's own trials are the first phase; the joint trials follow.

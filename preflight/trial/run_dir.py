@@ -84,7 +84,7 @@ def readable(path: str) -> str:
 
 
 def _refuse_without_locks(path: str) -> None:
-    """Raise OSError where files can't be locked, as on Lustre with `noflock`: torch's FileStore locks its file."""
+    """Raise OSError if files can't be locked, as on Lustre with `noflock`: torch's FileStore locks its file."""
     with open(os.path.join(path, "stores", "lock"), "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,7 +93,7 @@ def _refuse_without_locks(path: str) -> None:
 
 
 def _refuse_without_room(parent: str) -> None:
-    """Raise OSError that says what there is too little of for a run's files, or that torch can't take its name."""
+    """Raise OSError if a directory has too little space or too few inodes for a run, or a name that torch can't use."""
     if not parent.isprintable():  # surrogates of bytes that are no UTF-8 are not: torch and JSON refuse such a path
         raise OSError(errno.EILSEQ, "its name is not plain UTF-8")
     room = os.statvfs(parent)

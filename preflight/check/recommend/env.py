@@ -1,4 +1,4 @@
-"""Choose settings from trials and comparisons: the fewest that were tried, worked and helped; and `--gpus`' GPUs."""
+"""Choose the settings to recommend: the fewest that were tried, worked and helped; also the variables for `--gpus`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORDER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 @dataclass(frozen=True, slots=True)
 class _TrialsOfRun:
-    """What the run has to decide with."""
+    """The trials, comparisons and inherited variables from which the recommendation is made."""
 
     trials: tuple[TrialResult, ...]
     default: TrialResult | None
@@ -65,9 +65,9 @@ def recommend(
 ) -> Advice:
     """Return the settings to source, or none and the reason.
 
-    Settings that the control did not confirm are no workaround, and nothing else is recommended if the same settings
-    worked and failed. The default settings stay unless a comparison was won against them. If they fail, the inherited
-    settings that are needed are kept; otherwise the result of the search is used.
+    A workaround is recommended only if the A/B confirmation supports it. If the same settings worked and failed,
+    nothing else is recommended. The default settings stay unless another configuration won a comparison with them. If
+    they fail, the inherited settings that are needed are kept; otherwise the result of the search is used.
     """
     run = _TrialsOfRun(
         trials=tuple(trials),
@@ -110,7 +110,7 @@ def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice
 
 
 def _with_proof(run: _TrialsOfRun, default: TrialResult, advice: Advice) -> Advice:
-    """Return the advice with the figures of its control at every line."""
+    """Return the advice with the result of the A/B confirmation as evidence of every variable."""
     shown = proof_text(run.control, default)
     control = [(name, f"Control: {shown}.") for name, _ in advice.env]
     is_proved = proof_of(run.control, run.trials) is Proof.PROVED
@@ -134,7 +134,7 @@ def _cured_by(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Adv
 
 
 def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
-    """Return what several nodes lose without RDMA; a single node's settings for that act on it alone or with others."""
+    """Return the line about the cost of sockets instead of RDMA; () if other settings are set, or for one node only."""
     if best.scope is not Scope.ANYWHERE or not best.env or not {name for name, _ in best.env} <= SOCKETS:
         return ()
     over_rdma = next((each for each in run.candidates if "NCCL_IB_HCA" in dict(each.env)), None)
@@ -143,7 +143,7 @@ def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
 
 
 def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Advice:
-    """Keep what the default needs of the inherited settings; the others stay as they are, they do no harm."""
+    """Return advice to keep the inherited settings that the job needs; the others do no harm and stay as they are."""
     inherited = run.context.inherited
     with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
     cure = why_needed(inherited, with_env, run.trials)
@@ -168,7 +168,7 @@ def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: b
 
 
 def _by_name(comments: Iterable[tuple[str, str]]) -> Pairs:
-    """Return one entry a name, its lines below each other: in JSON the evidence is an object."""
+    """Return one entry for each variable, with all its lines, because the evidence is an object in JSON."""
     lines: dict[str, list[str]] = defaultdict(list)
     for name, line in comments:
         lines[name].append(line)
@@ -224,14 +224,14 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
 
 
 def _winner(run: _TrialsOfRun) -> TrialResult | None:
-    """Return the sound candidate with the largest of the gains that were proved."""
+    """Return the sound configuration with the largest proved gain, or None."""
     gains = {comparison.candidate: comparison.mean_gain for comparison in run.comparisons.values() if comparison.wins}
     won = (trial for trial in run.candidates if trial.candidate in gains)
     return max(won, key=lambda trial: (gains[trial.candidate], trial.candidate), default=None)
 
 
 def _settings(run: _TrialsOfRun, best: TrialResult, against: str, reason: str) -> Advice:
-    """Return a candidate's settings, and the removal of what its trial ran without."""
+    """Return advice to set a configuration's variables, and to unset inherited ones that its trial ran without."""
     names = {name for name, _ in best.env}
     removed = tuple(name for name in best.unset if name in run.inherited and name not in names)
     earned = f"trial '{best.candidate}': {figure(best, run.cpu_path)}, verified; {against}"
@@ -286,7 +286,7 @@ def _beyond_node(removed: Iterable[str]) -> Iterable[str]:
 
 
 def _nothing_beats(run: _TrialsOfRun) -> str:
-    """Return what else was tried, as part of a sentence."""
+    """Return, as part of a sentence, that no other configuration is faster, and what was compared."""
     compared = [name for name in run.comparisons if name != AS_IS]
     if compared:
         best = max(compared, key=lambda name: run.comparisons[name].mean_gain)
@@ -323,7 +323,7 @@ def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
 
 
 def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
-    """Return the advice with its timeouts; `dialect` shows whether torch has an NCCL to record."""
+    """Return the advice with its timeouts; the dialect "nccl" adds the variables of torch's flight recorder."""
     return replace(
         advice,
         pg_timeout_s=safe.pg_timeout_s,

@@ -15,7 +15,7 @@ from preflight.search.gpus.link_speeds import expected_busbw
 
 @dataclass(frozen=True, slots=True)
 class MachineContext:
-    """The search's settings, each inherited variable, and what the links of these GPUs should reach."""
+    """The settings of the search, the inherited variables, and the node whose links limit the speed."""
 
     settings: tuple[Setting, ...] = ()
     inherited: tuple[Setting, ...] = ()

@@ -1,4 +1,4 @@
-"""The settings that failing default settings need, with the results without and with each, its cost and the repair."""
+"""The settings that the job needs because the default settings fail: results with and without each, cost and repair."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INHERITED = "find who sets it (`grep -rn NAME ~/.bashrc /etc/profile.d`) and kee
 
 @dataclass(frozen=True, slots=True)
 class RequiredSetting:
-    """One of the settings that work together; `failed` is None if it is not known to be needed."""
+    """A setting of the trial that worked, and the failed trial that proves its need; None if nothing proves it."""
 
     setting: Setting
     failed: TrialResult | None
@@ -40,7 +40,7 @@ class RequiredSetting:
 def why_needed(
     settings: Sequence[Setting], best: TrialResult, trials: Sequence[TrialResult]
 ) -> tuple[RequiredSetting, ...]:
-    """Return the settings of the trial that worked, each with the failed trial of the others: all or some of them."""
+    """Return the settings of the trial that worked, each with a failed trial that had all others but not this one."""
     there = dict(best.env).items()
     on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
     failures = [trial for trial in trials if trial.outcome in FAILED and trial.candidate != AS_IS]
@@ -48,9 +48,10 @@ def why_needed(
 
 
 def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence[TrialResult]) -> TrialResult | None:
-    """Return the failure that had all of the rest, the fewest others besides it, and not this setting.
+    """Return the failed trial that had all other settings but not this one; of several, that with the fewest variables.
 
-    That more settings did not help is what shows the need: with fewer it would have failed as well.
+    It may have had more settings. If they did not help, the trial would have failed with fewer as well, so this setting
+    is needed.
     """
     rest = dict(env_of([each for each in on if each is not setting])).items()
     own = dict(setting.env).items()
@@ -92,7 +93,7 @@ def _log_line(failed: TrialResult) -> str:
 
 
 def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
-    """Return what share of the links' limit is left; one figure stands for all that was set together."""
+    """Return the line about cost: which share of the links' limit is left with all settings of the trial together."""
     result = deciding_result(best, cpu_path)
     if result is None or isinstance(result.busbw_gb_s, Gap):
         return ""

@@ -22,7 +22,7 @@ PLOG = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim a refused call as the rank's own, and a wait that timed out as the consequence of another rank."""
+    """Claim a refused call as the rank's own error, and a timeout as a consequence of another rank's error."""
     code = next((match[0] for event in events if (match := CODE.search(event.text))), "")
     peers = (match for event in events if (match := PEER.search(event.text)))
     peer = next((f", rank {next(filter(None, match.groups()))}" for match in peers), "")
@@ -33,7 +33,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Read the runtime's own log first; then what the code stands for."""
+    """Return the steps: first the runtime's own log, then what the error code stands for."""
     text = " ".join(event.text for event in claim.events[:20])
     code = next(iter(CODE.findall(text)), "")
     if claim.events[0].authority is Authority.TIMEOUT:

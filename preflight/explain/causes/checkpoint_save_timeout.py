@@ -74,7 +74,7 @@ def _ranks(evidence: LogEvidence) -> int:
 
 
 def _command(evidence: LogEvidence) -> str:
-    """Return the command that says how long such a checkpoint takes, with what the logs tell of the job."""
+    """Return the command that measures how long such a checkpoint takes, with the job's values from the logs."""
     phase = evidence.phase(Phase.SAVING)
     place = PLACE.search(phase.text) if phase is not None else None
     size = SIZE.search(phase.text) if phase is not None else None
@@ -84,7 +84,7 @@ def _command(evidence: LogEvidence) -> str:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """If the ranks diverged, repair the call.
+    """Return the steps: if the ranks diverged, repair the call.
 
     Otherwise distinguish a slow checkpoint from a missing rank before raising timeouts.
     """

@@ -23,7 +23,7 @@ WAITED = re.compile(rf"{TIMED_OUT.pattern}|gloo[^\n]{{0,90}}Connection closed by
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim from the library's own report, else from two ranks with different work under one sequence number."""
+    """Claim a mismatch that the library reports, or that waits, tracebacks or flight recorder dumps show."""
     if events:
         because = "the library compared the ranks and says so"
         return Claim(Authority.MISMATCH, events, Confidence.HIGH, because, fill_in(VERDICT, events))
@@ -89,7 +89,10 @@ def _is_far_ahead(one: Wait, other: Wait) -> bool:
 
 
 def _data_were_lost(evidence: LogEvidence) -> bool:
-    """Return whether the network or the hardware failed; a rank may then wait for the rest of what others completed."""
+    """Return whether the network or the hardware failed, or a process was killed.
+
+    A rank may then still wait for the last data of a collective that other ranks have completed.
+    """
     kinds = (Authority.HARDWARE, Authority.KILLED, Authority.TRANSPORT)
     return any(event.authority in kinds for event in evidence.failures())
 

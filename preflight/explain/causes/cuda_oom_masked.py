@@ -16,7 +16,7 @@ SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first real memory request that the GPU refused."""
+    """Claim the first request for GPU memory that was refused; requests of absurd size after an abort do not count."""
     events = tuple(event for event in own_events if not ABSURD.search(event.text))
     if not events:
         return None

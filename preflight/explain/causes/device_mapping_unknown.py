@@ -41,7 +41,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _waits_for_something_else(evidence: LogEvidence, warned: Event) -> bool:
-    """Return whether the log says after the warning what the job waits for, as for a server that is not up."""
+    """Return whether a line after the warning says what the job waits for, such as a server that is not up."""
     source = evidence.sources[warned.source]
     after = source.lines - warned.line
     return after > 0 and any(WAITING.search(line) for line in source.tail[-after:])
@@ -64,7 +64,7 @@ def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: 
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Bind the ranks to their GPUs. Then let `preflight check` try commonly copied settings on the GPUs of this log."""
+    """Return the steps: bind the ranks to their GPUs, then let `preflight check` try settings that are often copied."""
     found = VISIBLE.search(evidence.visible_gpus)
     check = f"preflight check --gpus {found[1]}" if found else "preflight check"
     return Remedy(

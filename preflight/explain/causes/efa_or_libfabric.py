@@ -46,7 +46,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Choose the steps by libfabric's error code."""
+    """Return the steps for libfabric's error."""
     return Remedy(*_answer(claim.events).steps)
 
 

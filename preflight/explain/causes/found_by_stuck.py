@@ -34,7 +34,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Start with the finding of `stuck`; it caused the timeouts and lost connections."""
+    """Return the steps for the finding of `stuck`, which led to the timeouts and lost connections."""
     found = [answer for _, answer in evidence.stuck[:1]]
     steps = (step for answer in found for step in answer.steps if not step.startswith(LIVE))
     if any(answer.works for answer in found):

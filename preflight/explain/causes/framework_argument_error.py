@@ -25,7 +25,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Look at the resources that Ray has, or change the setting that the line names."""
+    """Return the steps: look at the resources of Ray or MPI, or change the setting that the line names."""
     match claim.events[0].sign:
         case "arguments.ray":
             return Remedy(

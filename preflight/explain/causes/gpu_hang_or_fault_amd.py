@@ -20,7 +20,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """A fault can be the program's. A hang or a hardware error is assumed to be the node's until proven otherwise."""
+    """Return the steps: a fault may be the program's; a hang or a hardware error is first taken for the node's."""
     driver = (
         "Read the driver's account of it on that host: sudo dmesg -T | grep -i -e amdgpu -e ras; amd-smi (or rocm-smi "
         "--showrasinfo all) shows error counters."

@@ -86,7 +86,7 @@ def _engine_waits(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Choose the steps by the start-up step at which the log stopped."""
+    """Return the steps for the start-up step at which the log stopped."""
     step = int(claim.detail[0])
     record = (
         "See where it hangs: py-spy dump --pid PID on each rank; nvidia-smi (100% busy at low power means waiting)."

@@ -24,7 +24,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Find out what the process does while it hangs, or look at rank 0's log."""
+    """Return the steps: find out what the process does while it hangs, or read rank 0's log."""
     if not evidence.has("heartbeat.stuck"):
         return Remedy(
             "Look at the log of rank 0, before the time of these lines; they are what the others print when it is "

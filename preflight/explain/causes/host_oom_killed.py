@@ -44,19 +44,22 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_by_watchdog(timeout: Event, killed: Event) -> bool:
-    """Return whether SGLang's own watchdog killed a scheduler that stood still; it prints the stacks in between."""
+    """Return whether SGLang's watchdog killed a scheduler that made no progress.
+
+    The watchdog's line is up to STACKS lines before, because it prints the stacks in between.
+    """
     is_near = timeout.source == killed.source and 0 < killed.line - timeout.line <= STACKS
     return is_near and "atchdog timeout" in timeout.text
 
 
 def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
-    """Return whether an error came just before; the launcher then kills the rest of the job."""
+    """Return whether an error is at most NEAR lines before; the launcher then kills the rest of the job."""
     before = (event for event in evidence.alarms() if event.source == killed.source)
     return any(0 < killed.line - event.line <= NEAR for event in before)
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """If the log does not say what killed the process, ask the kernel first."""
+    """Return the steps; if the log does not say what killed the process, the first one is to ask the kernel."""
     ask = (
         'Ask who killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   (Slurm: sacct -j JOBID '
         "--format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, look for OOMKilled)"

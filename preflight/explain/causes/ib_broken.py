@@ -176,9 +176,10 @@ def _peer_had_died(evidence: LogEvidence, error: Event) -> bool:
 
 
 def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:
-    """Return by how much the error came before the timeout that ended the job, or "": NCCL may keep it to itself.
+    """Return a sentence about how many minutes before the first timeout NCCL logged the error; "" if unknown.
 
-    torch's stamps are local time, and so are NCCL's own; any other stamp may be in another time zone than torch's.
+    Some releases of NCCL do not pass such an error on. torch's stamps are local time, and so are NCCL's own. Any other
+    stamp may be in another time zone than torch's.
     """
     is_local = OWN_STAMP.search(error.text) is not None
     dated = (each for each in timeouts if ":" in each.moment.text)  # the kernel's are seconds since its start
@@ -199,7 +200,7 @@ def _of_day_s(event: Event) -> float:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Choose the steps by what the adapter or its library answered."""
+    """Return the steps for what the adapter or its library answered."""
     answer = answer_in(ANSWERS, claim.events[0].text)
     changes = evidence.of("context.gid_change")
     is_behind = answer in OF_THE_PATH and changes and changes[0].order < claim.events[0].order

@@ -32,7 +32,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Start all processes in time, or find out what the silent task did."""
+    """Return the steps: start all processes in time, or find out what the silent task did."""
     if claim.events[0].sign == "jax.barrier":
         return Remedy(
             "Start all processes: num_processes must be the number that is really started, process_id of each its own, "

@@ -14,9 +14,9 @@ BUGS = {f"bug.{bug.id}": bug for bug in load_known_bugs() if bug.cause == ID}
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first line of a bug that the version in the log has; if it tells no version, with less certainty.
+    """Claim the first line of a bug that the version in the log has; if the log has no version, with less confidence.
 
-    Jobs that go on print some of these lines, too: a bug that makes a job hang needs a timeout after its line.
+    Jobs that continue print some of these lines, too. So a bug that makes a job hang also needs a timeout in the log.
     """
     timeouts = evidence.timeouts()
     for event in evidence.of(*BUGS):
@@ -43,7 +43,7 @@ def _about(bug: KnownBug, version: str) -> str:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Read the thread: it may have moved on."""
+    """Return the step: read the thread about the bug, which may have news."""
     bug = BUGS[claim.events[0].sign]
     return Remedy(f"Read {bug.address}: it may have moved on since it was looked at ({bug.looked.partition(',')[0]}).")
 

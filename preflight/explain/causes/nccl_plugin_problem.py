@@ -57,7 +57,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Choose the first step by the plugin's own words."""
+    """Return the steps; the first depends on what the plugin printed."""
     return Remedy(*_answer(claim.events).steps)
 
 

@@ -76,7 +76,7 @@ def place_of(evidence: LogEvidence, event: Event) -> str:
 
 
 def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
-    """Return "Rank 1", "Only rank 1" or "All 8 ranks", as far as the log tells how many ranks there are."""
+    """Return "A rank", "Rank 1", "Only rank 1 of 8", "Ranks 1, 2" or "All 8 ranks", by what the log shows."""
     ranks = by_number(event.rank for event in same if event.rank)
     known = max(evidence.world_size, sum(row.has_log or bool(row.code) for row in evidence.processes))
     if not ranks:
@@ -89,7 +89,10 @@ def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
 
 
 def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
-    """Return whether a library names the failure before an exception, or with it; the exception only forwards it."""
+    """Return whether a library names the failure before an exception, or about when it is raised.
+
+    The exception then only forwards that failure.
+    """
     named = (event for event in evidence.failures() if event.authority <= Authority.SETUP and event.cause != ID)
     return any(not _is_clearly_before(raised, event) for event in named)
 
@@ -147,7 +150,7 @@ def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Begin at the user's own line, if the log shows it."""
+    """Return the steps, which start at the user's own line if the log shows it."""
     frame = evidence.frame(claim.events[0]) if claim.events else None
     if find([event.text for event in claim.events[:1]], evidence.versions, names=True) is not None:
         return Remedy("If it comes again after that: run one process alone (--nproc-per-node 1) for a shorter log.")

@@ -20,7 +20,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """If a transport does not start, it needs rights and modules. If a transport stops, it needs matching versions."""
+    """Return the steps: rights and modules if the transport did not start, matching versions if it stopped."""
     versions = (
         "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem; NVSHMEM "
         "3.5.19 and later broke DeepEP releases that are older."

@@ -104,7 +104,7 @@ def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
 
 
 def _refused(evidence: LogEvidence) -> Claim | None:
-    """Claim a message that healthy runs without P2P print too, only if the job never passed its first collective."""
+    """Claim that P2P is not possible if the job did not get past its first collectives; healthy runs print it, too."""
     events = evidence.of("p2p.refused")
     if not events:
         return None

@@ -53,8 +53,8 @@ def _peer(events: tuple[Event, ...]) -> str:
 def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim ranks that have no error, neither here nor in the launcher's table, while others lost them.
 
-    torchrun lists every rank that failed or was ended. The lost connection must be one of this machine, or logs bear
-    the ranks' numbers: the output of other machines is elsewhere.
+    torchrun lists every rank that failed or was ended. Either the lost connection is local (loopback), or the logs are
+    named by rank. Otherwise such a rank may be on a machine whose output is elsewhere.
     """
     rows = evidence.processes
     raised = tuple(row.raised for row in rows if row.rank and row.raised is not None)
@@ -77,7 +77,7 @@ def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | Non
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Get the log of the other process; find out why a rank left if it ended without an error."""
+    """Return the steps: get the log of the other process, or find out why a rank ended without an error."""
     if LEFT_EARLY in claim.detail:
         return Remedy(
             "Compare the number of batches of all ranks: print(rank, len(loader)) before the loop; a "

@@ -19,7 +19,7 @@ PORT = re.compile(r"(?:\bport(?::| number| is)? ?\[?|\[::\]:|\*:)(\d{2,5})\b")
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim a port in use before a rendezvous endpoint that did not answer."""
+    """Claim a port in use if the first event says so, else a rendezvous endpoint that did not answer."""
     if events[0].sign == "rendezvous.in_use":
         because = "the log says so explicitly"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(IN_USE, events))
@@ -37,7 +37,7 @@ def _endpoint(claim: Claim) -> tuple[str, str]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Use a free port, or a reachable address, with the log's own values."""
+    """Return the steps to a free port, or to a reachable address, with the log's own values."""
     address, port = _endpoint(claim)
     if evidence.has("rendezvous.in_use"):
         return Remedy(

@@ -44,7 +44,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _by_signal(evidence: LogEvidence) -> Claim | None:
-    """Claim Ctrl-C if nothing else failed; people press it when a job hangs. Who sent a SIGTERM no log tells."""
+    """Claim Ctrl-C if nothing else failed; people press it when a job hangs. No log shows who sent a SIGTERM."""
     if evidence.failures() or evidence.exceptions or evidence.successes():
         return None
     pressed = tuple(event for event, error in evidence.echoes if error.type.endswith("KeyboardInterrupt"))
@@ -58,7 +58,7 @@ def _by_signal(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Ask who ended it; if the job hung before, find out why."""
+    """Return the steps: ask who ended the job; if it hung before, find out why."""
     if BY_SIGNAL in claim.detail:
         return Remedy(
             "If you stopped it because it hung: start it again, and while it hangs run `preflight stuck` on its node; "

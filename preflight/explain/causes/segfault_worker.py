@@ -12,7 +12,7 @@ ABORTED = "{who}{host} aborted in native code, with a Python stack of its own; t
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a crash; an abort only if no other line but the framework's word on the dead worker tells of a failure.
+    """Claim a crash; claim an abort only if the framework's later report of a dead worker is the only other failure.
 
     A watchdog that times out, or an exception in C++, aborts in the same way.
     """

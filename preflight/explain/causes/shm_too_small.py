@@ -45,7 +45,10 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _verdict(events: tuple[Event, ...]) -> str:
-    """Return the headline by what the kernel answered; a peer that found nothing may follow from a full /dev/shm."""
+    """Return the headline for the kernel's answer.
+
+    A full /dev/shm comes first, because it may be the reason why a peer found no segment.
+    """
     texts = [event.text for event in events]
     if any(FULL in text for text in texts):
         return VERDICT
@@ -55,7 +58,7 @@ def _verdict(events: tuple[Event, ...]) -> str:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Choose the steps by what the kernel answered."""
+    """Return the steps for the kernel's answer."""
     verdict = _verdict(claim.events)
     if verdict is DENIED:
         return Remedy(

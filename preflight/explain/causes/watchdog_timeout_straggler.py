@@ -87,7 +87,7 @@ def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
 
 
 def _silent(rows: tuple[ProcessRow, ...]) -> tuple[str, ...]:
-    """Return the few ranks without an error, of those that the job's size or the logs' names tell of."""
+    """Return the ranks without an error, if they are few; the job's size and the logs' names say which ranks exist."""
     missing, ranks = silent(rows), [row for row in rows if row.rank.isdigit()]
     # Those whose output is here, or which the launcher ended, may be as many as those that gave up.
     is_sure = not silent(row for row in ranks if not row.has_log and row.code != STOPPED)
@@ -96,7 +96,7 @@ def _silent(rows: tuple[ProcessRow, ...]) -> tuple[str, ...]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Look at the late rank, and record more next time; only NCCL in torch has a flight recorder."""
+    """Return the steps: look at the late rank, and record more next time; in torch only NCCL has a flight recorder."""
     if any(event.sign == "watchdog.engine" for event in claim.events[:1]):
         return Remedy(
             "See where the workers hang: py-spy dump --pid PID on each worker of the engine, while it hangs.",

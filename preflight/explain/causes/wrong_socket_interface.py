@@ -48,7 +48,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_unnamed(events: tuple[Event, ...]) -> bool:
-    """Return whether only gloo's warning is there; an interface that is missing says more."""
+    """Return whether all setup errors are gloo's warning about the host's name; other texts name an interface."""
     return all(UNRESOLVED in event.text for event in events[:20] if event.authority is Authority.SETUP)
 
 
@@ -84,7 +84,7 @@ def _by_retries(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Choose an interface manually on every node, and test the path, with the log's own values."""
+    """Return the steps: choose an interface on every node, and test the path with the log's own values."""
     target = next((match for event in claim.events[:20] if (match := TARGET.search(event.text))), None)
     chosen = next((match[1] for event in claim.events[:20] if (match := USING.search(event.text))), "")
     steps = (

@@ -15,7 +15,8 @@ AGAIN_AFTER_S = 1.0
 def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[GpuState, ...] | Gap:
     """Return NVML's values for each GPU; a Gap if NVML gives no answer.
 
-    The values are read twice. The lowest utilization and the highest power show whether a GPU computed at either time.
+    The values are read twice, and the lower utilization and the higher power are kept. So only a GPU that was busy at
+    low power both times looks like one whose kernel waits.
     """
     looks = []
     for pause_s in (again_after_s, 0.0):

@@ -4,7 +4,7 @@ A helper (a data worker, a compiler) inherits the variables of its rank. A launc
 itself.
 
 Reading an environment or a command line takes the process's memory lock. A process that hangs in the kernel may hold
-this lock forever, so each of these reads may hang. Only the variables named in this file leave it.
+this lock forever, so each of these reads may hang. Of all variables, only those in KEPT_VARIABLES and PLACES are kept.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ListedProcess:
 
     @property
     def identity(self) -> Identity | None:
-        """The identity; None if the process has no rank's variables, or is preflight's own."""
+        """Return what identifies the rank; None if the process has no rank's variables, or is preflight's own."""
         if self.is_own:
             return None
         for variable, *_ in RANK_VARIABLES:
@@ -96,7 +96,7 @@ class ListedProcess:
 
     @property
     def job_name(self) -> str:
-        """The first job name that the process's variables give, such as `SLURM_JOB_ID 17:0`; "" if they give none."""
+        """Return the first job name that the variables give, such as `SLURM_JOB_ID 17:0`; "" if they give none."""
         for row in JOB_VARIABLES:
             values = [self.variables.get(name, "") for name in row]
             if values[0]:
@@ -105,7 +105,7 @@ class ListedProcess:
 
     @property
     def is_own(self) -> bool:
-        """Return whether it belongs to `preflight run` or `preflight check`, which end by themselves."""
+        """Return whether the process belongs to `preflight run` or `preflight check`, which need no examination."""
         return self.name.startswith(OWN_NAME) or OWN_WORKER in self.arguments
 
     @property
@@ -115,7 +115,7 @@ class ListedProcess:
 
     @property
     def engine_name(self) -> str:
-        """The name that a serving engine's process gives itself; "" for other processes."""
+        """Return the name that a serving engine's process gives itself; "" for other processes."""
         return engine_name(self.arguments[0]) if self.arguments else ""
 
     @property
@@ -131,7 +131,7 @@ class ListedProcess:
 
     @property
     def command(self) -> str:
-        """The command line for display, without values that look like secrets."""
+        """Return the command line for display, without values that look like secrets."""
         shown, hide_next = [], False
         for argument in self.arguments:
             name, equals, _ = argument.partition("=")
@@ -330,7 +330,7 @@ class ProcessTable:
         return len(numbers) > 1 or (is_torchrun and "TORCHELASTIC_RUN_ID" not in each.variables)
 
     def ranks_by_threads(self, known: set[int]) -> Iterator[FoundRank]:
-        """Yield other processes with a process group: forked, or started by Ray or by rank 0 (Lightning).
+        """Yield other processes with a torch process group: forked, or started by Ray or by rank 0 (Lightning).
 
         They are numbered in the order of their start. Their variables were set after their start, so /proc does not
         show them.
@@ -359,7 +359,7 @@ class ProcessTable:
                 yield FoundRank(each, rank, source, unknown, unknown, helpers, job_name)
 
     def servers_of(self, ranks: Iterable[FoundRank]) -> Iterator[ListedProcess]:
-        """Yield what is above a serving engine's ranks: its own processes, and the program that started them."""
+        """Yield the processes above a serving engine's ranks: the engine's own, and the program that started them."""
         known = {rank.process.pid for rank in ranks}
         for rank in ranks:
             each, is_engine = rank.process, bool(rank.process.engine_name)

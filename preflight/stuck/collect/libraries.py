@@ -76,7 +76,7 @@ def read_software(machine: Machine, ranks: Sequence[ListedProcess]) -> JobSoftwa
 
 
 def _same_root(root: str) -> str:
-    """Return what names a file system: ranks of one container have the same."""
+    """Return the device and inode of a root directory, which are the same for all ranks of one container."""
     try:
         status = os.stat(root)
     except OSError:

@@ -55,9 +55,9 @@ ALLOW_PTRACE = (
 class CollectOptions:
     """The options for collecting evidence."""
 
-    watch_s: float  # at most; less where everything rests for long
+    watch_s: float  # at most; shorter if every process has rested for long
     is_native: bool = False
-    dumps: bool = False  # ask torch for flight recorder dumps where it has set up a pipe for that
+    dumps: bool = False  # ask torch for flight recorder dumps, if it has set up a pipe for that
     ras: AskRas = AskRas.REVIEWED
 
 
@@ -88,7 +88,7 @@ def collect_node(
         return {pid: encode_value(each) for pid, each in found.items()}
 
     def as_user(read: Callable[[], Json]) -> Callable[[], Json]:
-        """Return a reader of what the job's user has chosen: root has no rights there that the user has not."""
+        """Return a reader that first becomes the job's user, because the user has chosen the places that it reads."""
 
         def reader() -> Json:
             become_user(uid)
@@ -111,7 +111,7 @@ def collect_node(
     answers = run_isolated(functions, limits_s, when_stopped=stopped.append)
 
     def answered(kind: Any, name: str, pid: int | None = None) -> Any:
-        """Return the answer of a reader, or its part about one process; a Gap where there is none."""
+        """Return the answer of a reader, or its part about one process; a Gap if there is none."""
         value = answers[name].value
         part = value if pid is None else (value or {}).get(str(pid))
         return decode_value(kind, part) if part is not None else Gap(answers[name].failure or "it was not read")

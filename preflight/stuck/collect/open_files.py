@@ -129,7 +129,7 @@ class FileWatch:
 
 
 def read_moved_bytes(machine: Machine, pid: int) -> int | None:
-    """Return how much a process has read and written so far (/proc/PID/io: rchar, wchar); None where it is hidden."""
+    """Return how much a process has read and written so far (/proc/PID/io: rchar, wchar); None if it is hidden."""
     try:
         return sum(int(line.split()[1]) for line in machine.text(f"proc/{pid}/io").splitlines()[:2])
     except (UnreadableFact, ValueError, IndexError):
@@ -222,7 +222,10 @@ def _locked_file(machine: Machine, pid: int, inode: str) -> str:
 
 
 def parse_locks(text: str, waiting: Iterable[int]) -> tuple[tuple[int, int, str], ...]:
-    """Parse /proc/locks: who of these processes waits, who holds the lock, and its device and inode ("08:01:1234")."""
+    """Parse /proc/locks into a list of locks for which one of the processes waits.
+
+    Each is the process that waits, the process that holds the lock, and the lock's device and inode ("08:01:1234").
+    """
     wanted, found = set(waiting), []
     holders: dict[str, int] = {}
     for line in text.splitlines():

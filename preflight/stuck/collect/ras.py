@@ -44,7 +44,7 @@ LAUNCHED = re.compile(
 class AskRas(Enum):
     """The condition for querying NCCL's RAS."""
 
-    REVIEWED = "reviewed"  # where the release was reviewed and found safe
+    REVIEWED = "reviewed"  # if the release was reviewed and found safe
     INSIST = "insist"
     NEVER = "never"
 

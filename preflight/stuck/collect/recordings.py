@@ -36,7 +36,7 @@ class Dump:
     rank: str
     uid: int
     path: str
-    pipe: str  # "" where the rank listens to none
+    pipe: str  # "" if the rank listens to none
 
     @classmethod
     def of(cls, process: ListedProcess) -> Dump | None:

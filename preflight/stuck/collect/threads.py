@@ -131,9 +131,9 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
 
 
 def _as_watched(thread: ThreadState, watched_s: float, moved_at_s: float | None) -> ThreadState:
-    """Return the thread with the sleep that the watch measured: each CPU's scheduler has a clock of its own.
+    """Return the thread with its sleep as the watch measured it; the schedulers' clocks of the CPUs drift apart.
 
-    These clocks leave out the time of interrupts and of other virtual machines, so they drift apart by seconds.
+    These clocks leave out the time of interrupts and of other virtual machines, so they differ by seconds.
     """
     if thread.state == "R" or isinstance(thread.asleep_s, Gap):
         return thread

@@ -51,15 +51,12 @@ def answer(nodes: Sequence[NodeEvidence], bugs: Sequence[KnownBug] = ()) -> Stuc
 
 
 def _may_be_a_bug(culprits: Sequence[Culprit]) -> bool:
-    """Return whether no culprit of another kind is named: a dead or stopped rank needs no bug of NCCL."""
+    """Return whether a bug of NCCL may explain the hang: no culprit has another reason, such as a dead rank."""
     return all(each.reason in (Reason.NOTHING_MOVES, Reason.OTHER_COLLECTIVE) for each in culprits)
 
 
 def _verdict(job: JobState) -> StuckVerdict:
-    """Return the verdict if the ranks that hold up the job can be named.
-
-    Otherwise, the caller turns STUCK into UNKNOWN.
-    """
+    """Return the verdict; the caller turns STUCK into UNKNOWN if it can't name the ranks that hold up the job."""
     alive, waiting = job.alive, job.waiting
     if not alive:
         return StuckVerdict.UNKNOWN

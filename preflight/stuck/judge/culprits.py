@@ -105,7 +105,8 @@ def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequenc
 def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
     """Yield what keeps work from a serving engine's idle ranks: a process above them that is stopped, or waits.
 
-    Of what waits, only the engine's own loop is known; the program that started it serves many clients at once.
+    A process that waits counts only if it is the engine's own loop, because the program that started the engine serves
+    many clients at once.
     """
     stopped = [place for place in job.servers if place.activity is Activity.STOPPED]
     if stopped:

@@ -14,9 +14,10 @@ MOST = 3
 
 
 def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) -> tuple[KnownHang, ...]:
-    """Return the bugs that fit versions, machine and size and of which the job shows a frame, or waits alike.
+    """Return the bugs that fit versions, machine and size, if a stack shows the bug's frame or all ranks wait alike.
 
-    A frame counts also if the version is not known. That all ranks wait alike is weak, so everything else has to fit.
+    A frame counts even if the version is unknown. Ranks that wait alike are weak evidence, so everything else has to
+    fit.
     """
     if verdict is StuckVerdict.NOT_STUCK or not job.nodes:
         return ()
@@ -44,7 +45,7 @@ def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) 
 
 
 def _is_exact(bug: KnownBug, fit: BugFit, around: Surroundings) -> bool:
-    """Return whether all that preflight reads fits, and the bug is not one of every version."""
+    """Return whether all that preflight reads fits the bug, and the bug is limited to some versions."""
     return fit is BugFit.YES and bool(bug.span) and not bug.not_known(around)
 
 

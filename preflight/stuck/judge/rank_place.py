@@ -43,7 +43,7 @@ FOR_HELPERS = frozenset((
 class JobState:
     """The places of all ranks of a job, by number, and the evidence for them.
 
-    `servers` are the places of what gives a serving engine's ranks their work.
+    `servers` are the places of the processes that give a serving engine's ranks their work.
     """
 
     nodes: tuple[NodeEvidence, ...]
@@ -66,12 +66,12 @@ class JobState:
 
     @property
     def alive(self) -> list[RankPlace]:
-        """The ranks that have a live process."""
+        """Return the ranks that have a live process."""
         return [place for place in self.places if not place.is_gone]
 
     @property
     def waiting(self) -> list[RankPlace]:
-        """The ranks that wait for other ranks."""
+        """Return the ranks that wait for other ranks."""
         return [place for place in self.places if place.waits_for_others]
 
     @property
@@ -81,13 +81,13 @@ class JobState:
 
     @property
     def world_size(self) -> int:
-        """The number of ranks according to their variables; 0 if no variable gives it."""
+        """Return the number of ranks according to their variables; 0 if no variable gives it."""
         sizes = (rank.world_size for node in self.nodes for rank in node.ranks)
         return max((size for size in sizes if isinstance(size, int)), default=0)
 
     @property
     def ras_answers(self) -> list[RasAnswer]:
-        """The answers of NCCL's RAS, from the nodes on which it answered."""
+        """Return the answers of NCCL's RAS, from the nodes on which it answered."""
         return [node.ras for node in self.nodes if not isinstance(node.ras, Gap)]
 
 
@@ -186,7 +186,7 @@ def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Ker
 
 
 def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return how a rank is known to make progress, as what follows "it"; "" if it rests, or computes in one line."""
+    """Return how a rank makes progress, as the words after "it"; "" if it rests, or computes in one line."""
     process, main, watched_s = rank.process, rank.process.main_thread, max(node.watched_s, 0.1)
     if main is None or wait is KernelWait.STOPPED:
         return ""
@@ -215,7 +215,7 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
 
 
 def _helper_works(helper: Process, watched_s: float) -> str:
-    """Return how a rank's child is known to make progress; one of Python's that computes in one line is not."""
+    """Return how a rank's child makes progress; "" if it rests, or is a Python process that computes in one line."""
     cpu_s = sum(each.cpu_s for each in helper.threads)
     if cpu_s >= WORKING_SHARE * watched_s and not helper.keeps_its_stack:
         return f"computes ({_percent(cpu_s, watched_s)} of a CPU)"

@@ -59,7 +59,7 @@ def _ask_all(place: Placement, netifs: Sequence[Netif], mine: str, until: float)
 
 @contextlib.contextmanager
 def _room_for(nodes: int) -> Iterator[None]:
-    """Allow as many open files as this number of nodes needs; the job has the limit of before."""
+    """Allow as many open files in the block as this number of nodes needs; the job gets the limit from before."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     raise_descriptor_limit(nodes)
     try:
@@ -81,7 +81,7 @@ def _why(place: Placement, mine: str, reports: dict[int, str]) -> str:
 def _callers(
     listeners: Sequence[socket.socket], nodes: int, opened: contextlib.ExitStack, until: float
 ) -> Iterator[tuple[Link, Message]]:
-    """Yield what callers say, each once, until the time is over; who breaks off or says nonsense is left out."""
+    """Yield each caller's link and message until the time is over; callers that break off or err are left out."""
     ready, waiting = Poller(), select.poll()
     handshakes = Handshakes(ready, nodes, _word)
     opened.callback(ready.close)
@@ -100,7 +100,7 @@ def _callers(
 
 
 def _word(message: Message) -> Message:
-    """Return what a node says; MalformedInput for anything else."""
+    """Return the message of a node about its report; MalformedInput for any other message."""
     if message["kind"] != KIND:
         raise MalformedInput("this is no word about a report")
     return message

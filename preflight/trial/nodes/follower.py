@@ -167,7 +167,7 @@ class Follower:
                 pass  # a ping
 
     def _answer(self, message: Message) -> None:
-        """Have a child find out what node 0 wants to know; what the clock says is answered at once."""
+        """Have a child answer node 0's question; only the question for the clock is answered here, at once."""
         number, what = message.get("number"), str(message.get("what"))
         limit_s, question = message.get("limit_s"), unpack(message.get("z"))
         if not isinstance(number, int) or not isinstance(limit_s, float) or not isinstance(question, dict):

@@ -95,7 +95,10 @@ class Leader:
             launched.fail(str(error))
 
     def _hear_followers(self, launched: Launch) -> None:
-        """Hear who has something to say, for a moment: what a thousand say at once may take many seconds to read."""
+        """Read from the nodes that have sent something, for at most TURN_S, and about once a second look at all nodes.
+
+        The messages of a thousand nodes may take many seconds to read.
+        """
         ready, now = self._ready.descriptors(), time.monotonic()
         look_at_all = now - self._looked_at > LOOK_S
         if look_at_all:
@@ -125,7 +128,7 @@ class Leader:
         return not unready
 
     def _who_is_missing(self, missing: Sequence[int]) -> str:
-        """Return who did not come, who came and was not taken, and where node 0 waited, in one line."""
+        """Return, in one line, which nodes did not come, which were refused or left, and where node 0 listened."""
         place, listening = self.node.placement, self._listening
         names = [place.name_of(rank) for rank in missing[:8]]
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
@@ -139,7 +142,10 @@ class Leader:
         return "; ".join(filter(None, (came, f"missing: {', '.join(names)}{more}", start, refused, listened)))
 
     def _go_on(self, launched: Launch) -> None:
-        """Ask the nodes for the ways between them; once all is answered, or late, let the common trials begin."""
+        """Ask the nodes about the network paths between them; then begin the joint trials.
+
+        A node that does not answer in time delays neither the questions nor the trials.
+        """
         if not self._store_host:  # the address of this node at which most of the others came
             ((self._store_host, _),) = Counter(each.link.here for each in self.followers.values()).most_common(1)
             solo = self.node.report(launched.result)

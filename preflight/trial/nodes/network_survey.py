@@ -149,7 +149,7 @@ def _decoded(kind: Any, reply: Reply, count: int) -> Any:
 
 
 def _bounded(results: Sequence[PathResult], nodes: int) -> tuple[PathResult, ...]:
-    """Return all results of few nodes, of many those that did not work, as far as a report can hold them."""
+    """Return the results for the report: all of few nodes, only the failures of many, and at most MOST_RESULTS."""
     bad = [each for each in results if each.end is not PathEnd.OK]
     good = [each for each in results if each.end is PathEnd.OK] if nodes <= FULL_MATRIX_NODES else []
     return (*bad, *good)[:MOST_RESULTS]

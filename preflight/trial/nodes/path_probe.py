@@ -85,7 +85,7 @@ class PathProbe:
 
 
 def _measured(met: Met, slow_bytes_s: float, until: float) -> dict[str, Json]:
-    """Return what is known of a path, with its round trip and rate where it works and there is time."""
+    """Return the result of a path; if it works and there is time, with its round-trip time and rate."""
     result: dict[str, Json] = {"end": met.end.value, "detail": met.detail}
     if met.sock is None:
         return result

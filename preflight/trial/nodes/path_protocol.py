@@ -44,7 +44,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A connected and identified peer of a path; `end` is the result of the path so far."""
+    """The result of a path so far; `sock` is the connection to the identified peer, or None if there is none."""
 
     sock: socket.socket | None
     end: PathEnd

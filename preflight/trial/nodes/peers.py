@@ -30,10 +30,10 @@ class Member:
     spec: RunSpec
     meet_by: float  # monotonic
     ends_by: float  # monotonic: when the common trials have to be over here
-    report_solo: Callable[[LaunchResult], SoloResult]  # what this node found by itself, asked once
+    report_solo: Callable[[LaunchResult], SoloResult]  # makes this node's own result; called once
     solo: SoloResult | None = None
     relay: Relay | None = None
-    origins: list[Origin] = field(default_factory=list)  # what the meeting itself chose, and why
+    origins: list[Origin] = field(default_factory=list)  # what the rendezvous chose, and why
     probes: ProbeProcesses = field(default_factory=lambda: ProbeProcesses(os.environ))
 
     @property

@@ -51,7 +51,7 @@ class _Found:
             self.origins.append(Origin(what, str(value), source))
 
     def note_number(self, what: str, *names: str) -> None:
-        """Take a whole number from the first of the variables, the later ones being checked too."""
+        """Take a whole number from the first variable that is set; UsageError if any of them has no whole number."""
         for name in names:
             if text := self.environ.get(name):
                 self.note(what, parse_whole(name, text), name)
@@ -62,7 +62,7 @@ class _Found:
 
 
 def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
-    """Return this node's place; UsageError (one line) if the sources contradict each other."""
+    """Return this node's place; UsageError (one line) if a value is missing, or sources contradict each other."""
     found = _Found(environ)
     hosts: tuple[str, ...] = ()
     for what, value, option in (
@@ -85,7 +85,7 @@ def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
 
 
 def _from_environment(found: _Found) -> tuple[str, ...]:
-    """Take what the innermost launcher says that is there; return the hosts where it names them."""
+    """Take the values of the innermost launcher that is present; return the hosts if it names them."""
     environ = found.environ
     for launcher in reversed(LAUNCHERS):
         said = launcher.node

@@ -43,7 +43,7 @@ Ask = Callable[[int, int, Query], None]  # a node, the number of the question, t
 
 
 def ask(what: str, questions: Mapping[int, Json], limit_s: float) -> Asking[dict[int, Reply]]:
-    """Ask the nodes that have a question."""
+    """Ask the nodes that have a question, and return their replies by node rank."""
     return (yield Query(what, questions, limit_s)) if questions else {}
 
 

@@ -57,7 +57,7 @@ class Relay:
                 yield {"kind": "key", "key": key, "z": pack(self._channel.get(key))}
 
     def _answer(self, index: int, rank: str) -> Iterator[Message]:
-        """Yield the answers of this node's ranks once there are all of them; node 0's are where they are read."""
+        """Yield the answers of this node's ranks in one message, once all have answered; node 0 needs to send none."""
         if self._is_leader:
             return
         answers = self._answered.setdefault(index, {})

@@ -38,7 +38,7 @@ Results = dict[int, FileResult]  # by node rank
 
 
 def ask_storage(hosts: Mapping[int, str], run_id: str, directory: str) -> Asking[SharedStorage | Gap]:
-    """Make every node write, sync and read back another node's file, twice; remove the files."""
+    """Make every node write and sync a file and then read another node's file, twice; remove the files."""
     if not directory:
         return NOT_ASKED
     stem = hashlib.sha256(run_id.encode()).hexdigest()[:12]
@@ -106,7 +106,10 @@ def _first_result(node: NodeStorage, own: FileResult, theirs: FileResult, read: 
 
 
 def _second_result(node: NodeStorage, old: FileResult, new: FileResult, read: FileResult | None) -> NodeStorage:
-    """A file that was rewritten must be read again: a cache that still shows the first one is stale."""
+    """Return the node's result after the second round; it is a problem if the rewritten file was not read as new.
+
+    If the file still has its old content, the node's cache is stale.
+    """
     if read is None or node.read_problem or not new.checksum:
         return node
     if not read.problem and read.checksum == new.checksum:
@@ -118,7 +121,7 @@ def _second_result(node: NodeStorage, old: FileResult, new: FileResult, read: Fi
 
 
 def _write_together(wrote: tuple[FileResult, ...]) -> float | Gap:
-    """Return the rate of all together: they began at the same time, so the slowest says when all were through."""
+    """Return the write rate of all nodes together in GB/s; they began at once, so the slowest sets the duration."""
     if not all(each.checksum for each in wrote):
         return Gap("not every node could write")
     return _rate(sum(each.done_bytes for each in wrote), max(each.took_s for each in wrote))

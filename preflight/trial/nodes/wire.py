@@ -31,10 +31,10 @@ CHUNK = 1 << 18
 SPARE_DESCRIPTORS = 128  # for everything but links: logs, pipes, libraries that are loaded
 PING_S = 2.0
 SILENT_S = Bound(
-    15.0, "s without a word from a node",
-    "its launcher pings every 2 s",
+    15.0, "s without a message from a node",
+    "the launcher of every node sends a ping every 2 s",
     JUDGMENT,
-    "too low: a node that swaps is called gone; too high: the others wait",
+    "too low: a node that swaps is considered gone; too high: the other nodes wait for a dead one",
 )  # fmt: skip
 READS_A_TURN = 64  # so that one talker does not keep the others waiting
 

@@ -104,7 +104,10 @@ class ForkingAgent(SimpleElasticAgent):
                 self._failures[worker.global_rank] = failure
 
     def _stop_workers(self, worker_group: WorkerGroup, *_: Any, **__: Any) -> None:
-        """Say who died. Ending the others is left to the launcher, which first looks what they have in /dev/shm."""
+        """Report to the launcher which rank died first; the launcher then ends the others.
+
+        It first notes their files in /dev/shm. What still runs after LAUNCHER_S is ended here.
+        """
         rank, exitcode = first_to_die({rank: (f.exitcode, f.timestamp) for rank, f in self._failures.items()})
         _tell({"event": "supervisor_died", "rank": rank, "exitcode": exitcode})
         time.sleep(LAUNCHER_S)
@@ -121,7 +124,7 @@ class ForkingAgent(SimpleElasticAgent):
 
 
 def run_ranks(spec_path: str) -> None:
-    """Run the ranks that RUN_SPEC asks for. If one dies, the launcher is informed, and the exit code is 1."""
+    """Run the ranks of the specification. If one dies, the launcher is informed, and the exit code is 1."""
     workers = WorkerSpec(
         role="default",
         local_world_size=read_spec(spec_path).place.local_size,
@@ -135,13 +138,13 @@ def run_ranks(spec_path: str) -> None:
 
 
 def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return rank and exit code of the first failure, because torchrun then ends the other ranks with SIGTERM."""
+    """Return rank and exit code of the first failure; ranks that died by SIGTERM, which torchrun sends, come last."""
     rank = min(failures, key=lambda rank: (failures[rank][0] == -signal.SIGTERM, failures[rank][1]))
     return rank, failures[rank][0]
 
 
 def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> ChildProcess:
-    """Fork a rank's supervisor; where this process has more than one thread that starts an interpreter of its own."""
+    """Fork a rank's supervisor; if this process has more than one thread, the child executes a new interpreter."""
     agent, is_sound = os.getpid(), processes.thread_count() == 1
 
     def be_supervisor(_: Parent) -> None:
@@ -180,7 +183,7 @@ def _why(error: Exception) -> str:
 
 
 def _environment(worker: Worker, group: WorkerGroup) -> dict[str, str]:
-    """Return what torchrun gives a worker: trials run in what a job finds."""
+    """Return the variables that torchrun gives a worker, so that trials run in the environment of a job."""
     spec = group.spec
     return {
         "RANK": str(worker.global_rank),
@@ -203,7 +206,7 @@ def _environment(worker: Worker, group: WorkerGroup) -> dict[str, str]:
 
 
 def _tell(event: dict[str, Any]) -> None:
-    """Tell the launcher through the FIFO, which takes it even where the disk that holds the logs is full."""
+    """Send an event to the launcher through the FIFO, which works even if the disk with the logs is full."""
     with open(os.environ["PREFLIGHT_EVENTS"], "wb", buffering=0) as fifo:
         # The line break in front ends what a conductor that was killed while writing left behind.
         fifo.write(b"\n" + json.dumps(event).encode() + b"\n")

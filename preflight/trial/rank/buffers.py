@@ -36,8 +36,8 @@ class Ranks:
     rank: int
     world_size: int
     device: torch.device
-    until: float = math.inf  # on the monotonic clock: this step should be over
-    least_s: float = 0.0  # what a call has nonetheless that begins late
+    until: float = math.inf  # monotonic time by which this step should be over
+    least_s: float = 0.0  # seconds that even a call that begins late has
 
     def synchronize(self) -> None:
         """Wait until the device has finished; TimeoutError if it is too late.
@@ -70,10 +70,7 @@ class Ranks:
 
 
 def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffers:
-    """Return zeroed float32 buffers of the nominal size S, as total or per rank (facts).
-
-    S is the size of `receive` or `send`, whichever is larger.
-    """
+    """Return zeroed float32 buffers; the larger of `send` and `receive` has the nominal size (facts)."""
     count = element_count(collective, nominal_bytes, ranks.world_size, ELEMENT_BYTES)
     whole = torch.zeros(count, dtype=torch.float32, device=ranks.device)
     match collective:

@@ -52,7 +52,7 @@ class Child(ChildProcess):
     segments_noted_at: float = 0.0
     events: list[dict[str, Any]] = field(default_factory=list)
     end: RankEnd | None = None
-    log_looked_at: float = 0.0  # when NCCL's log was read for a transfer that it gave up, how far, and when one was
+    log_looked_at: float = 0.0  # when NCCL's log was searched for transfers that it gave up
     log_read: dict[str, int] = field(default_factory=dict)
     gave_up_at: float = math.inf
 
@@ -171,7 +171,7 @@ def listen(children: Sequence[Child], timeout_s: float) -> None:
 
 
 def _note_segments(child: Child, at_once: bool) -> None:
-    """Remember what the child maps in /dev/shm while it connects: after a crash nothing tells whose a file is."""
+    """Record the files in /dev/shm that the child maps while it connects: after a crash nothing shows who owns them."""
     now = time.monotonic()
     is_time = at_once or now - child.segments_noted_at > SEGMENTS_EVERY_S
     if child.stage in CONNECTING and is_time and has_segments():
@@ -196,7 +196,7 @@ def _move(child: Child, stage: str, expected_s: float = 0.0) -> None:
 
 
 def _note_exit(child: Child) -> None:
-    """Note a child that has exited on its own, after everything that it wrote was read."""
+    """Record how a child ended that has exited on its own, after everything that it wrote was read."""
     if child.fd >= 0 and processes.state(child.pid) not in processes.GONE:
         return
     while child.fd >= 0 and wait_for([child.fd], (), 0.0):
@@ -220,7 +220,10 @@ def _note_exit(child: Child) -> None:
 
 
 def _last_of_watchdog(log_path: str) -> str:
-    """Return why torch's watchdog ended this process, "" where it did not: an error of NCCL may be another's death."""
+    """Return the error with which torch's watchdog ended this process; "" if it did not.
+
+    That error of NCCL may be the consequence of another rank's death.
+    """
     try:
         with open(log_path, "rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_BYTES))

@@ -102,7 +102,7 @@ class Conductor:
         return plan.cure_measures if step.is_for_cure else plan.measures
 
     def _burn(self) -> None:
-        """Repeat the tests of the GPUs and the default's trial under load for as long as the plan says."""
+        """Repeat the GPU tests, and under load the trial with the default settings, for as long as the plan says."""
         devices, turn = self._spec.devices, 0
         until = min(self._spec.deadline_monotonic_s, time.monotonic() + devices.burn_s)
         while devices.burn_rounds and time.monotonic() < until and not self._known.unkillable:
@@ -116,7 +116,7 @@ class Conductor:
         self._free_gpus()
 
     def _free_gpus(self) -> None:
-        """End the processes of the GPU tests: a trial finds GPUs without any context, as a job does."""
+        """End the processes of the GPU tests, so that a trial finds GPUs without any context, as a job does."""
         were_there = self._gpu_tests.end_processes()
         self._known = replace(
             self._known,
@@ -127,7 +127,7 @@ class Conductor:
             self._keeper.wait_until_released()
 
     def _repeat(self, step: steps.Again) -> None:
-        """Repeat a default that looks slow; without time for it, say so in its place."""
+        """Repeat the trial with the default settings for the reason in `step`; report a lack of time for it."""
         name, reason = f"{AGAIN}{step.turn}", f"the default again: {step.why}"
         skip = self._why_no_time()
         if skip:
@@ -138,7 +138,7 @@ class Conductor:
         self._known = replace(self._known, repeats=(*self._known.repeats, result))
 
     def _try_rails(self) -> None:
-        """Try the RDMA ports one at a time, where the default works: elsewhere they would only say the same."""
+        """Test the RDMA ports one at a time if the default settings work; otherwise each test would fail alike."""
         if self._default_works and not self._known.unkillable:
             for rail in try_rails(self._spec.rails, self._try_rail, self._why_no_more):
                 self._steps.report({"event": "rail", "rail": encode(rail)})
@@ -150,7 +150,10 @@ class Conductor:
         return "a process can't be killed and keeps its GPU" if self._known.unkillable else self._why_no_time()
 
     def _rerun(self, step: steps.Repeat) -> None:
-        """Try settings again in fresh processes, up to where trials failed; reported apart from the trials."""
+        """Run settings again in new processes, up to the measurement at which trials failed.
+
+        The reruns are reported apart from the trials.
+        """
         candidate, skip = step.candidate, self._why_no_time()
         if skip:
             result = skipped_trial(candidate, skip)
@@ -164,7 +167,10 @@ class Conductor:
         self._report_control(None)
 
     def _report_control(self, chosen: Candidate | None) -> None:
-        """Tell what was repeated until now; a control of a default that fails is one of what is to cure it."""
+        """Report the reruns so far.
+
+        If the default settings fail, the reruns are the A/B confirmation of the last workaround.
+        """
         known = self._known
         under_control = {each.control for each in known.reruns[-1:] if not self._default_works}
         named = [(each.candidate, each.env) for each in known.results if each.candidate in under_control]
@@ -173,7 +179,7 @@ class Conductor:
         self._steps.report({"event": "control", "control": encode(control)})
 
     def _try_apart(self, candidate: Candidate, named: Candidate, measures: tuple[Measure, ...]) -> TrialResult:
-        """Return the result of a trial that is no part of the search, and so teaches it nothing."""
+        """Return the result of a trial that is no part of the search and does not change its course."""
         started_at = time.monotonic()
         assignment, answers, why = self._take(named.name, (candidate,), measures)
         took_s = time.monotonic() - started_at
@@ -184,7 +190,7 @@ class Conductor:
         return any(r.candidate == DEFAULT and r.outcome is Outcome.OK for r in self._known.results)
 
     def _try_again(self, name: str, reason: str) -> TrialResult:
-        """Repeat the default's trial; it is reported under a name of its own."""
+        """Repeat the trial with the default settings, and report it under another name."""
         default = self._plan.named(DEFAULT)
         result = self._try_apart(default, replace(default, name=name, reason=reason), self._plan.measures)
         self._steps.report({"event": "trial", "result": encode(result)})
@@ -222,21 +228,28 @@ class Conductor:
         self._steps.report({"event": "trial", "result": encode(result)})
 
     def _after_release(self, result: TrialResult) -> TrialResult:
-        """Wait until what a failed trial had on the GPUs is given back: the next one would find them full."""
+        """Return the result once the GPU memory of a failed trial is free.
+
+        Memory that stays in use is added to the result's problem.
+        """
         held = self._keeper.wait_until_released() if self._keeper and result.outcome is not Outcome.OK else ""
         return replace(result, problem=f"{result.problem}; {held}") if held else result
 
     def _may_have_met_another_program(self, result: TrialResult) -> bool:
         """Return whether a gloo group that never joined is worth one more attempt.
 
-        Gloo's ports authenticate nobody: whoever connects in the milliseconds before the peer does takes its place.
+        Gloo's ports authenticate no caller: a program that connects milliseconds before the peer takes the peer's
+        place.
         """
         unmet = result.outcome is Outcome.HANG and not (result.culprits or result.results)
         unmet = unmet and not could_not_connect(result.ranks)
         return self._spec.backend.name == "gloo" and unmet
 
     def _note_no_effect(self, result: TrialResult) -> TrialResult:
-        """Mark a candidate that chose nothing else than the default: it proves nothing and is never recommended."""
+        """Return the result, with the outcome NO_EFFECT if its transport is that of the default settings.
+
+        Such a trial proves nothing, and its configuration is never recommended.
+        """
         default = next((r for r in self._known.results if r.candidate == DEFAULT and r.outcome is Outcome.OK), None)
         same = default is not None and result.env and result.transport and result.transport == default.transport
         if default is None or not same or result.outcome is not Outcome.OK:
@@ -245,7 +258,7 @@ class Conductor:
         return replace(result, outcome=Outcome.NO_EFFECT, problem=f"went over {carriers}, as the default did")
 
     def _compare(self, candidate: Candidate, pairs: int) -> None:
-        """Measure a candidate against the default; a single pair only chooses who is compared, and is not reported."""
+        """Compare a configuration with the default settings; a single pair is only a screening, and is not reported."""
         name, default = candidate.name, self._plan.named(DEFAULT)
         turns: list[DuelTurn] = []
         problem = ""
@@ -276,7 +289,10 @@ class Conductor:
     def _take(
         self, label: str, candidates: tuple[Candidate, ...], measures: tuple[Measure, ...] = ()
     ) -> tuple[Assignment, list[list[RankAnswer]], str]:
-        """Have all ranks take a step; return rank 0's assignment, all answers per side, and why it was killed or ""."""
+        """Have all ranks take a step.
+
+        Return rank 0's assignment, each rank's answers by side, and why the ranks were killed or "".
+        """
         is_known_broken = bool(self._known.broken_pairs) and measures == self._plan.measures
         first_s = self._first_limit.limit_s(is_known_broken=is_known_broken)
         step = Step(label, candidates, self._steps.by_exec, measures, first_s)

@@ -47,7 +47,7 @@ class GpuKeeper:
         self._crew.end(KEEPER)
 
     def _used(self, within_s: float) -> dict[str, int]:
-        """Return the bytes in use by UUID; none, and no more questions, where no answer comes in time."""
+        """Return the bytes in use by UUID; {} if no answer comes in time, and from then on."""
         if self._silent:
             return {}
         with contextlib.suppress(OSError, TypeError):

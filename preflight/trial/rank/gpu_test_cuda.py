@@ -160,7 +160,7 @@ def _streams_of_its_own(source: torch.Tensor, target: torch.Tensor) -> Iterator[
 
 @contextlib.contextmanager
 def _out_of_memory_named() -> Iterator[None]:
-    """Tell a GPU without memory from a fault."""
+    """Raise OutOfGpuMemory if a GPU has no memory left, which is no fault; leave other errors as they are."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
@@ -172,7 +172,10 @@ def _out_of_memory_named() -> Iterator[None]:
 
 
 def pattern(count: int, salt: int, device: torch.device) -> torch.Tensor:
-    """Return `count` 4-byte numbers, none negative, that hardly any other salt gives at the same position."""
+    """Return `count` integers of 4 bytes, none negative, which depend on position and salt.
+
+    At one position, hardly any other salt gives the same number.
+    """
     places = torch.arange(count, dtype=torch.int32, device=device)
     return places.remainder_(MODULUS).mul_(1 + 2 * (salt % 997)).add_(7919 * (salt % 1009) + 1).remainder_(1 << 30)
 

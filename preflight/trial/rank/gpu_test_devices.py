@@ -1,7 +1,8 @@
 """Access to the GPUs for the tests below NCCL: CUDA through torch, or stand-ins that a backend for tests brings.
 
-A GPU's place is its CUDA index in this process. If the module of `--backend NAME@MODULE` has an attribute DEVICES, the
-tests use those devices instead of CUDA. A stand-in for NCCL without that attribute tests none, since it has no GPUs.
+A GPU's place is its number among the GPUs of the run on this node, which is the local rank of its rank. If the module
+of `--backend NAME@MODULE` has an attribute DEVICES, the tests use those devices instead of CUDA. A stand-in for NCCL
+without that attribute tests none, since it has no GPUs.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Product(Protocol):
         """Return whether the result's bits differ from the reference."""
 
     def wrong_elements(self) -> int:
-        """Return how many elements in some rows differ from what integer arithmetic on the CPU gives."""
+        """Return how many elements in some rows and columns differ from an exact calculation on the CPU."""
 
     def digest(self) -> str:
         """Return a digest of the result's bits."""

@@ -36,8 +36,8 @@ CRASHED = ("signal", "error")
 class GpuTestProcess:
     """This supervisor's process for GPU tests; it keeps its CUDA contexts until an error occurs.
 
-    It sees only this rank's GPU and those that it is tested with. What crashes is tested once more by a process that
-    sees its own GPUs only, because a context on another GPU may have failed.
+    It sees only this rank's GPU and those that it is tested with. A group that crashes it is repeated in a process that
+    sees the GPUs of that group only, because a context on another GPU may have failed.
     """
 
     child: children.Child | None = None
@@ -128,7 +128,7 @@ def _watch(rank: Rank, child: children.Child, until: float) -> str:
 
 
 def limit_s(rank: Rank, child: children.Child) -> float:
-    """Return how long a process may be silent in its stage: making a context may take long, a copy may not."""
+    """Return how many seconds a process may be silent in its stage: making a context may take long, a copy may not."""
     limits = rank.spec.trials.limits
     if child.stage in ("spawned", "device"):
         return limits.start_s

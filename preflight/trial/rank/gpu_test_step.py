@@ -29,7 +29,7 @@ class GpuTestRounds:
     broken_pairs: set[tuple[int, int]] = field(default_factory=set)  # local ranks whose copies don't work
     unkillable: bool = False
     _own: GpuTestProcess = field(default_factory=GpuTestProcess)
-    _rounds: int = 0  # that the processes which are there have taken
+    _rounds: int = 0  # that the current processes have run
     _simulated: bool = False
     _timed: list[PairTruth] = field(default_factory=list)
 

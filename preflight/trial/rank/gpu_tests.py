@@ -104,7 +104,10 @@ def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float)
 def _transfers(
     devices: Devices, pair: tuple[int, int], by: CopyBy, size_bytes: int, direction: Direction
 ) -> list[Transfer]:
-    """Return sources and targets; a kernel has to do it where the target's numbers are wider than the source's."""
+    """Return pairs of source and target.
+
+    For copies by SMs the target's numbers are wider, so that a kernel has to copy.
+    """
     a, b = pair
     ways = {Direction.A_TO_B: [(a, b)], Direction.B_TO_A: [(b, a)], Direction.BOTH: [(a, b), (b, a)]}[direction]
     count = size_bytes // ELEMENT_BYTES

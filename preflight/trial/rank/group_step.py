@@ -37,7 +37,7 @@ class Span:
 
     first: int
     count: int
-    env: tuple[tuple[str, str], ...] = ()  # what they set over the candidate's
+    env: tuple[tuple[str, str], ...] = ()  # variables that override those of the configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class RankGroup:
         return [rank for span in self.spans for rank in range(span.first, span.first + span.count)]
 
     def env_of(self, rank: int) -> tuple[tuple[str, str], ...]:
-        """Return this rank's own variables, which override the candidate's settings."""
+        """Return this rank's own variables, which override those of the configuration."""
         return next(span.env for span in self.spans if span.first <= rank < span.first + span.count)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """Disjoint groups that all run a trial of one candidate at the same time."""
+    """Disjoint groups that all run a trial of one configuration at the same time."""
 
     label: str
     candidate: Candidate
@@ -103,7 +103,10 @@ class GroupConductor:
             any(self._run_with(worth, candidate) for candidate in worth.candidates)  # until one gets an answer
 
     def _run_with(self, worth: plan.Worth, candidate: Candidate) -> bool:
-        """Take the rounds with one candidate's settings; False where it is worth starting over with others."""
+        """Run the rounds with one configuration.
+
+        Return False if no group works and another configuration is left to try.
+        """
         rounds: list[IsolationRound] = []
         while True:
             following = plan.next_groups(len(self._sizes), rounds, is_failing=worth.is_failing)
@@ -142,7 +145,10 @@ class GroupConductor:
     def _rank_by_rank(
         self, end: Isolated, rounds: Sequence[IsolationRound], candidate: Candidate
     ) -> tuple[GroupTrial, ...]:
-        """Try each rank of a node at fault with the same rank of a good node, all at once: is it one GPU or rail?"""
+        """Try each rank of a node at fault with the same rank of a good node, all at once.
+
+        The results show whether only one GPU or port of the node is at fault.
+        """
         singles = plan.rank_by_rank(end, rounds, self._sizes)
         if not singles or self._left_s() < LEAST_S:
             return ()
@@ -158,7 +164,7 @@ class GroupConductor:
     def _route_by_route(
         self, end: Isolated, rounds: Sequence[IsolationRound], candidate: Candidate, taken: int
     ) -> tuple[RouteTrial, ...]:
-        """Try each interface and RDMA port of a node at fault with a good node's, in what is left of the rounds."""
+        """Try each interface and RDMA port of a node at fault with a good node's, in the rounds that are left."""
         routes = self._spec.trials.routes
         tried: list[RouteTrial] = []
         for round_ in route_rounds(end, rounds, self._sizes, routes, EXTRA_ROUNDS - taken):

@@ -29,15 +29,15 @@ class Repetitions:
     """What the repetitions of one collective showed on this rank."""
 
     times: tuple[Times, ...]
-    verified_calls: int  # of them
-    wrong_elements: int  # in the worst of these
-    spread_elements: int  # after calls between these
+    verified_calls: int  # of the repetitions
+    wrong_elements: int  # in the worst verified call
+    spread_elements: int  # in the worst of the other calls, if they are in place
 
 
 def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> Repetitions:
     """Return the times of every repetition, some of which are verified.
 
-    Rank 0's warm-up sets the number of repetitions, and a number that rank 0 draws sets which are verified, so that all
+    Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 sets which are verified, so that all
     ranks do the same. The other repetitions send zeros; the values do not change how long the transfer takes.
     """
     estimate_s = _timed(call, ranks)

@@ -198,7 +198,7 @@ def _is_past_init(end: RankEnd) -> bool:
 
 
 def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
-    """Name those that stayed silent while others raised their timeout; if all raised or none did, name nobody."""
+    """Return the verdict on a hang: it names ranks that stayed silent while others timed out, if there are both."""
     stopped = tuple(end.rank for end in ends if end.ended == "stopped")
     if stopped:
         where = _stage_of(ends, stopped[0])
@@ -227,7 +227,7 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
 
 
 def _lost_connections(ends: Sequence[RankEnd]) -> str:
-    """Return what NCCL's own logs say of connections that broke: both ends say so, and neither is the cause.
+    """Return what NCCL's own logs say of connections that broke; both ends report it, and neither is the cause.
 
     NCCL 2.26 and 2.27 raise no error for it (facts 4.1), so that the ranks wait.
     """
@@ -277,7 +277,7 @@ def _last(answer: RankAnswer, key: str, default: Any) -> Any:
 
 
 def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
-    """Yield rank and world size of those ranks that came to have a group."""
+    """Yield rank and world size of the ranks that joined a group."""
     for rank, answer in enumerate(answers):
         size = _last(answer, "world_size", None)
         if size is not None:
@@ -285,7 +285,7 @@ def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
 
 
 def slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
-    """Return how long creating the group and its first collective took, in microseconds."""
+    """Return how long the slowest rank took to create the group and to run its first collective, in microseconds."""
     times_us = [_last(answer, "connect_us", None) for answer in answers]
     if not times_us or None in times_us:
         return Gap("not every rank came through its first collective")
@@ -303,6 +303,6 @@ def _stage_of(ends: Sequence[RankEnd], rank: int) -> str:
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
-    """Return `rank 3` or `ranks 0-2, 5`, of many the first."""
+    """Return `rank 3` or `ranks 0-2, 5`; a long list is cut."""
     text = ranks_text(ranks)
     return text if len(text) <= 80 else f"{text[:80].rpartition(',')[0]}, ..."

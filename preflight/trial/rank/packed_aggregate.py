@@ -33,7 +33,7 @@ def aggregate_many(collective: Collective, size_bytes: int, packed: Sequence[Any
 
 
 def _tensor(packed: Sequence[Any]) -> torch.Tensor:
-    """Return the microseconds as ranks x (barrier, call, gap) x repetitions; MalformedInput where they don't fit."""
+    """Return the microseconds as ranks x (barrier, call, gap) x repetitions; MalformedInput if they don't fit."""
     rows = [timings(each).tobytes() for each in packed]
     if len({len(row) for row in rows}) != 1 or len(rows[0]) % 12:
         raise MalformedInput(MISFIT)
@@ -46,7 +46,7 @@ def _tensor(packed: Sequence[Any]) -> torch.Tensor:
 def _rank_times(packed: Sequence[Any], times: torch.Tensor) -> tuple[RankTime, ...]:
     """Return each shown rank's own share of the collective, in rank order; see model.samples.rank_times.
 
-    Of many these are the earliest and the latest: a report of 8,192 ranks would hold little else.
+    Of many ranks, only the fastest one and the slowest ones are shown: a report of 8,192 ranks would hold little else.
     """
     barrier, call, gap = times.unbind(dim=1)
     own = call.min(dim=0).values + gap

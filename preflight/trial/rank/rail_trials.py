@@ -1,4 +1,4 @@
-"""Test the RDMA ports of a node one at a time: one trial each, reported apart from the candidates' trials."""
+"""Test the RDMA ports of a node one at a time: one trial each, reported apart from the trials of configurations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _again(
     attempt: Callable[[Candidate], TrialResult],
     why_no_more: Callable[[], str],
 ) -> Iterator[RailTest]:
-    """Try those once more that failed or were slow while others work: one failure is no fault."""
+    """Test ports again that failed or were slow while others work, because one failure is no fault."""
     for place in slow_or_failed(found):
         if why_no_more():
             return

@@ -1,6 +1,4 @@
-"""A step that all ranks take together, and how rank 0 has them take it.
-
-It is a trial or a comparison of two candidates.
+"""Steps that all ranks take together: a trial, or a comparison of two configurations; and rank 0's side of a step.
 
 There are also rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py). FirstLimit sets how
 long the first collective of a trial may take before it counts as hung: NCCL connects in it.
@@ -43,16 +41,16 @@ PAUSED_S = "paused_s"  # in a child's outcome: how long its supervisor itself st
 Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it
 Listener = Callable[[children.Child], None]
 LEAST_S = Bound(
-    15.0, "s before a later trial is called a hang",
-    "the start of ranks on a busy machine takes some seconds",
+    15.0, "s at least for the first collective of a later trial",
+    "ranks on a busy machine take some seconds to start and to connect",
     JUDGMENT,
-    "too low: a slow start is called a hang; too high: the search tries less",
+    "too low: a slow start is counted as a hang; too high: the search has time for fewer trials",
 )  # fmt: skip
 TIMES_WHAT_WORKED = Bound(
-    5, "times the time of the slowest trial that worked",
+    5, "times the slowest first collective of the trials that worked",
     "settings that prevent a fault may be several times slower",
     JUDGMENT,
-    "too low: a slow workaround is called a hang; too high: the search tries less",
+    "too low: a slow workaround is counted as a hang; too high: the search has time for fewer trials",
 )  # fmt: skip
 TIMES_AN_ERROR = 1.5  # an error that came late must not be cut off as a hang when it is repeated
 KNOWN_BROKEN_S = 12.0  # peer copies of a pair of GPUs hung or went wrong already
@@ -85,10 +83,10 @@ class Step:
     """One step that all ranks take together."""
 
     label: str
-    candidates: tuple[Candidate, ...]  # whole: the search makes some on its way, which no other rank knows by name
+    candidates: tuple[Candidate, ...]  # in full: other ranks do not know those that the search makes
     by_exec: bool  # start the children by exec: CUDA failed in a forked one
-    measures: tuple[Measure, ...] = ()  # of a trial; of a duel the plan's
-    first_s: float = 0.0  # for the first collective, where that is not the plan's limit
+    measures: tuple[Measure, ...] = ()  # of a trial; a comparison has those of the plan
+    first_s: float = 0.0  # limit of the first collective; 0: that of the plan
 
     @property
     def is_duel(self) -> bool:
@@ -173,7 +171,7 @@ def run_to_end(
 
 
 def _debug_file(child: children.Child) -> str:
-    """Return the pattern of the path of NCCL's log, "" where there is none."""
+    """Return the pattern of the path of NCCL's log; "" if there is none."""
     return dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", "")
 
 
@@ -236,7 +234,7 @@ def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:
 
 
 def _waits_for_what_was_given_up(child: children.Child) -> bool:
-    """Return whether NCCL gave up a transfer over InfiniBand, by its log, and the child has stood since then."""
+    """Return whether, by NCCL's log, it gave up a transfer over InfiniBand and the child made no progress since."""
     now = time.monotonic()
     if child.end is None and child.assignment.backend.dialect == "nccl" and now > child.log_looked_at + LOOK_AT_LOG_S:
         child.log_looked_at = now
@@ -246,7 +244,7 @@ def _waits_for_what_was_given_up(child: children.Child) -> bool:
 
 
 def _let_end(running: list[children.Child]) -> None:
-    """Give children that are dying anyway the time to say why."""
+    """Give children that are about to end some time to report why."""
     until = time.monotonic() + OWN_END_GRACE_S
     while any(child.end is None for child in running) and time.monotonic() < until:
         children.listen(running, LISTEN_S)
@@ -265,9 +263,10 @@ def _outcome(child: children.Child) -> dict[str, Any]:
 
 
 class FirstLimit:
-    """The limit of the first collective in one run.
+    """The limit of the first collective of a trial, in one run.
 
-    It is the plan's, until a trial after failed default settings has shown how long a first collective takes.
+    It is the plan's, until a trial after failed default settings has shown how long a first collective takes. It is
+    also shorter if copies between GPUs are known to be broken.
     """
 
     def __init__(self, limits: StageLimits, nodes: int) -> None:

@@ -1,4 +1,4 @@
-"""A trial child: one process group under one candidate's environment. It reports each stage and then ends.
+"""A trial child: one process group in the environment of one configuration. It reports each stage and then ends.
 
 NCCL reads its environment once per process, so every trial has its own process. It is forked from a supervisor that has
 imported torch. If forking is not safe, exec starts it (`python -m preflight.trial.rank.trial ASSIGNMENT FD`).
@@ -186,7 +186,11 @@ def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Rep
 
 
 def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
-    """Have calls raise from then on; one that begins late still before the supervisor's limit (1 / 0.7 of it)."""
+    """Return the ranks with a deadline in `timeout_s`, after which calls raise TimeoutError.
+
+    A call that begins late has a quarter of `timeout_s`, which still ends before the supervisor's limit (1 / 0.7 of
+    it).
+    """
     return replace(ranks, until=time.monotonic() + timeout_s, least_s=timeout_s / 4)
 
 
@@ -198,7 +202,7 @@ def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
 
 @contextlib.contextmanager
 def _own_turn(store: Store, assignment: Assignment, step: int, first_side: int) -> Iterator[None]:
-    """In a duel, wait until every rank of the other side is through: one side computes while the other sleeps."""
+    """Run the block in turn with the other side of a comparison, so that one side sleeps while the other computes."""
     if assignment.sides == 1:
         yield
         return
@@ -211,7 +215,7 @@ def _own_turn(store: Store, assignment: Assignment, step: int, first_side: int) 
 
 
 def _agreement(store: Store, scope: str, assignment: Assignment) -> Callable[[str, int], int]:
-    """Return how all ranks come to use rank 0's number: through the store, where a broken collective can't bend it."""
+    """Return a function with which all ranks take rank 0's number, through the store: a collective may be broken."""
 
     def agree(what: str, mine: int) -> int:
         key = f"{scope}/{what}"
@@ -224,7 +228,7 @@ def _agreement(store: Store, scope: str, assignment: Assignment) -> Callable[[st
 
 
 def _say_farewell(store: Store, assignment: Assignment) -> None:
-    """Wait until all ranks are through: a rank that leaves a live group early looks like a crash to the others."""
+    """Wait until all ranks are done: a rank that leaves a live group early looks like a crash to the others."""
     store.set(f"through/{assignment.side}/{assignment.rank}", "yes")
     keys = [f"through/{assignment.side}/{rank}" for rank in range(assignment.world_size)]
     store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.limits.own_timeout_s("timed"))))

@@ -93,7 +93,7 @@ class TimedVerification:
 
 
 def _fill(buffers: Buffers, ranks: Ranks, salt: int, collective: Collective) -> None:
-    """Write this rank's pattern where it is sent from, and nothing that could be right where it is received."""
+    """Write this rank's pattern into the send buffer, and NaN into a separate receive buffer."""
     if buffers.send.data_ptr() != buffers.receive.data_ptr():
         buffers.receive.fill_(NOT_WRITTEN)
     _repeated(buffers.send, sent_by(ranks.rank, collective, ranks, salt), lambda part, values: part.copy_(values))
@@ -109,9 +109,9 @@ def _wrong(collective: Collective, buffers: Buffers, ranks: Ranks, salt: int) ->
 
 
 def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
-    """Act on a tensor, as numbers of the values' type, and on the values, which repeat along it.
+    """Call `act` with parts of the tensor, viewed in the values' type, and with the values, which repeat along it.
 
-    They are never written out as long as it is.
+    The values are one period. They are never written out in the length of the tensor.
     """
     tensor = tensor.view(values.dtype)
     whole = tensor.numel() // PERIOD * PERIOD
@@ -168,7 +168,7 @@ def _sum(ranks: Ranks, salt: int) -> torch.Tensor:
 
 
 def _scale(salt: int) -> float:
-    """Return a power of two, by which nothing is rounded: so the exponent's bits differ between calls as well."""
+    """Return a power of two, which rounds nothing and makes the bits of the exponent differ between calls, too."""
     return 2.0 ** (salt % 61 - 42)
 
 
@@ -185,5 +185,5 @@ def _expected(collective: Collective, ranks: Ranks, salt: int, count: int) -> li
 
 
 def _from(values: torch.Tensor, place: int) -> torch.Tensor:
-    """Return the period that begins at another place."""
+    """Return the period rotated, so that it begins at `place`."""
     return values.roll(-(place % PERIOD))
