@@ -17,6 +17,7 @@ from preflight import pg_timeout
 from preflight.errors import UsageError
 from preflight.job.children import be_killed_first
 from preflight.job.folder import Folder, remove_abandoned
+from preflight.job.kept import create
 from preflight.job.left_behind import Family, named
 from preflight.job.movement import Look, Movement
 from preflight.job.order import Order
@@ -122,20 +123,25 @@ class Watcher:
 
     def _say_stuck(self, first: str, found: Found) -> None:
         """Print the page on the first node; on another one its first sentence, since all nodes may have one log."""
-        kept = self._folder.file("stuck.txt") if self._order.node_rank and self._folder.path else ""
-        if kept:
-            try:
-                with open(kept, "wb") as file:
-                    file.write(found.page)
-            except OSError:
-                kept = ""
         say(first)
+        kept = self._keep(found.page) if self._order.node_rank else ""
         if kept:
             say(ELSEWHERE.format(self._order.node_rank, found.headline, kept))
         else:
             with contextlib.suppress(OSError):
                 write_all(2, found.page)
         say(LEFT.format(self._order.name))
+
+    def _keep(self, page: bytes) -> str:
+        """Write the page into the folder; return its path, "" if it could not be written."""
+        path = self._folder.file("stuck.txt") if self._folder.path else ""
+        try:
+            if path:
+                with open(create(path), "wb") as file:
+                    file.write(page)
+        except OSError:
+            return ""
+        return path
 
     def _has_ended(self, wait_s: float) -> bool:
         return bool(select.select([self._ended], [], [], wait_s)[0])

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from preflight.job.folder import Folder
+from preflight.job.order import Order
+from preflight.job.output import Streams
+from preflight.job.stuck_look import Found
 from preflight.job.supervise import REFUSED, STARTED, STOPPED
-from preflight.job.watcher import LEFT, STILL
+from preflight.job.watcher import LEFT, STILL, Watcher
 from preflight.judge.verdict import NOT_ASKED_FOR
 from preflight.model.report import Report
 from preflight.show.check_page import JobToStart, Written, check_page
@@ -71,3 +75,30 @@ def test_the_page_while_the_job_hangs_is_the_expected_one() -> None:
     )
     assert len(page.splitlines()) <= ROWS + 2
     keep_screen("run_stuck", page)
+
+
+PAGE = b"STUCK  rank 2 is writing a checkpoint,\n  for 6 s.\n\nNext     look at it\n"
+
+
+def say_stuck(folder: Folder, node_rank: int, capfd: pytest.CaptureFixture[str]) -> str:
+    order = Order(["sh"], [], "preflight.env", 78, True, 6.0, "", False, node_rank=node_rank)
+    Watcher(order, Streams(Folder("")), {}, folder, set())._say_stuck("no progress", Found(1, PAGE))
+    return capfd.readouterr().err
+
+
+def test_the_first_node_prints_the_page_of_a_hang_and_another_one_keeps_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, kept = Folder(str(tmp_path)), tmp_path / "stuck.txt"
+    assert PAGE.decode() in say_stuck(folder, 0, capfd) and not kept.exists()
+    line = f"node 3: STUCK rank 2 is writing a checkpoint, for 6 s. ({kept})"
+    assert say_stuck(folder, 3, capfd) == said("no progress") + said(line) + said("sh is left running")
+    assert kept.read_bytes() == PAGE
+
+
+def test_a_page_that_cannot_be_kept_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "theirs").write_text("not ours")
+    (tmp_path / "stuck.txt").symlink_to(tmp_path / "theirs")
+    assert PAGE.decode() in say_stuck(Folder(str(tmp_path)), 1, capfd)
+    assert (tmp_path / "theirs").read_text() == "not ours"
+    assert PAGE.decode() in say_stuck(Folder(""), 1, capfd)
