@@ -65,20 +65,20 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A text that a library or an adapter prints about a failure, with the headline and the steps for it."""
+class Variant:
+    """A variant of a cause: a text that a library or an adapter prints, with the headline and the steps for it."""
 
     words: str  # a regular expression, searched in the lines
     verdict: str
     steps: tuple[str, ...]
 
 
-def answer_in(answers: tuple[Answer, ...], *texts: str) -> Answer:
-    """Return the first answer whose `words` are in one of the texts.
+def variant_in(variants: tuple[Variant, ...], *texts: str) -> Variant:
+    """Return the first variant whose `words` are in one of the texts.
 
-    The answers start with the most specific one. The last one fits any text.
+    The variants start with the most specific one. The last one fits any text.
     """
-    return next(each for each in answers if any(re.search(each.words, text) for text in texts))
+    return next(each for each in variants if any(re.search(each.words, text) for text in texts))
 
 
 # Looks at all that the logs hold, and at the cause's own events of the highest authority, the earliest first: at least

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Answer, Cause, Claim, Remedy, Sign, answer_in, fill_in
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, Variant, fill_in, variant_in
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
@@ -14,20 +14,20 @@ VERSIONS = (
     "image; ldd on libnccl-net.so shows which libfabric it takes."
 )
 ANSWERS = (
-    Answer(
+    Variant(
         r"(?<![\d-])-12\b(?!-)|4112|Cannot allocate",
         VERDICT,
         ("EFA may not pin enough memory: ulimit -l must say unlimited where the job runs.", *MEMLOCK.steps,
          "Kubernetes: request huge pages as the EFA device plugin asks for.", VERSIONS),
     ),
-    Answer(
+    Variant(
         r"Invalid address",
         "The EFA network (libfabric) could not send for {who}{host}: the peer's address is not valid (any more), as "
         "after its process ended or started again.",
         ("See whether the process at the peer's host had ended before: its log, dmesg, the scheduler.",
          "Restart all processes of the job together: one that starts again alone has another address.", VERSIONS),
     ),
-    Answer(
+    Variant(
         "",
         VERDICT,
         ("See what the provider offers where the job runs, in the container too: fi_info -p efa",
@@ -42,16 +42,16 @@ ANSWERS = (
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """Claim the errors of libfabric and its EFA provider."""
     because = "the library below NCCL's plugin reports it itself"
-    return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_answer(events).verdict, events))
+    return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps for libfabric's error."""
-    return Remedy(*_answer(claim.events).steps)
+    return Remedy(*_variant(claim.events).steps)
 
 
-def _answer(events: tuple[Event, ...]) -> Answer:
-    return answer_in(ANSWERS, *(event.text for event in events[:20]))
+def _variant(events: tuple[Event, ...]) -> Variant:
+    return variant_in(ANSWERS, *(event.text for event in events[:20]))
 
 
 CAUSE = Cause(

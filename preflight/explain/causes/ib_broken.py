@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Answer, Cause, Claim, Remedy, Sign, answer_in, by_nccl, fill_in, shared
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, Variant, by_nccl, fill_in, shared, variant_in
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
@@ -44,18 +44,18 @@ STATUS = r"ompletion [^\n]{0,120}(?:error |status[= ][\w ]{0,30}\(?)(?:%s)\b"
 LOST = r"completion (?:from peer|with)"
 # A vendor's code says nothing beside a status: each vendor has its own.
 OF_THE_MACHINE = (
-    Answer(
+    Variant(
         r"local catastrophic|device fatal|mlx[45]_core[^\n]{0,80}(?:health|Fatal)",
         "The InfiniBand or RoCE adapter of {who}{host} failed: it reported an error of the whole device.",
         ("Take the host out of the job: sudo dmesg -T | grep mlx5 shows what the driver says of the adapter.",
          "Reset the adapter with a restart of the host; if it comes again, give the log to its vendor."),
     ),
-    Answer(
+    Variant(
         r"event ?: port error|mlx[45]_core[^\n]{0,80}(?:[Ll]ink [Dd]own|Cable)",
         "The InfiniBand or RoCE port of {who}{host} went down, or reported an error.",
         (LOOK_AT_PORTS, TEST_PATH, CHOOSE_PORTS),
     ),
-    Answer(
+    Variant(
         STATUS % "4" + r"|UCX {1,3}ERROR[^\n]{0,200}Local protection|ibv_reg_\w{1,20}[^\n]{0,40}Bad address",
         "The adapter of {who}{host} could not use memory that NCCL gave it (local protection error): GPUDirect RDMA "
         "does not work there, most often because of ACS or the IOMMU.",
@@ -63,7 +63,7 @@ OF_THE_MACHINE = (
          f"Repair, for the bridges above the adapter too: {ACS}; in a virtual machine, {PASS_THROUGH}.", f"{PEERMEM}.",
          "If it fails with NCCL_NET_GDR_LEVEL=LOC too: compare driver, firmware and the network plugin of both hosts."),
     ),
-    Answer(
+    Variant(
         STATUS % "9|10|11" + r"|local access violation|UCX {1,3}ERROR[^\n]{0,200}Remote (?:access|operation)",
         "The adapters of {who}{host} and of a peer do not agree about the memory of a transfer: versions that differ, "
         "or the registration of GPU memory.",
@@ -71,13 +71,13 @@ OF_THE_MACHINE = (
          "(ofed_info -s) and of the firmware (ibstat).", WITHOUT_GDR,
          "Prove a plugin in one run: NCCL_NET_PLUGIN=none; if that works, the plugin is at fault."),
     ),
-    Answer(
+    Variant(
         STATUS % "5" + "|Work Request Flushed",
         "A queue of {who}{host} was emptied after an earlier error (status 5), which these lines do not show.",
         ("Find the first completion whose status is not 5, in the logs of all ranks: it names the cause.", PEER_ENDED,
          LOOK_AT_PORTS),
     ),
-    Answer(
+    Variant(
         r"ibv_(?:open|get|close)|Unable to open device",
         "NCCL could not open an InfiniBand device for {who}{host}, and goes on without it: look for /dev/infiniband in "
         "the container.",
@@ -85,20 +85,20 @@ OF_THE_MACHINE = (
          "`ls -l /dev/infiniband` where the job runs must show the devices, and `ulimit -l` must say unlimited.",
          "Until then NCCL uses sockets: the job runs, much slower between the hosts."),
     ),
-    Answer(
+    Variant(
         r"dmabuf\w{0,10} failed",
         "The driver of the adapter of {who}{host} can't register GPU memory by DMA-BUF, and NCCL gave up.",
         ("export NCCL_DMABUF_ENABLE=0: NCCL then asks nvidia_peermem.", f"{PEERMEM}.",
          "Update the driver of the adapter, or NCCL: later versions go on without DMA-BUF."),
     ),
-    Answer(
+    Variant(
         r"Cannot allocate memory|ibv_(?:create_[cq]|alloc_)\w{1,10} failed\W{0,9}$",
         "The InfiniBand library got no memory for {who}{host}: most often, the limit of locked memory is too low.",
         ("The card may not pin enough memory: ulimit -l must say unlimited where the job runs.", *MEMLOCK.steps),
     ),
 )  # fmt: skip
 OF_THE_PATH = (  # addresses that changed while the job ran can be behind these
-    Answer(
+    Variant(
         r"(?:modify_qp|create_ah|to RTR)[^\n]{0,120}(?:No such device|failed with 19\b|\[19\])",
         "{who}{host} uses a RoCE address whose network interface is not there: often the container has another one.",
         ("Run `show_gids` and `ip -br address` where the job runs: the interface of the RoCE address must be there, "
@@ -106,24 +106,24 @@ OF_THE_PATH = (  # addresses that changed while the job ran can be behind these
          "In a container: use the host's network (--network=host, hostNetwork: true), or pass the adapter's own "
          "interface in (SR-IOV).", GID_INDEX),
     ),
-    Answer(
+    Variant(
         r"(?:modify_qp|create_ah|to RTR)[^\n]{0,120}(?:Network is unreachable|No route to host)",
         "On the RoCE network, {who}{host} has no route to a peer's address.",
         ("Run `ip route get ADDRESS` with the peer's RoCE address: it must leave by the adapter's own interface.",
          SEE_ADDRESSES, "If each rail is a network of its own: export NCCL_CROSS_NIC=0", GID_INDEX),
     ),
-    Answer(
+    Variant(
         r"(?:modify_qp|odify QP|to RTR)[^\n]{0,120}(?:timed out|failed with (?:error )?110\b|\[110\])|status: 110\b",
         "On the InfiniBand or RoCE network, {who}{host} got no answer from a peer's address.",
         (SEE_ADDRESSES, GID_INDEX, CHOOSE_PORTS, TEST_PATH),
     ),
-    Answer(
+    Variant(
         r"ibv_|odify QP",
         "The InfiniBand library refused a call of {who}{host}: a limit, the driver or the address table (GID) is not "
         "right.",
         (SEE_ADDRESSES, GID_INDEX, CHOOSE_PORTS),
     ),
-    Answer(
+    Variant(
         LOST,
         "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never acknowledged (the path "
         "failed, or the peer had died).",
@@ -132,7 +132,7 @@ OF_THE_PATH = (  # addresses that changed while the job ran can be behind these
          "Very large fabrics: NCCL_IB_TIMEOUT=22 gives a slow path two minutes. NCCL_IB_DISABLE=1 proves the point, at "
          "a fraction of the speed."),
     ),
-    Answer(
+    Variant(
         "",
         "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never acknowledged, or the port "
         "went down.",
@@ -150,21 +150,25 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return None  # NCCL passes over devices that it can't open
     if events[0].sign == "ib.open":
         return Claim(
-            Authority.ECHO, events, Confidence.LOW, OPENED, fill_in(answer_in(ANSWERS, events[0].text).verdict, events)
+            Authority.ECHO, events, Confidence.LOW, OPENED, fill_in(variant_in(ANSWERS, events[0].text).verdict, events)
         )
     if events[0].authority is Authority.ECHO:
         because = "the card reports requests that were dropped; it does so when the peer is gone too"
         return Claim(
-            Authority.ECHO, events, Confidence.LOW, because, fill_in(answer_in(ANSWERS, events[0].text).verdict, events)
+            Authority.ECHO,
+            events,
+            Confidence.LOW,
+            because,
+            fill_in(variant_in(ANSWERS, events[0].text).verdict, events),
         )
-    if answer_in(ANSWERS, events[0].text).words == LOST:
+    if variant_in(ANSWERS, events[0].text).words == LOST:
         if _peer_had_died(evidence, events[0]):
             return None
         events = tuple(
-            sorted(events, key=lambda each: ANSWERS.index(answer_in(ANSWERS, each.text)))
+            sorted(events, key=lambda each: ANSWERS.index(variant_in(ANSWERS, each.text)))
         )  # others name more
     because = "NCCL prints what the InfiniBand library returned"
-    verdict = fill_in(answer_in(ANSWERS, events[0].text).verdict, events) + _before_timeout(
+    verdict = fill_in(variant_in(ANSWERS, events[0].text).verdict, events) + _before_timeout(
         events[0], evidence.timeouts()
     )
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
@@ -201,7 +205,7 @@ def _of_day_s(event: Event) -> float:
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps for what the adapter or its library answered."""
-    answer = answer_in(ANSWERS, claim.events[0].text)
+    answer = variant_in(ANSWERS, claim.events[0].text)
     changes = evidence.of("context.gid_change")
     is_behind = answer in OF_THE_PATH and changes and changes[0].order < claim.events[0].order
     moved = (GID_CHANGED,) if is_behind else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Answer, Cause, Claim, Remedy, Sign, answer_in, fill_in, shared
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, Variant, fill_in, shared, variant_in
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
@@ -16,27 +16,27 @@ SAME = (
     "production).",
 )
 ANSWERS = (
-    Answer(
+    Variant(
         r"provider efa output empty",
         "NCCL's network plugin found no EFA device for {who}{host}: libfabric lists none.",
         ("Pass the EFA devices in: fi_info -p efa must list them where the job runs (Docker: --device "
          "/dev/infiniband/uverbs0; Kubernetes: resources.limits vpc.amazonaws.com/efa).", *SAME),
     ),
-    Answer(
+    Variant(
         r"completed with error\. RC: 20\b|NULL context completed with error",
         "A transfer of NCCL's network plugin (OFI) ended with an error ({who}{host}): the peer got or answered "
         "nothing.",
         ("Let the security group of the instances allow all traffic from itself and to itself, outbound too: EFA gets "
          "no answer without that.", *SAME),
     ),
-    Answer(
+    Variant(
         r"nitialize any NET plugin",
         "NCCL found no network that it may use ({who}{host}): what the settings name is not there, or its devices are "
         "not.",
         ("Look at the settings first: `env | grep NCCL_NET` (NCCL_NET=IB needs a device: `ls /dev/infiniband` where "
          "the job runs; docker: --device /dev/infiniband).", *SAME),
     ),
-    Answer("", "NCCL's network plugin failed ({who}{host}).", SAME),
+    Variant("", "NCCL's network plugin failed ({who}{host}).", SAME),
 )  # fmt: skip
 UNEQUAL = (
     "Some hosts loaded a network plugin of NCCL and others did not: they can't talk to each other, and wait for ever."
@@ -47,7 +47,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a plugin's error. Otherwise, claim a plugin that only some hosts loaded, if the log shows no success."""
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports it itself"
-        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_answer(events).verdict, events))
+        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))
     loaded, internal = evidence.of("plugin.loaded"), evidence.of("plugin.internal")
     with_it, without = ({event.host for event in some if event.host} for some in (loaded, internal))
     if not with_it or not without or with_it & without or evidence.successes():
@@ -58,11 +58,11 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps; the first depends on what the plugin printed."""
-    return Remedy(*_answer(claim.events).steps)
+    return Remedy(*_variant(claim.events).steps)
 
 
-def _answer(events: tuple[Event, ...]) -> Answer:
-    return answer_in(ANSWERS, *(event.text for event in events[:20]))
+def _variant(events: tuple[Event, ...]) -> Variant:
+    return variant_in(ANSWERS, *(event.text for event in events[:20]))
 
 
 CAUSE = Cause(
