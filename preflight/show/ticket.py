@@ -304,7 +304,10 @@ def _machine(node: NodeFacts) -> Iterator[str]:
 
 
 def _counters(report: Report) -> list[str]:
-    """Return the error counters that grew, or that none grew, or why they could not be read."""
+    """Return the error counters that grew, or that none grew, or why they could not be read.
+
+    On several nodes they are this node's before the joint trials. During those, each port's are with their trial.
+    """
     if isinstance(report.counters, Gap):
         return [] if report.counters == NOT_TESTED else [f"  not read: {line(report.counters.reason)}"]
     errors = [each for each in report.counters if each.kind in ERRORS]
@@ -316,7 +319,8 @@ def _counters(report: Report) -> list[str]:
         lines = [*lines[:MOST_COUNTERS], f"  and {counted(len(lines) - MOST_COUNTERS, 'other counter')}"]
     kinds = list(dict.fromkeys(line(each.name) for each in errors if not isinstance(each.grown, Gap)))
     names = ", ".join(kinds[:MOST_NAMES]) + (", ..." if kinds[MOST_NAMES:] else "")
-    read = f"  none of the {len(errors) - len(unread)} that were read grew during the run ({names})"
+    when = "during the run" if len(report.nodes) == 1 else "on this node before the joint trials"
+    read = f"  none of the {len(errors) - len(unread)} that were read grew {when} ({names})"
     not_read = f"  could not be read: {', '.join(unread[:MOST_NAMES])}{more}"
     return [*(lines or [read if len(errors) > len(unread) else "  none was read"]), *([not_read] if unread else [])]
 

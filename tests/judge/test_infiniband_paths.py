@@ -135,3 +135,10 @@ def test_a_counter_that_is_not_known_here_is_left_out() -> None:
     assert text_of(CASE, tried).startswith("no data passed") and "of_a_later_release" not in PORT_ERRORS
     (finding,) = trial_failed.judge(replace(CASE, trials=(tried,), world_size=4))
     assert not [each for each in finding.evidence if each.what.startswith("RDMA port")]
+
+
+def test_a_peer_of_which_only_the_host_is_known_is_named_by_its_own_counter() -> None:
+    tried = replace(
+        failed((0, LOST.format("10.79.0.2") + "hca mlx5_0")), port_errors=(PortErrors(2, "mlx5_0:1", (LINK,)),)
+    )
+    assert text_of(CASE, tried).startswith("node1 mlx5_0 is likely at fault, since its own link counted errors")
