@@ -1,4 +1,4 @@
-"""A capture: one JSON document with all reads of the probes on a machine, scrubbed, for probing on another machine."""
+"""A capture: one JSON document with everything that the probes read on a machine, scrubbed, to probe it elsewhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def capture_document(capture: Capture) -> str:
 
 
 def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
-    """Return the machine in a capture and the probes without an answer; MalformedInput, in one line, if it is none."""
+    """Return the machine in a capture, and the probes that gave no answer; MalformedInput, one line, if it is none."""
     document = parse_json(text, CAPTURE, "the capture")
     if not isinstance(document, dict) or FORMAT not in document:
         raise MalformedInput(f"this is no capture: the key {FORMAT!r} is missing; `preflight capture` writes one")

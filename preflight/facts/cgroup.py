@@ -21,7 +21,7 @@ N = TypeVar("N", int, float)
 
 
 def read_cpu_limit(machine: Machine) -> float | Limit:
-    """Return the CPU time, in CPUs, that the tightest cgroup above this process allows."""
+    """Return the CPU time, in CPUs, that the tightest limit of this process's cgroups allows."""
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     v2 = [parse_cpu_max(text) for (text,) in _texts(machine, "", "cpu.max")]
     v1 = [cpus_of(*map(parse_whole, texts, names)) for texts in _texts(machine, "cpu", *names)]
@@ -29,20 +29,20 @@ def read_cpu_limit(machine: Machine) -> float | Limit:
 
 
 def read_memory_limit_bytes(machine: Machine) -> int | Limit:
-    """Return the number of bytes that the tightest cgroup above this process allows."""
+    """Return the number of bytes that the tightest limit of this process's cgroups allows."""
     v2 = [parse_max(text, "memory.max") for (text,) in _texts(machine, "", "memory.max")]
     v1 = [parse_memory_limit_v1(text) for (text,) in _texts(machine, "memory", "memory.limit_in_bytes")]
     return tightest([*v2, *v1])
 
 
 def read_pids_limit(machine: Machine) -> int | Limit:
-    """Return the number of processes and threads that the tightest cgroup above this process allows."""
+    """Return the number of processes and threads that the tightest limit of this process's cgroups allows."""
     texts = [*_texts(machine, "", "pids.max"), *_texts(machine, "pids", "pids.max")]
     return tightest(parse_max(text, "pids.max") for (text,) in texts)
 
 
 def usable_cpus(machine: Machine) -> float:
-    """Return the CPU time, in CPUs, of this process: its allowed CPUs, or less if its cgroup's limit is lower."""
+    """Return the CPU time of this process, in CPUs: the number of its allowed CPUs, or its cgroup's limit if lower."""
     allowed = float(len(machine.ask("cpu_affinity")))
     limit = gap_or(lambda: read_cpu_limit(machine))
     return max(0.1, min(allowed, limit)) if isinstance(limit, float) else allowed
@@ -58,7 +58,7 @@ def read_oom_kills(machine: Machine) -> int:
 
 
 def read_pids_refusals(machine: Machine) -> int:
-    """Return the number of processes that a limit refused to start, in all cgroups above this process.
+    """Return how often a limit refused to start a process or thread, over this process's cgroup and all above it.
 
     Before Linux 6.11, the cgroup that wanted to start the process counts the refusal. Since then, the cgroup that has
     the limit counts it.
@@ -105,7 +105,7 @@ def levels(path: str) -> tuple[str, ...]:
 
 
 def parse_cpu_max(text: str) -> float | Limit:
-    """Parse `50000 100000` (quota and period in us) into 0.5 CPUs, and `max 100000` into no limit."""
+    """Return the CPUs in `50000 100000` (quota and period in µs: 0.5 CPUs); UNLIMITED for `max 100000`."""
     quota, _, period = text.partition(" ")
     if quota == "max":
         return Limit.UNLIMITED
@@ -113,12 +113,12 @@ def parse_cpu_max(text: str) -> float | Limit:
 
 
 def parse_max(text: str, name: str) -> int | Limit:
-    """Parse memory.max and pids.max."""
+    """Return the limit in memory.max or pids.max."""
     return Limit.UNLIMITED if text == "max" else parse_whole(text, name)
 
 
 def parse_memory_limit_v1(text: str) -> int | Limit:
-    """Parse memory.limit_in_bytes."""
+    """Return the limit in memory.limit_in_bytes."""
     limit_bytes = parse_whole(text, "memory.limit_in_bytes")
     return Limit.UNLIMITED if not 0 <= limit_bytes < NO_LIMIT_V1 else limit_bytes
 
@@ -140,5 +140,5 @@ def parse_event_count(text: str, name: str) -> int:
 
 
 def tightest(limits: Iterable[N | Limit]) -> N | Limit:
-    """Return the smallest limit."""
+    """Return the smallest limit; UNLIMITED if there is none."""
     return min((limit for limit in limits if not isinstance(limit, Limit)), default=Limit.UNLIMITED)

@@ -69,9 +69,9 @@ MEMORY_FAILURE = re.compile(r"memory failure: 0x|hardware memory corruption|unco
 
 
 def probe_counters(machine: Machine, limit_s: float = LIMIT_S, waking_s: float = WAKING.all_s) -> tuple[Counter, ...]:
-    """Return every counter; one that could not be read holds the reason. The sources are read in parallel.
+    """Return every counter; the value of one that could not be read is a Gap. The sources are read in parallel.
 
-    `waking_s` is NVML's additional time limit, for a driver that has to wake its GPUs. Call it from a process with a
+    `waking_s` is NVML's additional time limit, for a driver that has to wake its GPUs. Call this from a process with a
     single thread, since it forks.
     """
     readers: dict[str, Callable[[Machine], tuple[Counter, ...]]] = {
@@ -196,7 +196,7 @@ def _xids(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _named(xid: re.Match[str]) -> str:
-    """Return the counter's name. The killed process decides whether preflight caused Xid 45."""
+    """Return the name of an Xid's counter; for Xid 45 with the killed process, since preflight may have killed it."""
     pid = PID.match(xid.string, xid.end()) if int(xid[2]) == KILLED else None
     return f"{XID}{xid[2]}{OF_PROCESS}{int(pid[1])}" if pid else f"{XID}{xid[2]}"
 
@@ -213,7 +213,7 @@ READERS: dict[OutsideKind, tuple[Callable[[Machine], int], str]] = {
 
 
 def probe_outside_events(machine: Machine) -> Counts:
-    """Return the counts since the start of the machine or the cgroup."""
+    """Return the counts of each kind since the machine booted or the cgroup was created."""
     return {kind: (gap_or(partial(read, machine)), source) for kind, (read, source) in READERS.items()}
 
 

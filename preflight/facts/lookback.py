@@ -37,7 +37,7 @@ def parse_history(answer: Any) -> KernelHistory:
 
 
 def _losses(machine: Machine) -> Iterator[tuple[str, int | Gap]]:
-    """Yield the link counts of device interfaces that have a link now (Documentation/ABI, sysfs-class-net)."""
+    """Yield, for each device interface that has a link now, how often the link went down (sysfs-class-net)."""
     for name in machine.names(NETIFS):
         place = f"{NETIFS}/{name}"
         if machine.exists(f"{place}/device") and gap_or(partial(read_whole, machine, f"{place}/carrier")) == 1:
@@ -45,7 +45,7 @@ def _losses(machine: Machine) -> Iterator[tuple[str, int | Gap]]:
 
 
 def _lost(machine: Machine, place: str) -> int:
-    """Return carrier_down_count (Linux 4.16); before that version, half of the carrier changes."""
+    """Return carrier_down_count (Linux 4.16); on older kernels, half of the carrier changes."""
     return first_of(
         lambda: read_whole(machine, f"{place}/carrier_down_count"),
         lambda: read_whole(machine, f"{place}/carrier_changes") // 2,

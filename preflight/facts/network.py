@@ -128,7 +128,7 @@ def _read_numa_node(machine: Machine, device: str) -> int:
 
 
 def _networks(entry: Json) -> tuple[str, ...]:
-    """Return the networks of an interface; an earlier release did not ask for them."""
+    """Return the IPv4 networks of an interface; none in a capture by a release that did not ask for them."""
     found = entry.get("networks")
     return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
 

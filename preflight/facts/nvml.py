@@ -74,7 +74,10 @@ def _is_confidential(answer: Json) -> bool | Gap:
 
 
 def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
-    """Return a fact from an answer by the key of its value. The key may be missing in a capture of another version."""
+    """Return a fact from an answer by the key of its value; a Gap if it could not be read.
+
+    The key may be missing in a capture of another version.
+    """
     if key not in answer:
         return Gap("not asked by the version that made the capture")
     return gap_or(lambda: parse(answered(answer[key])))
@@ -85,7 +88,7 @@ def _facts(answer: Json, table: Iterable[NvmlField]) -> dict[str, Any]:
 
 
 def _identity(gpu: Json) -> dict[str, Any]:
-    """Return the GPU's facts; UnreadableFact if neither UUID nor bus address distinguishes it from others."""
+    """Return the GPU's facts; UnreadableFact if neither its UUID nor its bus address is known."""
     answered(gpu)
     facts = _facts(gpu, GPU_FIELDS)
     if isinstance(facts["uuid"], Gap) and isinstance(facts["bdf"], Gap):

@@ -107,7 +107,7 @@ def read_adapter_bdf(machine: Machine, name: str) -> str:
 
 
 def read_place(machine: Machine, bdf: str) -> Place:
-    """Return the position of a device. Without its link in /sys/bus, the device is attached to an unknown bridge."""
+    """Return the position of a device; it is empty if the device has no link in /sys/bus."""
     place = gap_or(lambda: parse_place(machine.link(f"{DEVICES}/{bdf}")))
     return Place("", ()) if isinstance(place, Gap) else place
 

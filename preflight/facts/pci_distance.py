@@ -35,7 +35,10 @@ def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
 
 
 def _switches(a: PciDevice, b: PciDevice, common: int) -> int:
-    """Count the switches on the path: each is an upstream port at an odd depth with a downstream port after it."""
+    """Return the number of switches on the path.
+
+    Each is an upstream port at an odd depth with a downstream port after it.
+    """
     turn = 1 if common % 2 == 0 else 0  # the ways part inside a switch, or on the bus below a port
     return turn + sum((len(each.parents) - common) // 2 for each in (a, b))
 

@@ -16,7 +16,7 @@ from preflight.system.secrets import shown
 
 
 def probe_limits(machine: Machine) -> LimitFacts:
-    """Return the limits that affect NCCL and RDMA."""
+    """Return the resource limits of the process that affect NCCL and RDMA."""
     answer = machine.ask("rlimits")
     names = {"memlock": "memlock_bytes", "nofile": "nofile", "stack": "stack_bytes", "nproc": "nproc"}
     limits = {fact: answer[name] for name, fact in names.items()}
@@ -24,7 +24,7 @@ def probe_limits(machine: Machine) -> LimitFacts:
 
 
 def probe_environment(machine: Machine) -> tuple[EnvVar, ...]:
-    """Return the variables by name."""
+    """Return the variables that NCCL, gloo, torch or CUDA read, sorted by name."""
     return tuple(EnvVar(name, value) for name, value in sorted(machine.ask("environment").items()))
 
 

@@ -36,9 +36,9 @@ def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
 
 
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
-    """Return the error counters of each port, by the port's name (`mlx5_0:1`) and the counter's; without unread ones.
+    """Return the error counters of each port (`mlx5_0:1`) by their names; counters that can't be read are left out.
 
-    It reads one file per counter, so it is quick enough for before and after a trial.
+    It reads one file per counter, so it is quick enough to run before and after a trial.
     """
     found: dict[str, dict[str, int]] = {}
     for hca in machine.names(HCAS):

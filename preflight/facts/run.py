@@ -32,16 +32,16 @@ NOT_ASKED = "not read: not needed here"
 MEMORY_READS = "memory"  # probes of what the kernel answers from memory share a process
 NVML = "nvml"
 ORPHANS_S = 1.0
-READS = "reads"  # beside the facts in the answer of a group that is recorded
+READS = "reads"  # the key of the raw reads in the answer of a group that is recorded
 NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe: the fact that it gives, its reader, and the group with which it shares a process."""
+    """A probe: the fact that it gives, its reader, and the group of probes with which it shares a process."""
 
     fact: str
-    read: Callable[[Machine, Machine], object]  # the machine, and the one whose software runs
+    read: Callable[[Machine, Machine], object]  # takes the machine to read, and the one whose software runs
     process: str
 
 

@@ -42,7 +42,7 @@ VERSIONS = frozenset({"software"})  # version numbers of four parts look like IP
 
 @dataclass(slots=True)
 class Scrubber:
-    """A set of replacements; a value gets the same replacement in all texts."""
+    """The replacements that were made so far; a value gets the same replacement in all texts."""
 
     hosts: tuple[str, ...] = ()
     home: str = ""

@@ -31,19 +31,22 @@ Watch = Callable[[float], None]
 
 @dataclass(slots=True)
 class _Run:
-    """A measurement in progress; the remaining steps share the remaining time."""
+    """The state of a measurement; the remaining steps share the remaining time."""
 
     end_at: float
     work_until: float
     steps: int
     watch: Watch
-    file_bytes: int  # at most, then what there is room for
+    file_bytes: int  # per writer: at first the most, then what there is room for
     done_steps: int = 0
     is_direct: bool | Gap = NOTHING
     least_bytes: list[int] = field(default_factory=list)
 
     def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
-        """Run one step with `n` writers; return the sum of their bytes per second. Do nothing after a failed step."""
+        """Run one step with `count` writers; return the sum of their bytes per second.
+
+        If `after`, the result of the step before, is a Gap, the step is skipped.
+        """
         if isinstance(after, Gap):
             return self.skip(after)
         now = time.monotonic()
@@ -68,7 +71,7 @@ class _Run:
         )
 
     def skip(self, speed: Gap) -> Gap:
-        """Leave out a step that is pointless after another step's failure, or for lack of time."""
+        """Count a step as done without running it, and return the reason as a Gap."""
         self.done_steps += 1
         self.watch(min(1.0, self.done_steps / self.steps))
         return Gap(f"not tried: {speed.reason.removeprefix('not tried: ')}")
@@ -161,7 +164,10 @@ def _speeds(path: str, count: int, run: _Run, start: float, *speeds: float | Gap
 
 
 def parse_file_system(mountinfo: str, path: str) -> str:
-    """Return the file system type of the last mount that is nearest above the path, from /proc/self/mountinfo."""
+    """Return the type of the file system that holds the path, from /proc/self/mountinfo.
+
+    The longest mount point above the path counts, and of several mounts there the last one.
+    """
     best, found = -1, ""
     for line in mountinfo.splitlines():
         before, dash, after = line.partition(" - ")

@@ -104,7 +104,7 @@ def _read_hypervisor(machine: Machine) -> str:
 
 
 def _read_dmi(machine: Machine, *names: str) -> str:
-    """Return what the firmware says of the machine, in this order, without words that its maker left to be filled."""
+    """Return these DMI values in one text, without placeholders that the maker did not fill in."""
     values = [gap_or(partial(machine.text, f"{DMI}/{name}")) for name in names]
     texts = [" ".join(value.split()) for value in values if isinstance(value, str)]
     told = [text for text in texts if text and not NO_NAME.search(text)]

@@ -18,7 +18,7 @@ NOT_IN_TEXT = "the text does not show it"
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The affinity columns of one row by title; for a missing value, `reasons` holds the reason."""
+    """The affinity columns of one row by title; `reason` says why a title that is not among them has no value."""
 
     values: tuple[tuple[str, str], ...]
     reason: str
@@ -39,7 +39,7 @@ class Affinity:
 
 
 def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Return the affinities after column `at`, and the part that could not be read, "" if none."""
+    """Return the affinities in a row from position `at`, and in words what could not be read; "" if all was read."""
     # Two columns may run into each other: `0N/A` is `0` and `N/A`.
     piece = re.compile(rf"{re.escape(NOT_GIVEN)}|(?:(?!{re.escape(NOT_GIVEN)})\S)+")
     words = [(match.start(), match[0]) for match in piece.finditer(text, at)]
@@ -58,7 +58,10 @@ def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[
 
 
 def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
-    """Read two words below three titles. nvidia-smi omits none or two of them, so two columns were joined."""
+    """Return the affinities of two words below three titles; two columns were joined.
+
+    nvidia-smi omits none or two of the three.
+    """
     split = split_joined(first)
     if split is not None:
         return Affinity(((CPU, split[0]), (NUMA, split[1]), (GPU_NUMA, last)), NOT_IN_TEXT), ""
@@ -114,7 +117,10 @@ def _column(text: str, place: int) -> int:
 
 
 def split_joined(word: str) -> tuple[str, str] | None:
-    """Split `0-47,96-1430` into CPUs `0-47,96-143` and node `0`: the only split that makes all ranges equally long."""
+    """Return CPUs `0-47,96-143` and node `0` for `0-47,96-1430`: only in this split are all ranges equally long.
+
+    None if there is no such split, or more than one.
+    """
     good = []
     for digits in (1, 2):
         cpus, node = word[:-digits], word[-digits:]

@@ -44,7 +44,7 @@ class TopologyRow:
 
 @dataclass(slots=True)
 class TopologyMatrix:
-    """The parsed text: columns, rows by name, the devices named NIC0..., and the lines that were not fully readable."""
+    """The parsed text: columns, rows by name, names of adapters (NIC0...) and of GPUs, and what was not readable."""
 
     columns: tuple[str, ...]
     titles: tuple[str, ...]

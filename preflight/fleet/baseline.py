@@ -23,8 +23,8 @@ from preflight.model.baseline import (
 from preflight.model.gap import Gap
 from preflight.model.stats import robust_centre, robust_spread, t_quantile
 
-LEAST_NODES = 5  # below it a spread says next to nothing
-LEAVE_OUT = 30  # up to so many nodes each is judged by a baseline of the others; one of more hardly changes it
+LEAST_NODES = 5  # the spread of fewer nodes is worthless
+LEAVE_OUT = 30  # with more nodes, leaving one out hardly changes the baseline
 DETECTION = 0.95
 MOST_NODES = 100_000
 ONCE = Gap("each node was measured once, so run-to-run and node-to-node variation cannot be separated")
@@ -51,7 +51,10 @@ def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline
 
 
 def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
-    """Return the nodes that a baseline of the others would reject, by what they measured."""
+    """Return the nodes of a baseline that a baseline of its other nodes would reject.
+
+    With more than LEAVE_OUT nodes, the baseline of all nodes judges them.
+    """
     found = []
     for host, times in measured.items():
         judges = baseline
@@ -63,7 +66,10 @@ def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
 
 
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
-    """Return the number of good nodes with which a baseline notices this loss (0.05) in 95 of 100 slow nodes."""
+    """Return the number of good nodes from which a baseline detects a loss (such as 0.05) in 95 of 100 slow nodes.
+
+    A Gap if no number is enough.
+    """
     wanted = -math.log1p(-loss)
     for nodes in _growing():
         grown = replace(reference, nodes=nodes)

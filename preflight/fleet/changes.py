@@ -1,7 +1,7 @@
-"""Compare a node with what it was, or with a sibling: every fact that differs, weighed by a table of what matters.
+"""Compare a node with its earlier state, or with a sibling: every fact that differs, weighed by a table.
 
-The facts are compared field by field, so a new fact is compared as soon as it is read. A row of CHANGES says how much a
-change of it means; what no row names is shown last.
+The facts are compared field by field, so a new fact is compared as soon as it is read. A row of CHANGES says how
+suspicious a change of its facts is; changes that no row names are shown last.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from preflight.model.report import Report
 from preflight.model.trial import DEFAULT
 from preflight.model.units import numbers_text, size_text
 
-LESS, MORE = "less", "more"  # the direction that is to blame; the other one is shown last
+LESS, MORE = "less", "more"  # the direction that may harm a job; a change in the other one is shown last
 BETTER, UNNAMED = 10, 5
-GAP_LESS = 20  # a fact that can't be read any more means less than one that changed
+GAP_LESS = 20  # by so much a fact that can't be read any more is less suspicious than one that changed
 ALIKE = 0.02  # of a size: kernels report a little more or less memory
 SLOWER, LEAST_BYTES = 0.10, 1 << 20
 SHOWN_CHARS = 120
@@ -33,14 +33,14 @@ SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How much a change of a fact means. `path` is its place in the facts, with * for a name or a number."""
+    """How suspicious a change of a fact is. `path` is its place in the facts, with * for a name or a number."""
 
     path: str
     weight: int  # 0: never shown
     what: str = ""
     why: str = ""
-    worse: str = ""  # LESS or MORE, where only one direction is to blame
-    is_own: bool = False  # differs between any two machines
+    worse: str = ""  # LESS or MORE, if only one direction may harm a job
+    is_own: bool = False  # the fact differs between any two machines
 
 
 # The first row that fits decides.
@@ -218,7 +218,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, report: Report) -> Snapshot:
-        """Return what a report knows."""
+        """Return the snapshot in a report."""
         results = [result for trial in report.trials if trial.candidate == DEFAULT for result in trial.results]
         speeds = tuple(
             (each.collective.value, each.size_bytes, each.busbw_gb_s)
@@ -230,7 +230,7 @@ class Snapshot:
 
 
 def compare(before: Snapshot, now: Snapshot) -> Changes:
-    """Return what differs on the nodes that both have; if each has one node, these two are compared."""
+    """Return what differs on the nodes that are in both; if none is and each has one node, these two are compared."""
     old, new = ({node.host: node for node in each.nodes} for each in (before, now))
     pairs = [(old[host], new[host]) for host in old if host in new]
     if not pairs and len(before.nodes) == len(now.nodes) == 1:
@@ -295,12 +295,12 @@ def _are_records(value: Any) -> bool:
 
 
 def _by_key(records: Any) -> dict[str, Any]:
-    """Return records by what identifies them; of several alike the last one."""
+    """Return the records by their keys; of records with equal keys, the last one."""
     return {_key(each): each for each in records} if isinstance(records, tuple) else {}
 
 
 def _key(record: Any) -> str:
-    """Return what identifies a record among those of its kind, on this machine and on a sibling."""
+    """Return the key that identifies a record among those of its kind, on this machine and on a sibling."""
     if isinstance(record, Gpu):
         return record.bdf if isinstance(record.bdf, str) else str(record.nvml_index)
     if isinstance(record, HcaPort):
@@ -316,7 +316,7 @@ def _key(record: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """What a page calls the parts of both nodes."""
+    """The names of the parts of both nodes in the output."""
 
     subjects: dict[str, str]  # by the keys of GPUs and of their pairs
     quiet: frozenset[str]  # interfaces that come and go with containers

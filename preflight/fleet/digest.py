@@ -36,15 +36,15 @@ class NodeDigest:
     host: str
     created_at: str
     verdict: str
-    node_verdict: str  # "" where it was not asked for
-    kind: tuple[tuple[str, str], ...]  # what makes nodes comparable
+    node_verdict: str  # "" without --accept
+    kind: tuple[tuple[str, str], ...]  # nodes of the same kind are compared
     settings: dict[str, str]
     metrics: dict[str, float]
     reasons: tuple[str, ...]  # FAIL findings with their problem, else the report's own sentence
     is_simulated: bool
-    is_interrupted: bool  # a signal ended the run: what it says is half of it
-    is_shadow: bool  # it answered, and nobody was to act on it
-    checks: tuple[tuple[str, str], ...]  # each with how it ended
+    is_interrupted: bool  # a signal ended the run, so the report is incomplete
+    is_shadow: bool  # the run had --shadow, so its verdict drains no node
+    checks: tuple[tuple[str, str], ...]  # each check, and how it ended
 
 
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
@@ -159,7 +159,10 @@ def _speeds(report: Json) -> Iterator[tuple[str, float]]:
 
 
 def _below_nccl(report: Json) -> Iterator[tuple[str, float]]:
-    """Yield the worst GPU's value of each matrix product, copy, pair and counter, before any load."""
+    """Yield the worst value of each GPU test without NCCL and of each counter.
+
+    Tests that were repeated under load are left out.
+    """
     slowest: dict[str, float] = {}
     for test in _records(report.get("gpu_tests")):
         if test.get("repetition") == 0:

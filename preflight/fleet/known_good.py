@@ -63,7 +63,7 @@ def _joined(software: dict[str, set[str]]) -> tuple[tuple[str, str], ...]:
 
 
 def why_not_good(report: Report) -> str:
-    """Return why a report does not describe one known-good node whose speed counts; "" if it does."""
+    """Return why a report does not describe one known-good node with speeds that count; "" if it does."""
     if report.simulated:
         return "simulated, so its speeds are not measurements"
     if report.exit_code >= SIGNALS:

@@ -24,38 +24,38 @@ SKEWED = (" slowest rank", " slow calls")  # a largest value, which has a tail: 
 LEAST_OF_NODE = re.compile(r".* (?:TFLOP/s|NUMA GB/s)|peer copy .*")
 GUMBEL_IQR, GUMBEL_MEDIAN = 1.573, 0.3665  # of its scale: distance of the quartiles, median above the mode
 FALSE_ALARMS = Bound(
-    0.05, "of fleets with a wrongly named node",
-    "over all nodes and figures together, if they are normal about their median",
+    0.05, "of fleets have a wrongly named node",
+    "the target for all nodes and metrics together, if each metric is normally distributed about its median",
     "scripts/studies/fleets.py",
     "too high: good nodes are named; too low: slow ones are not",
 )  # fmt: skip
 LEAST_DEVIATION = Bound(
     0.03, "of a speed or a time",
-    "less is nobody's concern, however sure it is",
+    "no job notices a smaller deviation, however certain it is",
     JUDGMENT,
-    "too low: nodes are named for what no job notices",
+    "too low: nodes are named for deviations that no job notices",
 )  # fmt: skip
 LEAST_DEGREES = 5.0
 SURE_NODES = Bound(
     20, "nodes",
-    "among fewer the spread itself is a guess, so a deviation must be the larger",
+    "with fewer nodes the spread is uncertain, so only a larger deviation counts",
     "scripts/studies/fleets.py",
     "too low: good nodes of small fleets are named; too high: slow ones are not",
 )  # fmt: skip
 COUNT_SPREAD = Bound(
-    0.5, "of the logarithm of a count",
+    0.5, "as the least spread of the logarithm of a count",
     "counts of errors have long tails",
     JUDGMENT,
-    "too low: a node with a few errors more is named; too high: one with many is not",
+    "too low: a node with a few more errors is named; too high: one with many is not",
 )  # fmt: skip
 MAJORITY = Bound(
-    0.9, "of the nodes have one value",
-    "then another value is named as different",
+    0.9, "of the nodes have one value of a setting",
+    "only then nodes with a rare other value are outliers",
     JUDGMENT,
-    "too low: a rollout that is half done is called drift; too high: drift is not named",
+    "too low: a half-done rollout makes outliers; too high: a node with a wrong setting is not named",
 )  # fmt: skip
 RARE = 0.02
-MAD_EFFICIENCY = 0.37  # a spread from the median deviation is as sure as a standard deviation of so many nodes
+MAD_EFFICIENCY = 0.37  # a spread from the MAD is as certain as a standard deviation of this share of the nodes
 LEAST_FREEDOM = 4.0
 LEAST_CHANCE = 1e-9  # smaller ones are rounding
 STEPS = 24

@@ -1,4 +1,4 @@
-"""Build the fleet overview from many digests: the newest report of each host; nodes that pass or fail; outliers."""
+"""Build the fleet overview from many digests: the newest report of each host, nodes that pass or fail, and outliers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _digests(path: str, document: object, problem: str) -> tuple[NodeDigest, ...
 
 
 def _is_copy(one: NodeDigest, other: NodeDigest) -> bool:
-    """Return whether two digests come from one report; each node of a common run writes it."""
+    """Return whether two digests come from one report; in a common run each node writes that report."""
     return one == replace(other, path=one.path)
 
 
@@ -91,7 +91,7 @@ def _state(node: NodeDigest) -> NodeState:
 
 
 def _weight(node: NodeDigest) -> tuple[bool, str]:
-    """Return the weight of a report, which a later one must reach to replace it.
+    """Return a sort key of a report; a report replaces another one of its host if its key is not smaller.
 
     A simulated report never replaces a real one.
     """

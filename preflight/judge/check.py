@@ -49,24 +49,24 @@ class Case:
     nodes: tuple[NodeFacts, ...]
     trials: tuple[TrialResult, ...]  # empty for `probe`
     backend: str
-    world_size: int  # asked for; 0 for `probe`
-    wants_gpus: bool  # False on the CPU path and where `--backend gloo` was given
+    world_size: int  # as requested; 0 for `probe`
+    wants_gpus: bool  # False on the CPU path and with `--backend gloo`
     gpus: tuple[int, ...] = ()  # nvml_index of the chosen GPUs; without NVML the place in bus order
-    policy: Policy | None = None  # the site's own
-    baseline: Baseline | None = None  # what known-good nodes reach
+    policy: Policy | None = None  # of the site
+    baseline: Baseline | None = None  # the speeds of known-good nodes
     baseline_source: str = ""
-    links: Links | None = None  # what links can carry; None where speeds are not judged
-    hardware: Hardware | Gap | None = None  # the tests below NCCL; a Gap where they should have run, None for `probe`
-    gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: the same for each of `nodes`
-    rails: tuple[RailTest, ...] | Gap | None = None  # RDMA ports by themselves; as for `hardware`
-    storage: StorageSpeed | None = None  # the checkpoint directory of one node, where one was given
-    between: NetworkSurvey | None = None  # several nodes: what they learnt of the ways between them
-    isolation: Isolation | None = None  # what groups of these nodes showed
+    links: Links | None = None  # the rates of links; None if speeds are not judged
+    hardware: Hardware | Gap | None = None  # tests without NCCL; a Gap if they should have run, None for `probe`
+    gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: `gpus` of each of `nodes`
+    rails: tuple[RailTest, ...] | Gap | None = None  # tests of single RDMA ports; Gap and None as for `hardware`
+    storage: StorageSpeed | None = None  # one node: the directory of --checkpoint-dir, if one was given
+    between: NetworkSurvey | None = None  # several nodes: the survey of the network paths
+    isolation: Isolation | None = None  # several nodes: the search for a node at fault
     outside: tuple[OutsideEvent, ...] = ()  # what the kernel did to processes here while the ranks ran
-    before: KernelHistory | Gap | None = None  # what the kernel wrote before the run; None where nobody asked for it
-    bugs: tuple[KnownBug, ...] = ()  # of versions, as data/known_bugs.toml has them
-    control: Control | None = None  # what was repeated, and the cure; None where nobody could have
-    skip: Mapping[str, str] = field(default_factory=dict)  # names of checks that are not to be run, each with why
+    before: KernelHistory | Gap | None = None  # the kernel's messages before the run; None if no policy asks for them
+    bugs: tuple[KnownBug, ...] = ()  # the rows of data/known_bugs.toml
+    control: Control | None = None  # the repetitions, and the workaround under test; None if nothing was repeated
+    skip: Mapping[str, str] = field(default_factory=dict)  # the names of checks to skip, each with the reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Check(CheckDescription):
     ) -> Finding:
         """Return a finding of this check, in the check's fault domain unless `blame` gives another.
 
-        `parts` (judge/seen_again.py) are the parts at fault, for the runs to come.
+        `parts` are the parts at fault, by which later runs recognize them (judge/seen_again.py).
         """
         blamed = blame or self.blame
         return Finding(
@@ -196,7 +196,7 @@ def run_checks(checks: tuple[Check, ...], case: Case) -> CheckResults:
 def _run(
     check: Check, subject: str, judge: Callable[[], Findings], findings: list[Finding], skipped: list[SkippedCheck]
 ) -> Ended:
-    """Run a check on one node, or once; findings before a missing fact are kept."""
+    """Run a check on one node or on the whole run, and return how it ended; findings before a missing fact are kept."""
 
     def skip(reason: str, outcome: CheckOutcome, costs: Unseen, *, crashed: bool = False) -> Ended:
         reason = reason or "no reason was given"
@@ -237,7 +237,10 @@ def _skipped(why: str) -> Findings:
 
 
 def probe_exit_code(checked: CheckResults, *, strict: bool, is_cut_short: bool = False) -> int:
-    """Return the exit code of `preflight probe`: 1 for a failure, 3 if a check crashed or time ran out, else 0."""
+    """Return the exit code of `preflight probe`: 1 for a failure, 3 if a check crashed or time ran out, else 0.
+
+    With `strict`, a warning counts as a failure. A failure of preflight itself gives 3.
+    """
     failing = [f for f in checked.findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     if any(finding.blame is not Blame.HARNESS for finding in failing):
         return 1
@@ -253,7 +256,7 @@ BY_WEIGHT = (
 
 
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
-    """Return how a check ended on several nodes taken together; the reason comes from the nodes that decided."""
+    """Return how a check ended on all nodes together; the reason comes from the nodes that decided."""
     outcomes = [outcome for outcome, _ in ended]
     outcome = next((each for each in BY_WEIGHT if each in outcomes), CheckOutcome.NOT_RUN)
     reason = "; ".join(dict.fromkeys(reason for each, reason in ended if each is outcome and reason))
@@ -267,7 +270,7 @@ def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanC
 
 
 def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple[RanCheck, ...]:
-    """Return how each check ended, if every node ran the checks alone."""
+    """Return how each check ended on all nodes together, from the results of each node."""
     ended: dict[str, list[tuple[str, RanCheck]]] = {}
     for host, checks in by_host:
         for each in checks:

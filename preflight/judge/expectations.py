@@ -14,7 +14,7 @@ from preflight.model.gpu import Mode
 from preflight.model.hca import HcaPort, PortState
 from preflight.model.parsing import version_tuple
 
-Missed = tuple[str, str, str, str]  # what, what was found, what is wanted, where that was seen
+Missed = tuple[str, str, str, str]  # the property, its value, the expected value, the source of the value
 NVML, BUS, PORTS = "NVML", "the PCI bus", "/sys/class/infiniband"
 DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 
@@ -38,7 +38,10 @@ VERSION = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A key: the facts that it needs, its value, and how a node fails it. UnreadableFact if that can't be decided."""
+    """A key of `[expect]`: the facts that it reads, its kind of value, and how a node misses it.
+
+    `missed` raises UnreadableFact if that can't be decided.
+    """
 
     reads: tuple[str, ...]
     kind: Kind

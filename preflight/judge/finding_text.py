@@ -1,4 +1,4 @@
-"""The text of ranks, GPUs, hosts and the first line of an error in findings."""
+"""The text that findings have for ranks, GPUs, hosts, sizes and the first line of an error."""
 
 from __future__ import annotations
 

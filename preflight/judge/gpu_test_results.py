@@ -1,4 +1,4 @@
-"""Helpers for the checks of tests below NCCL: whether the tests ran, and how a GPU compares with its siblings."""
+"""Helpers for the checks of GPU tests without NCCL: whether the tests ran, and how a GPU compares with its siblings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from preflight.model.stats import MAD_TO_SIGMA
 UNDECIDED = frozenset({Ending.INCONCLUSIVE, Ending.SKIPPED})
 SIGMAS = Bound(
     5.0, "robust standard deviations below its siblings",
-    "besides the share: seven siblings have a rough spread, so the usual three would blame good ones",
+    "required in addition to the share: with seven siblings, the usual three would blame good GPUs by chance",
     JUDGMENT,
     "too low: noise blames a GPU; too high: a slow GPU among unequal ones passes",
 )  # fmt: skip
-LEAST_TO_JUDGE = 2  # siblings beside the one that is judged
+LEAST_TO_JUDGE = 2  # siblings, without the GPU that is judged
 
 
 def gpu_results_of(case: Case) -> Hardware:
-    """Return the tests; NotApplicable if the run uses no GPU, NotRun if the tests did not run."""
+    """Return the results of the GPU tests; NotApplicable if the run uses no GPU, NotRun if the tests did not run."""
     if not case.wants_gpus:
         raise NotApplicable(NO_GPU)
     if case.hardware is None:
@@ -57,7 +57,7 @@ def must_have_speeds(hardware: Hardware) -> None:
 
 
 def gpu_called(case: Case, index: int) -> str:
-    """Return `host GPU 3 (0000:1b:00.0)`."""
+    """Return the name of a GPU in findings: `host GPU 3 (0000:1b:00.0)`."""
     node = case.nodes[0]
     found = next((gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index == index), None)
     return f"{node.host} GPU {index}" if found is None else subject(node, found)
@@ -78,10 +78,10 @@ def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[
 
 
 def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float) -> list[tuple[int, float, float]]:
-    """Return place, value and the siblings' median of each item whose value is below the share `below` of this median.
+    """Return GPU, value and its siblings' median for each GPU whose value is below the share `below` of that median.
 
-    The value must also be lower than the usual spread of the siblings: SIGMAS robust standard deviations (median/MAD).
-    With a single sibling, it is unknown which of the two is slow, unless the share is below the square of `below`.
+    The value must also be SIGMAS robust standard deviations (from the MAD) below the median. With a single sibling,
+    either of the two may be unusual, so the limit is the square of `below`.
     """
     found = []
     for gpu, value in values.items():

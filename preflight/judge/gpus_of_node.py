@@ -91,7 +91,7 @@ def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
 
 
 def gpus_to_use(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
-    """Return the GPUs of `chosen_gpus`; empty if there are none."""
+    """Return the GPUs to use, by default all; empty if there are none. UnreadableFact if they can't be listed."""
     if isinstance(node.gpus, Gap) and not has_nvidia(node):
         return ()
     return tuple(gpu for gpu in known(node.gpus) if is_chosen(gpu.nvml_index, case))
@@ -114,13 +114,13 @@ def name_of(gpu: Gpu) -> str:
 
 
 def subject(node: NodeFacts, gpu: Gpu) -> str:
-    """Return `host GPU 3 (0000:1b:00.0)`."""
+    """Return the name of a GPU in findings: `host GPU 3 (0000:1b:00.0)`."""
     where = "" if isinstance(gpu.bdf, Gap) else f" ({gpu.bdf})"
     return f"{node.host} GPU {gpu.nvml_index}{where}"
 
 
 def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
-    """Return `host GPU pairs 0-1, 0-2`; `GPUs 0-2` would be three GPUs."""
+    """Return the name of pairs of GPUs in findings: `host GPU pairs 0-1, 0-2`; `GPUs 0-2` would be three GPUs."""
     named = ", ".join(f"{a}-{b}" for a, b in pairs[:6]) + (" ..." if len(pairs) > 6 else "")
     return f"{node.host} GPU {'pair' if len(pairs) == 1 else 'pairs'} {named}"
 

@@ -1,4 +1,4 @@
-"""The paths over InfiniBand or RoCE on which a trial failed, from NCCL's own lines. Both ends of a path count."""
+"""The paths over InfiniBand or RoCE on which a trial failed, from NCCL's log lines of either end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class IbPath:
 
     host: str
     hca: str
-    peer: str  # host and adapter as far as they are known; "" where this end failed by itself
+    peer: str  # host and adapter as far as they are known; "" if no peer took part in the failure
     why: str
     line: str
     source: str
@@ -68,7 +68,7 @@ class IbPath:
 
 
 def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
-    """Return each path that NCCL's logs name, once per end; none if a rank died, because its peers log the same."""
+    """Return each path that NCCL's logs name, once per end; none if a rank died, because its peers then log errors."""
     if trial.outcome not in FAILED - {Outcome.WRONG_DATA} or any(end.ended in DIED for end in trial.ranks):
         return ()
     found: dict[tuple[str, str, str], IbPath] = {}
@@ -88,8 +88,8 @@ class FaultyEnd:
 def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> FaultyEnd | None:
     """Return the end that is likely at fault; None if either end of a path may be.
 
-    Two other nodes show it, or the port's own error counters: only those of its link, since those of the path also grow
-    where the peer is at fault.
+    The evidence is that paths to two other nodes failed at this end, or that only its port counted errors of its own
+    link. Errors of the path are no evidence, because a faulty peer causes them too.
     """
     if end := common_end(paths):
         return FaultyEnd(end, "every path that failed ends there")
@@ -114,7 +114,7 @@ def counted_errors(case: Case, trial: TrialResult) -> Iterator[Evidence]:
 
 
 def _of_links(case: Case, trial: TrialResult) -> Iterator[tuple[str, str]]:
-    """Yield each end whose own link counted errors, and those counters."""
+    """Yield each end whose own link counted errors during the trial, and its counters."""
     hosts = _hosts(case)
     for errors in trial.port_errors:
         of_link = [f"{each.name} +{each.value}" for each in errors.counters if each.name in OF_LINK]
@@ -143,7 +143,7 @@ def common_end(paths: Sequence[IbPath]) -> str:
 
 
 def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
-    """Return what failed in one clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`."""
+    """Return the failure as one clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`."""
     if faulty:
         return f"{faulty.end} is likely at fault, since {faulty.why}"
     alone = [path for path in paths if not path.peer]
@@ -158,7 +158,7 @@ def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
 
 
 def _end(host: str, paths: Sequence[IbPath]) -> str:
-    """Return a host with its adapters on these paths, by its own word and the peers'."""
+    """Return a host with its adapters on these paths, from its own lines and from its peers' lines."""
     adapters = {path.hca for path in paths if path.host == host}
     adapters |= {path.peer.partition(" ")[2] for path in paths if path.peer_host == host} - {""}
     return " ".join((host, "/".join(sorted(adapters)))).strip()

@@ -1,4 +1,4 @@
-"""Known problems with NCCL's, gloo's and torch's variables, as data and one check per trap (facts 1.0 to 1.5, 4.2)."""
+"""Known problems with values of NCCL's, gloo's and torch's variables (facts 1.0 to 1.5, 4.2)."""
 
 from __future__ import annotations
 

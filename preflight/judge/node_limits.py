@@ -14,13 +14,13 @@ BYTES_PER_CONNECTION = Bound(
     9 << 20, "bytes of /dev/shm per connection",
     "4 MiB for Simple (NCCL_BUFFSIZE's default) and about as much for LL and LL128 together",
     "docs/dev/nccl-facts.md",
-    "it only warns; a trial that fails from it is a FAIL",
+    "it only warns; a trial that fails for lack of room is a FAIL",
 )  # fmt: skip
 CHANNELS = Bound(
     4, "channels between GPUs without NVLink",
-    "what NCCL opens where SHM is used",
+    "NCCL opens this number of channels if it uses SHM",
     JUDGMENT,
-    "it only warns; a trial that fails from it is a FAIL",
+    "it only warns; a trial that fails for lack of room is a FAIL",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def is_contained(node: NodeFacts) -> bool:
 
 
 def owner(node: NodeFacts) -> Blame:
-    """Return the owner of limits and mounts: the host only if, as far as is known, there is no container in between."""
+    """Return the owner of limits and mounts: the host if it is known that there is no container, else the container."""
     if isinstance(node.system, Gap) or node.system.container is not ContainerKind.NONE:
         return Blame.CONTAINER
     return Blame.HOST

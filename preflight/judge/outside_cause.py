@@ -1,7 +1,8 @@
 """Failures with a cause outside the run, or from before the backend was used.
 
 No GPU sends SIGKILL or sets a limit, so such a failure says nothing about the node. The container is responsible if its
-cgroup shows that; otherwise the environment that started preflight is responsible.
+cgroup shows that; otherwise the environment that started preflight is. The host is responsible only if its memory
+failed.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from preflight.model.trial import FAILED, Outcome, RankEnd, TrialResult
 OWN_SIGNALS = frozenset(
     {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS", "SIGPIPE", "SIGALRM", "SIGSTKFLT"}
 )
-MEMORY_SIGNALS = frozenset({"SIGBUS", "SIGKILL"})  # what the kernel sends to who uses memory that has gone bad
+MEMORY_SIGNALS = frozenset({"SIGBUS", "SIGKILL"})  # the kernel sends these to a process that uses failed memory
 DIED_BY = re.compile(r"\bdied by (SIG\w+|signal \d+)")
 BEFORE_THE_BACKEND = ("spawned", "store")
-NO_BLAME_FOR = frozenset({"done", "killed", "timeout", "connection"})  # they waited, lost a peer or were told to end
+NO_BLAME_FOR = frozenset({"done", "killed", "timeout", "connection"})  # ranks that waited, lost a peer or were stopped
 RAISE_LIMIT = "raise the limit (docker/podman: `--pids-limit`, `--ulimit nofile=65536`; systemd: `TasksMax=`), then "
 AGAIN = "run it again"
 MORE_MEMORY = f"give the job more memory (Slurm `--mem`, docker `--memory`, a pod's limit), then {AGAIN}"
@@ -60,7 +61,7 @@ def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def traced(problem: str, outside: Sequence[OutsideEvent], limits: Mapping[str, int]) -> str:
-    """Return why the ranks did not start or complete, with the limit that caused it and the fix.
+    """Return `problem`, a failure to start or to complete, with the limit that caused it and the fix if one did.
 
     `limits` are those of a process: the `bytes` that it may map, the `cpu_s` that it may run.
     """
@@ -121,7 +122,7 @@ def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def limit_blame(case: Case) -> Blame:
-    """Return the component responsible for a limit that stopped a rank: the starter of preflight, never the node."""
+    """Return the component responsible for a limit that stopped a rank: the container or what started preflight."""
     return Blame.CONTAINER if any(map(is_contained, case.nodes)) else Blame.HARNESS
 
 

@@ -14,7 +14,7 @@ from preflight.search.gpus.locality import NVLINK, locality_of
 
 TRANSLATING = frozenset({"DMA", "DMA-FQ"})
 WITHOUT_PCIE_P2P = "set NCCL_P2P_LEVEL=NVL if NVLink joins the job's GPUs, else NCCL_P2P_DISABLE=1"
-WITHOUT_P2P = "set NCCL_P2P_DISABLE=1, which protects NCCL"  # what uses no NVLink either
+WITHOUT_P2P = "set NCCL_P2P_DISABLE=1, which protects NCCL"  # NCCL then uses no NVLink either
 VERBS_KINDS = frozenset({NicKind.INFINIBAND, NicKind.ROCE, NicKind.MIXED})
 
 

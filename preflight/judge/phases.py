@@ -15,17 +15,17 @@ PROBE, START, TRIALS, COMPARISONS, JUDGING = "probe", "start of the ranks", "tri
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """The progress of a run."""
+    """How far a run got."""
 
     probed: bool
     launched: bool
     ready: bool  # every rank had imported torch
-    through: bool  # the ranks said that they were done
-    problem: str  # what cut it short, "" where nothing did
+    through: bool  # the ranks reported that all trials were done
+    problem: str  # what cut the run short; "" if nothing did
     trials: tuple[TrialResult, ...] = ()
     duels: tuple[Duel, ...] = ()
-    without_room: str = ""  # which sizes were left out for want of memory
-    judged: str | None = ""  # why judging failed, "" where it did not, None where it was not reached
+    without_room: str = ""  # the sizes that were left out for lack of memory
+    judged: str | None = ""  # why judging failed; "" if it did not, None if it was not reached
 
 
 def phases_of(run: RunProgress) -> tuple[RunPhase, ...]:

@@ -1,4 +1,4 @@
-"""The faulty parts in findings and in earlier runs.
+"""Confirm a failure that occurred once, by earlier runs or by a hardware counter.
 
 A single failure rejects no node. A node is rejected if the same part fails in two of three runs, or if a counter
 confirms the failure.
@@ -18,14 +18,14 @@ from preflight.model.report import Report
 RUNS, ENOUGH = 3, 2
 MOST_CHARACTERS = 300  # of what an earlier report says
 COUNTERS = "new-hardware-errors"
-# Measured beside a default that works: what was slow, or failed, once of several times is no reason to start no job.
+# The default settings work although one of these fails, so one that was found only once does not stop the job.
 BESIDE_A_WORKING_DEFAULT = frozenset({"straggler", "p2p-slow", "rail"})
 # Slow is not failing: one does not confirm the other.
 SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-under-load", "pcie-copy-slow"}
 
 
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
-    """Return the findings. A finding that occurred once is confirmed if earlier runs or a counter of this run agree."""
+    """Return the findings; one that occurred once is confirmed if earlier runs or a counter of this run agree."""
     counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
     return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)
 
@@ -53,7 +53,7 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
 
 
 def _accusation(run: Report, part: str, check: str) -> Finding | None:
-    """Return a run's finding about a part of the same kind as now: a failure, or slowness."""
+    """Return an earlier run's finding about a part: a failure if this check reports failures, else slowness."""
     against = (each for each in run.findings if part in each.parts and each.blame in REJECTS_A_NODE)
     alike = (each for each in against if (each.check in SLOW) == (check in SLOW))
     return next((each for each in alike if each.severity is not Severity.INFO), None)
@@ -65,9 +65,9 @@ def _evidence(run: Report, what: Finding) -> Evidence:
 
 
 def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
-    """Return the GPUs of the ranks to which a failure was traced.
+    """Return the UUIDs of the GPUs of the ranks to which a failure was traced.
 
-    If no rank is named and there are two, return the pair.
+    If no rank is named and there are two, return their GPUs as one pair.
     """
     uuids = _uuids_by_rank(case)
     named = sorted({rank for rank in ranks if rank < len(uuids)})

@@ -19,17 +19,17 @@ from preflight.model.units import size_text
 from preflight.search.gpus.link_speeds import expected_busbw
 
 LARGE_BYTES = Bound(
-    64 << 20, "bytes of a collective",
-    "below, latency decides and not the links",
+    64 << 20, "bytes or more in a collective",
+    "at smaller sizes latency decides, not the links",
     JUDGMENT,
-    "too low: latency is called a slow link; too high: less is looked at",
+    "too low: latency is called a slow link; too high: fewer sizes are judged",
 )  # fmt: skip
 HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One collective at its largest size, and the speed that its path should give."""
+    """One collective at its largest size, and the speed that healthy machines reach on its path."""
 
     result: CollectiveResult
     busbw_gb_s: float
@@ -82,7 +82,10 @@ def outranked_by(case: Case) -> str:
 
 
 def beside_baseline(case: Case) -> tuple[Judged, ...]:
-    """Return each reference of the baseline with this node's shares of it; UnreadableFact if they can't be compared."""
+    """Return the comparison of this node's speeds with each reference of the baseline.
+
+    UnreadableFact if they can't be compared.
+    """
     if case.baseline is None:
         return ()
     if len(case.nodes) != 1:
@@ -112,7 +115,7 @@ def hardware_of_case(case: Case) -> tuple[tuple[str, str], ...]:
 
 
 def what(judged: Judged) -> str:
-    """Return `all_reduce at 16 MiB and more` or `all_reduce 1 GiB`."""
+    """Return the name of a reference in findings: `all_reduce, large sizes` or `all_reduce 1 GiB`."""
     reference = judged.reference
     if reference.size_bytes:
         return f"{reference.collective.value} {size_text(reference.size_bytes)}"

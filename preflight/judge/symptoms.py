@@ -35,7 +35,10 @@ class Symptom:
 
 
 def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
-    """Return the lines of one failed trial that contain one of `texts`, at most one per rank."""
+    """Return the lines of one failed trial that contain one of `texts`, at most one per rank.
+
+    `texts` are names of rows in model/error_texts.py.
+    """
     if trial.outcome not in FAILED:
         return ()
     says = any_of(*texts).search

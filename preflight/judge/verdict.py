@@ -24,12 +24,12 @@ NODE_WORDS = {
 }  # fmt: skip
 NOT_ASKED_FOR = Gap("not asked for: --accept was not given")
 NO_GPU_TRIED = "only the CPU path was run, which says nothing of a GPU node"
-LEAVES_OPEN = frozenset({"gpu-busy", "gpu-memory"})  # beside another job, or what may be one, nothing is the node's
+LEAVES_OPEN = frozenset({"gpu-busy", "gpu-memory"})  # with another job on a GPU, no result proves anything of the node
 DECIDES_WITHOUT_GPU = frozenset({"policy-expectation"})  # the site says what the node must have
-# With a cure these only warn about the job, but the default failed all the same, and a node answers for that.
+# With a workaround these are only warnings for the job, but they reject the node, because the default settings failed.
 WORKED_ROUND = frozenset({"trial-failed", "data-verified", "p2p-data"})
 ALLOW_SOCKETS = "`run --allow-sockets` starts the job all the same"
-NOT_SHOWN_BY_A_JOB = frozenset({"hca-port-inactive"})  # one node's job does not need it, its next one may
+NOT_SHOWN_BY_A_JOB = frozenset({"hca-port-inactive"})  # a job on one node needs no port, a later one may
 COUNT_AS_WARNINGS = WORKED_ROUND | NOT_SHOWN_BY_A_JOB
 
 
@@ -228,7 +228,7 @@ def _ran(case: Case, cpu_path: bool) -> str:
 
 
 def _unused_fabric(case: Case, advice: Advice) -> str:
-    """Return that sockets leave the RDMA ports unused; "" if the settings do not say so for several nodes."""
+    """Return a clause that RDMA ports stay unused; "" unless the settings make several nodes use sockets."""
     is_off = len(case.nodes) > 1 and any(name in SOCKETS for name, _ in advice.env)
     rates = [sum(known_or(port.rate_gbit_s, 0.0) for port in usable_ports(node)) for node in case.nodes]
     if not is_off or not any(rates):

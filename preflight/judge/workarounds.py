@@ -30,7 +30,7 @@ SHM = Hidden("SHM", Blame.HOST, repairs.shm_room().machine)
 IB = Hidden("IB", Blame.FABRIC, f"repair InfiniBand or RoCE: {repairs.RDMA.machine}")
 IN_CONTAINER = {SHM: repairs.shm_room().container, IB: f"repair InfiniBand or RoCE: {repairs.RDMA.container}"}
 ONE_NODE = "only one node ran"
-FAULTS = (P2P, NVLS, IB, SHM)  # what says most of the machine first
+FAULTS = (P2P, NVLS, IB, SHM)  # the one that says most about the machine first
 
 
 def default_trial(trials: Iterable[TrialResult]) -> TrialResult | None:
@@ -57,12 +57,12 @@ def must_have_working_default(case: Case) -> TrialResult:
 
 
 def works(trial: TrialResult) -> bool:
-    """Return whether a trial ended well and all its results were verified."""
+    """Return whether a trial ended well and all its data were right."""
     return trial.outcome is Outcome.OK and all(result.verified for result in trial.results)
 
 
 def default_works(case: Case) -> bool:
-    """Return whether the job's own settings worked in this run."""
+    """Return whether the default settings worked in this run."""
     default = default_trial(case.trials)
     return default is not None and works(default)
 
@@ -83,10 +83,7 @@ def cures(case: Case) -> tuple[TrialResult, ...]:
 
 
 def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
-    """Return the variables that a trial set.
-
-    The inherited environment recommends nothing, and set the inherited variables.
-    """
+    """Return the variables that a trial's configuration sets; for the inherited environment, those of the trial."""
     return frozenset(trial.trial_env if trial.candidate == AS_IS else trial.env)
 
 
@@ -97,7 +94,7 @@ def proven_severity(case: Case) -> Severity:
 
 
 def is_seen_once(case: Case) -> bool:
-    """Return whether a failure of the run did not repeat: it is intermittent, or there was no second try."""
+    """Return whether the failure occurred once: it is intermittent, or there was no second try."""
     if case.control is None:
         return False
     reruns = case.control.reruns
@@ -107,9 +104,10 @@ def is_seen_once(case: Case) -> bool:
 
 
 def hidden_faults(case: Case) -> tuple[Hidden, ...]:
-    """Return the faults that every workaround hides by disabling transports; empty if one workaround disables none.
+    """Return the faults that a workaround hides by disabling transports; empty if some workaround disables none.
 
-    A workaround may hide several faults: if P2P hangs and InfiniBand is broken as well, it needs two settings.
+    A workaround may hide several faults: if P2P hangs and InfiniBand is broken as well, it needs two settings. Of
+    several workarounds, the one with the first fault in the order of FAULTS counts.
     """
     found = [_hidden_by(trial) for trial in cures(case)]
     if not found or set() in found:

@@ -1,7 +1,7 @@
 """The speeds that known-good nodes reach, and thresholds computed from their spread.
 
-All arithmetic is on the logarithm of the bus bandwidth, because noise is proportional to the speed. Two spreads are
-distinguished: `between_nodes` (good nodes differ) and `between_repetitions` (repeated measurements of one node differ).
+All arithmetic is on the logarithm of the bus bandwidth, because noise is proportional to the speed. There are two
+spreads: `between_nodes` (between good nodes) and `between_repetitions` (between repeated measurements of one node).
 Averaging repetitions reduces only the second.
 """
 
@@ -22,31 +22,31 @@ from preflight.model.trial import AGAIN, DEFAULT, Outcome, TrialResult
 
 BASELINE_SCHEMA = 1
 FALSE_REJECTIONS = Bound(
-    0.006, "of good nodes rejected",
-    "the target; at most 0.01 is then rejected, although a spread computed from 20 nodes is only an estimate",
+    0.006, "of good nodes rejected, as a target",
+    "with this target at most 0.01 are rejected, although the spread of 20 nodes is only an estimate",
     "scripts/studies/baselines.py",
     "too high: good nodes are drained; too low: slow ones are accepted",
 )  # fmt: skip
-# How the false rejections are shared: large sizes decide a job, single sizes add what only they show.
+# The part of FALSE_REJECTIONS that each kind of reference may cause; large sizes decide how fast a job is.
 PARTS = {"large": 0.8, "small": 0.1, "single": 0.1}
-SUSPICIOUS = 0.20  # of good nodes that one group of sizes sends into a repetition
+SUSPICIOUS = 0.20  # of good nodes are measured again because of one group of sizes
 MOST_REPEATS = 3
 LARGE_BYTES = 16 << 20  # from here on bandwidth decides, below it latency has its part
 CONFIDENCE = Bound(
-    0.95, "of baselines reject no more",
-    "whichever nodes a baseline is learned from",
+    0.95, "of baselines reject no more good nodes than the target",
+    "a baseline is learned from a random sample of nodes, so some baselines are too strict",
     "scripts/studies/baselines.py",
-    "too low: some baselines drain good nodes; too high: small baselines see less",
+    "too low: some baselines drain good nodes; too high: baselines of few nodes miss slow ones",
 )  # fmt: skip
 LEAST_LOSS = Bound(
-    0.001, "of a speed",
-    "less is not mentioned, however equal good nodes are",
+    0.001, "of a speed lost",
+    "a smaller loss is never reported, even if good nodes differ by less",
     JUDGMENT,
     "none that a job would notice",
 )  # fmt: skip
 REJECTED_LOSS = Bound(
-    0.065, "of a speed",
-    "good nodes of two kinds (20% of them 4% slower) or with heavy tails differ by less; a loss of 10% is more",
+    0.065, "of a speed lost",
+    "good nodes lose less, even if 20% of them are 4% slower or speeds have heavy tails; a loss of 10% is more",
     "scripts/studies/baselines.py",
     "too low: good nodes are drained; too high: slow ones only get a warning",
 )  # fmt: skip
@@ -56,7 +56,7 @@ OTHER_SOFTWARE_SHARE = Bound(
     JUDGMENT,
     "too high: an update drains the fleet; too low: a slow node is unknown until the baseline is learned again",
 )  # fmt: skip
-ROBUST_SHARE = 0.8  # efficiency of the robust spread beside the standard deviation, as degrees of freedom
+ROBUST_SHARE = 0.8  # efficiency of the robust spread relative to the standard deviation; scales the degrees of freedom
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Baseline:
     hardware: tuple[tuple[str, str], ...]  # what must be equal for a comparison: backend, ranks, GPU model
     hosts: tuple[str, ...]
     references: tuple[Reference, ...]
-    software: tuple[tuple[str, str], ...] = ()  # with which the nodes were measured; all versions, if there are several
+    software: tuple[tuple[str, str], ...] = ()  # name, and all versions with which the nodes were measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,15 @@ class Judged:
 
     reference: Reference
     measured: tuple[float, ...]  # shares of the reference, one per repetition
-    share: float  # their geometric mean; of three and more the median, so that one that was disturbed does not count
+    share: float  # their geometric mean; of three or more their median, so that one disturbed repetition does not count
     floor: float  # below it the node is rejected
     is_suspicious: bool  # worth a repetition
     is_below: bool  # below the floor
-    usual: float = 0.0  # few good nodes are below it; never less than the floor
+    usual: float = 0.0  # few good nodes have a smaller share; never less than the floor
 
     @property
     def is_slow(self) -> bool:
-        """Return whether few good nodes are as slow; it need not be below the floor."""
+        """Return whether the share is below `usual`, as for few good nodes; it may still be above the floor."""
         return self.share < self.usual
 
 
@@ -142,7 +142,10 @@ def other_software(baseline: Baseline, node: NodeFacts) -> str:
 
 
 def speeds_of(trial: TrialResult) -> dict[Point, float]:
-    """Return the speeds of a successful trial in GB/s; empty if the trial failed or its speeds don't count."""
+    """Return the bus bandwidths of a trial in GB/s, by collective and size; empty if it failed or data was wrong.
+
+    Speeds that do not count are Gaps and are left out.
+    """
     if trial.outcome is not Outcome.OK or not all(result.verified for result in trial.results):
         return {}
     speeds = {(each.collective, each.size_bytes): each.busbw_gb_s for each in trial.results}
@@ -159,7 +162,10 @@ def repetitions_of(trials: Sequence[TrialResult]) -> tuple[dict[Point, float], .
 
 
 def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
-    """Return whether the default settings look slow and may be tried again. No repetition follows one that failed."""
+    """Return whether to repeat the trial with default settings: a speed looks slow, and repetitions are left.
+
+    After a repetition that failed there is no other one.
+    """
     repeats = [each for each in trials if each.candidate.startswith(AGAIN)]
     if len(repeats) >= MOST_REPEATS or not all(speeds_of(each) for each in repeats):
         return False
@@ -172,7 +178,7 @@ def group_of(size_bytes: int) -> str:
 
 
 def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) -> tuple[Judged, ...]:
-    """Compare a node's repetitions with every reference that they cover.
+    """Return the comparison of a node's speeds with each reference that at least one repetition covers.
 
     A repetition holds the busbw in GB/s per collective and size.
     """
@@ -198,8 +204,8 @@ def false_rejections(references: Sequence[Reference], reference: Reference) -> f
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
     """Return the minimum, as a share of the reference, below which a node is rejected.
 
-    It is never above what good nodes may lose. For large sizes it is not far below that either: how much good nodes
-    differ there is known better than the spread of a few nodes tells. `measured` is as in `usual_share`.
+    The minimum is at most 1 - REJECTED_LOSS. For the group of large sizes it has no margin for a spread that few nodes
+    underestimate. `measured` and `probability` are as in `usual_share`.
     """
     most = 1 - REJECTED_LOSS.value
     usual = usual_share(reference, measured, probability)
@@ -210,9 +216,9 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 
 
 def usual_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the share of the reference that a good node misses with this probability.
+    """Return the share of the reference below which a good node falls with at most this probability.
 
-    The share holds for the mean of `measured` repetitions.
+    The node's speed is a mean of `measured` repetitions.
     """
     freedom = max(2.0, ROBUST_SHARE * (reference.nodes - 1) - 1)
     factor = max(t_quantile(freedom, 1 - probability), tolerance_factor(freedom, 1 - probability, CONFIDENCE.value))

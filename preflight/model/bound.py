@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-JUDGMENT = "judgment"  # nobody has measured it; whoever has a better figure changes it
+JUDGMENT = "judgment"  # nobody has measured the value; a better one is welcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,12 +12,12 @@ class Bound:
     """A threshold, defined in the module that uses it. The checks that it decides name it in `bounds`."""
 
     value: float
-    unit: str  # what follows the value: "of the median GPU", "bytes per rank"
+    unit: str  # the words after the value: "of the median GPU", "bytes per rank"
     reason: str
     source: str  # an address, a study below scripts/studies/, a section of docs/, or JUDGMENT
     cost: str  # of a wrong value: who is rejected or missed
 
     @property
     def whole(self) -> int:
-        """The value of a threshold that counts: bytes, ranks, files."""
+        """The value as an integer, for a threshold in bytes, ranks or files."""
         return int(self.value)

@@ -9,7 +9,7 @@ MATTERS = 50  # a change from this weight on may break or slow a job
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A value that differs; `weight` from 0 to 100 says how often such a change is to blame."""
+    """A value that differs; `weight` from 0 to 100 says how often such a change breaks or slows a job."""
 
     subject: str  # "GPU 0000:1b:00.0", "eth0", "driver"
     what: str  # "PCIe lanes"
@@ -39,17 +39,17 @@ class NodeChanges:
     """All that differs on one node."""
 
     host_before: str
-    host: str  # another one: siblings were compared
+    host: str  # now; another host than before if two sibling nodes were compared
     changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The answer of `preflight diff`: 0 nothing that matters, 1 something that matters, 3 no node in common."""
+    """The answer of `preflight diff`; exit code 0: no change that matters, 1: at least one, 3: no node in common."""
 
     exit_code: int
-    since: str  # RFC 3339, when the earlier one was made; "" if it does not say
+    since: str  # RFC 3339, the time of the earlier report; "" if the report does not say
     nodes: tuple[NodeChanges, ...]
     new_findings: tuple[str, ...]  # "CHECK: SUBJECT: PROBLEM", of checks that found nothing before
     slower: tuple[SpeedChange, ...]
-    not_compared: tuple[str, ...]  # hosts that only one of both has
+    not_compared: tuple[str, ...]  # hosts that are in only one of the two reports

@@ -17,16 +17,16 @@ class CounterKind(Word):
     """The meaning of a counter's increase."""
 
     FATAL = "fatal"  # an error that corrupts or ends a job: uncorrected ECC, Xid, fatal AER, a link that went down
-    SURVIVED = "survived"  # an error that was got over and should not come: a link trained anew, a refused request
+    SURVIVED = "survived"  # an error that ends no job but is not normal: a retrained link, a refused request
     REPAIRED = "repaired"  # an error that was corrected or repeated: a few are normal, many are a bad cable or seat
     TRAFFIC = "traffic"  # bytes
 
 
 KERNEL_LOG = "kernel log"
-XIDS, XID = "xids", "xid_"  # how many were heard at all; how the name of one Xid's counter begins
-OF_PROCESS = "_of_"  # and what stands before the process in the name of Xid 45's, where the log tells it
-ON_BUS = "PCI "  # how the subject of a GPU begins of which the kernel log gives the address only
-NOT_KEPT = "the kernel keeps no"  # how the reason of a gap begins where there is nothing to be read, and no fault in it
+XIDS, XID = "xids", "xid_"  # the counter of all Xids; the prefix of the counter of one Xid
+OF_PROCESS = "_of_"  # stands before the process in the name of Xid 45's counter, if the log names the process
+ON_BUS = "PCI "  # prefix of the subject of a GPU for which the kernel log gives only the address
+NOT_KEPT = "the kernel keeps no"  # prefix of a gap's reason if the kernel has no such counter, which is no fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Counter:
     kind: CounterKind
     value: int | Gap
     source: str
-    gpu: int = -1  # nvml_index, -1 where it belongs to none
+    gpu: int = -1  # nvml_index; -1 if the counter belongs to no GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class CounterChange:
 
 
 def changes(before: tuple[Counter, ...], after: tuple[Counter, ...]) -> tuple[CounterChange, ...]:
-    """Return the difference of each counter that is in either reading.
+    """Return the change of each counter that is in either reading.
 
-    A counter that fell was reset and is left out.
+    The change of a counter that fell is a Gap: the counter was reset during the run.
     """
     first = {(each.subject, each.name): each for each in before}
     last = {(each.subject, each.name): each for each in after}
@@ -89,7 +89,7 @@ class OutsideKind(Word):
 
     OOM_KILL = "OOM kills"  # by the kernel, in this cgroup
     PIDS_LIMIT = "processes and threads refused by the pids limit"
-    MEMORY_FAILURE = "memory failures"  # of the host's memory, as its kernel log tells them
+    MEMORY_FAILURE = "memory failures"  # of the host's memory, according to its kernel log
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The work that a process does on one or two GPUs outside of NCCL, and the jobs that run at the same time."""
+"""The work that a process does on one or two GPUs without NCCL, and the rounds of work that run at the same time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from preflight.model.word import Word
 class JobKind(Word):
     """The kind of a job on GPUs."""
 
-    PAIR_DATA = "pair_data"  # do copies between two GPUs arrive
-    PAIR_SPEED = "pair_speed"  # how fast are they
+    PAIR_DATA = "pair_data"  # whether copies between two GPUs arrive intact
+    PAIR_SPEED = "pair_speed"  # how fast these copies are
     GEMM = "gemm"
     HOST_COPY = "host_copy"
 
@@ -44,10 +44,10 @@ class DeviceJob:
     kind: JobKind
     places: tuple[int, ...]  # two for a pair, else one
     sizes_bytes: tuple[int, ...]
-    budget_s: float  # how long it may measure, per thing that it measures
-    numa: tuple[NumaCpus, ...] = ()  # for host copies; empty: wherever the process runs
+    budget_s: float  # the time for each single measurement
+    numa: tuple[NumaCpus, ...] = ()  # for host copies; empty: the NUMA node on which the process runs
     products: tuple[ProductSize, ...] = ()
-    in_turn: bool = False  # after the same job of the GPUs before it: they share the way to the host's memory
+    in_turn: bool = False  # wait for the same job of earlier GPUs, because they share the path to host memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class JobGroup:
     """The jobs that one process runs, one after another."""
 
     places: tuple[int, ...]
-    owner: int  # the place among these whose supervisor has its process do it
+    owner: int  # the one of these places whose per-rank agent has its process run the jobs
     jobs: tuple[DeviceJob, ...]
 
 
@@ -76,8 +76,8 @@ class DevicePlan:
     share_of_time: float = 1 / 3  # of what is left before the deadline; the trials need the rest
     burn_rounds: tuple[GpuTestRound, ...] = ()
     burn_s: float = 0.0
-    rounds_per_process: int = 0  # after so many new processes begin; 0: the same ones take all that follow each other
-    pair_limits: tuple[PairLimit, ...] = ()  # what each pair should carry: one that is slow is timed again
+    rounds_per_process: int = 0  # rounds after which new processes are started; 0: consecutive rounds share processes
+    pair_limits: tuple[PairLimit, ...] = ()  # the rate that each pair should reach; a slower pair is timed again
 
 
 NO_DEVICES = DevicePlan()  # the CPU path

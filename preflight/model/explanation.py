@@ -96,7 +96,7 @@ class SourceRead:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(Printable):
-    """The answer to the question "what killed this run"."""
+    """The answer to the question "what ended this run"."""
 
     schema_version: int
     verdict: ExplainVerdict
@@ -106,11 +106,11 @@ class Explanation(Printable):
     consequences: tuple[Consequence, ...]
     timeline: tuple[Quote, ...]
     notes: tuple[str, ...]
-    capture_next: tuple[str, ...]  # what to switch on so that the next failure tells more
+    capture_next: tuple[str, ...]  # what to switch on so that the next failure leaves more evidence
     sources: tuple[SourceRead, ...]
-    unusual: tuple[Quote, ...] = ()  # lines that no healthy run prints, if no cause is proved; they name none
-    processes: tuple[ProcessEnd, ...] = ()  # by their first abnormal line; then those without one
-    processes_in_order: bool = False  # that order is the order of time: one log, or one clock
+    unusual: tuple[Quote, ...] = ()  # lines that no healthy run prints, if no cause is proved; they name no cause
+    processes: tuple[ProcessEnd, ...] = ()  # in the order of their first abnormal lines; then those without one
+    processes_in_order: bool = False  # whether that is the order in time: there is one log, or one clock
 
     @property
     def in_short(self) -> str:

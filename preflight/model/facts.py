@@ -124,14 +124,14 @@ class PciDevice:
     bdf: str
     kind: PciKind
     device: str | Gap  # vendor and device, "10de:2330"
-    host_bridge: str  # "pci0000:16": what hangs on one of these shares a root complex
+    host_bridge: str  # "pci0000:16"; devices with the same one share a root complex
     parents: tuple[str, ...]  # bdf of the bridges from the root port down to this device
     numa_node: int | Gap
     speed_gt_s: float | Gap  # falls while the link is idle
     speed_max_gt_s: float | Gap
     width: int | Gap
     width_max: int | Gap
-    acs: tuple[str, ...] | Gap  # ACS controls that are on, in lspci's words; none where it has no ACS
+    acs: tuple[str, ...] | Gap  # ACS controls that are on, in lspci's words; empty if the device has no ACS
     iommu_group: str | Gap  # "" where no IOMMU is active
     iommu_type: str | Gap  # identity, DMA, DMA-FQ; "" where no IOMMU is active
 
@@ -187,7 +187,7 @@ class NetifKind(Word):
 
 @dataclass(frozen=True, slots=True)
 class Netif:
-    """A network interface, in the kernel's index order."""
+    """A network interface; a node lists its interfaces in the kernel's index order."""
 
     name: str
     index: int
@@ -200,8 +200,8 @@ class Netif:
     numa_node: int | Gap
     addresses: tuple[str, ...] | Gap  # IPv4 first, without prefix length
     gateways: tuple[str, ...] | Gap  # default gateways reached through it
-    networks: tuple[str, ...] = ()  # IPv4 networks that it is joined to, as 10.1.0.0/16; () if that is not known
-    arp_ignore: int = -1  # the larger of its own and of all's, 0: it answers for any address of the host; -1: not known
+    networks: tuple[str, ...] = ()  # IPv4 networks of its addresses, as 10.1.0.0/16; () if they are not known
+    arp_ignore: int = -1  # sysctl, the larger of `all` and its own; 0: answers for every host address; -1: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +210,9 @@ class TorchFacts:
 
     version: str
     cuda: str | Gap  # CUDA that it was built for; a Gap for a CPU build
-    nccl: str | Gap  # version of the NCCL wheel beside it
+    nccl: str | Gap  # version of the NCCL wheel that is installed with it
     location: str
-    other_build: str = ""  # "ROCm 6.2.41134" where it is built for other GPUs than NVIDIA's
+    other_build: str = ""  # "ROCm 6.2.41134" if it is built for other GPUs than NVIDIA's
 
 
 @dataclass(frozen=True, slots=True)

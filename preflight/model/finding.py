@@ -31,19 +31,19 @@ class Blame(Word):
 class CheckOutcome(Word):
     """The five ways in which a check ends."""
 
-    PASSED = "passed"  # it looked, and its promise holds
+    PASSED = "passed"  # what it verifies holds
     FOUND = "found"
     COULD_NOT_LOOK = "could_not_look"  # a fact could not be read, or the check itself broke
-    NOT_APPLICABLE = "not_applicable"  # there is nothing here that it could look at
-    NOT_RUN = "not_run"  # what it judges did not take place
+    NOT_APPLICABLE = "not_applicable"  # this machine has nothing that it could judge
+    NOT_RUN = "not_run"  # the trial or test that it judges was not run
 
 
 class Unseen(Word):
     """The effect on the verdict if a check was inconclusive, or if the measurement that it judges was not run."""
 
-    NOTHING = "nothing"  # it says so on the page; what the check finds never rejects a node, or others see it too
-    ACCEPTANCE = "acceptance"  # a node is not accepted: what the check may find rejects it
-    ANSWER = "answer"  # the site's policy asked for it: ready or not is not known
+    NOTHING = "nothing"  # only a line on the page: its findings reject no node, or other checks find the same
+    ACCEPTANCE = "acceptance"  # the node is not accepted, because a finding of this check could reject it
+    ANSWER = "answer"  # ready or not is unknown, because the site's policy requires the check
 
 
 REJECTS_A_NODE = frozenset({Blame.HOST, Blame.GPU, Blame.FABRIC})
@@ -70,13 +70,13 @@ class Finding:
     fix: str
     evidence: tuple[Evidence, ...]
     waived: str = ""  # until when and why the site's policy lets it pass
-    is_unconfirmed: bool = field(default=False, metadata={"json": "unconfirmed"})  # seen once: it rejects no node
-    parts: tuple[str, ...] = ()  # GPUs by UUID, pairs of them (UUID+UUID) and RDMA ports by GUID that it accuses
+    is_unconfirmed: bool = field(default=False, metadata={"json": "unconfirmed"})  # observed once: rejects no node
+    parts: tuple[str, ...] = ()  # the faulty parts: GPUs by UUID, pairs of them (UUID+UUID), RDMA ports by GUID
     workaround: str = ""  # what lets jobs run until `fix` is done; "" if there is none
 
     @property
     def workaround_apart(self) -> str:
-        """Return the workaround for a page whose headline has the settings to source; "" if it is to source them."""
+        """Return the workaround; "" if it is only to source the settings, which the page's headline says already."""
         return "" if SOURCE_ENV in self.workaround else self.workaround
 
 
@@ -105,7 +105,7 @@ class RanCheck:
 
     check: str
     blame: Blame = field(metadata={"json": "class"})
-    promise: str  # what holds where it passed
+    promise: str  # what holds if it passed
     outcome: CheckOutcome = CheckOutcome.NOT_RUN
     reason: str = ""  # why it was inconclusive, does not apply or was not run
 

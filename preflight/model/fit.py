@@ -9,18 +9,18 @@ from preflight.model.word import Word
 
 
 class Certainty(Word):
-    """The certainty of a term, the surest first. The sum of each certainty includes the surer terms."""
+    """The certainty of a MemoryTerm, the surest first. The sum of each certainty includes the surer terms."""
 
-    CERTAIN = "certain"  # no job of this kind does without, unless it offloads, quantizes, or divides the model further
-    USUAL = "usual"  # what the frameworks do unless told otherwise
+    CERTAIN = "certain"  # every such job needs this, unless it offloads, quantizes, or divides the model further
+    USUAL = "usual"  # what the frameworks use by default
     ESTIMATE = "estimate"  # depends on the model's shape and the framework; with gradient checkpointing
-    WITHOUT_CHECKPOINTING = "without_checkpointing"  # the estimate where no activation is computed twice
+    WITHOUT_CHECKPOINTING = "without_checkpointing"  # the same estimate without gradient checkpointing
 
 
 class MemoryPlace(Word):
-    """The memory that is needed: of a GPU or of the host."""
+    """The memory that is used: of a GPU or of the host."""
 
-    GPU = "gpu"  # each one, where the work is divided evenly
+    GPU = "gpu"  # of each GPU, if the work is divided evenly
     HOST = "host"  # of this node
 
 
@@ -35,8 +35,8 @@ class MemoryPhase(Word):
 class FitVerdict(Word):
     """The verdict on a job's memory. A lower bound can only show that a job does not fit."""
 
-    CANNOT_FIT = "cannot_fit"  # what is certain is more than there is
-    NOT_AS_USUAL = "not_as_usual"  # what frameworks keep unless told otherwise is more than there is
+    CANNOT_FIT = "cannot_fit"  # the certain need exceeds the free memory
+    NOT_AS_USUAL = "not_as_usual"  # the need with the frameworks' defaults exceeds the free memory
     MAY_FIT = "may_fit"
     UNKNOWN = "unknown"
 
@@ -60,7 +60,7 @@ class MemoryNeed:
     terms: tuple[MemoryTerm, ...]
     at_least_bytes: int
     usual_bytes: int
-    estimate_bytes: int | Gap  # a Gap where nothing was said of the model's shape
+    estimate_bytes: int | Gap  # a Gap if the model's shape is unknown
     without_checkpointing_bytes: int | Gap
     available_bytes: int | Gap
     available_source: str
@@ -69,11 +69,11 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The answer to the question "will it fit", with the worst of the verdicts."""
+    """The answer to the question "will it fit"; the verdict is the worst of the needs' verdicts."""
 
     verdict: FitVerdict
     needs: tuple[MemoryNeed, ...]
-    ways_out: tuple[str, ...] = ()  # where the job does not fit as usual: other ways to run it, with a better verdict
+    ways_out: tuple[str, ...] = ()  # if the job does not fit: other ways to run it, with a better verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Batch:
 class Headroom:
     """The memory that a node has free."""
 
-    ranks: int  # of the job on this node
+    ranks: int  # the job's ranks on this node
     gpu_free_bytes: int | Gap  # on the fullest of the GPUs
     gpu_source: str
     host_bytes: int | Gap

@@ -10,7 +10,7 @@ from preflight.model.gap import Gap
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """An outlier: the reason for which one node differs from its group."""
+    """An outlier: one value in which a node differs from its group."""
 
     host: str
     path: str
@@ -52,7 +52,7 @@ class Group:
     odd: tuple[Odd, ...]
     metrics: tuple[Metric, ...]
     drift: tuple[Drift, ...]
-    problem: str = field(metadata={"json": "told"})  # why nothing could be judged, "" otherwise
+    problem: str = field(metadata={"json": "told"})  # why no metric could be judged; "" otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ class Fleet:
     replaced: tuple[Unread, ...]
     is_simulated: bool
     would_drain: tuple[NodeState, ...] = ()  # not ready, or rejected, in a run with --shadow
-    simulated: tuple[str, ...] = ()  # whose report is of a simulated run: unknown
-    interrupted: tuple[str, ...] = ()  # whose run a signal ended
-    checks: tuple[CheckEnds, ...] = ()  # each by its five endings
+    simulated: tuple[str, ...] = ()  # hosts with a report of a simulated run: their state is unknown
+    interrupted: tuple[str, ...] = ()  # hosts with a run that a signal ended
+    checks: tuple[CheckEnds, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -109,11 +109,11 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class LearntBound:
-    """A reference of a baseline, its threshold, and the number of good nodes with which it notices a loss of 5%."""
+    """A reference of a baseline, its threshold, and the number of good nodes from which it detects a loss of 5%."""
 
     reference: Reference
     floor: float  # as a share: below it a node is rejected, after all repetitions
-    finds_5_percent_from: int | Gap  # so many good nodes notice 95 of 100 nodes that lost 5%
+    finds_5_percent_from: int | Gap  # good nodes from which it detects 95 of 100 nodes that lost 5%
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +123,5 @@ class Learnt:
     baseline: Baseline
     bounds: tuple[LearntBound, ...]
     reports: int
-    left_out: tuple[Unread, ...]  # reports that say nothing of a good node, and why
-    own_rejected: tuple[str, ...] = ()  # of its nodes, those that a baseline of the others rejects
+    left_out: tuple[Unread, ...]  # reports that can't be used, and why
+    own_rejected: tuple[str, ...] = ()  # those of its nodes that a baseline of its other nodes rejects

@@ -9,11 +9,11 @@ from preflight.errors import UnreadableFact
 
 T = TypeVar("T")
 D = TypeVar("D")
-# How the reason begins where the GPU or the driver has no such thing: there is nothing to be known. preflight's
-# arguments are fixed, so a driver that calls one invalid does not know what it asks for.
+# Prefixes of a gap's reason if the GPU or the driver does not have what was asked for. preflight's arguments are fixed,
+# so a driver that calls an argument invalid does not know it.
 NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_InvalidArgument", "NVMLError_FunctionNotFound", "AttributeError")
 NO_RIGHTS = "NVMLError_NoPermission"
-NO_ANSWER = "no answer within"  # how the reason begins where something stalled, which a healthy machine does not
+NO_ANSWER = "no answer within"  # prefix of a gap's reason if a read stalled, which no healthy machine does
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class Gap:
     if not TYPE_CHECKING:  # a type checker refuses these uses, and says where
 
         def __iter__(self):
-            """Say why there is nothing to go through."""
+            """Raise UnreadableFact with the gap's reason."""
             raise UnreadableFact(f"this value is missing: {self.reason}")
 
         def __len__(self):
-            """Say why there is nothing to count."""
+            """Raise UnreadableFact with the gap's reason."""
             return self.__iter__()
 
         def __getitem__(self, _):
-            """Say why there is nothing to take."""
+            """Raise UnreadableFact with the gap's reason."""
             return self.__iter__()
 
 

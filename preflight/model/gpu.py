@@ -94,7 +94,7 @@ class P2pStatus(Word):
 class GpuProcess:
     """A process that holds a context on the GPU."""
 
-    pid: int  # of the host's namespace: a container can't look it up
+    pid: int  # in the host's PID namespace: a container can't look it up
     used_bytes: int | Gap
     name: str | Gap
     uid: int | Gap
@@ -117,7 +117,7 @@ class RowRemap:
 
     correctable: int
     uncorrectable: int
-    is_pending: bool  # a reset will do it
+    is_pending: bool  # takes effect at the next GPU reset
     has_failed: bool  # no spare row was left
 
 
@@ -256,7 +256,7 @@ class UnreadableGpu:
 
 
 def may_span_nodes(gpu: Gpu) -> bool:
-    """Return whether the GPU's NVLink fabric may join it to GPUs of other nodes: it belongs to a Grace CPU."""
+    """Return whether NVLink may join the GPU to GPUs of other nodes: it has a Grace CPU, and its fabric is up."""
     has_grace = isinstance(gpu.memory_numa_node, int)
     return has_grace and isinstance(gpu.fabric, Fabric) and gpu.fabric.state is FabricState.COMPLETED
 

@@ -64,19 +64,19 @@ class PairSpeed:
     direction: Direction
     size_bytes: int
     gb_s: float | Gap
-    latency_us: float | Gap  # of a copy of a few bytes in a row of such
+    latency_us: float | Gap  # time per copy in a series of copies of a few bytes
 
 
 @dataclass(frozen=True, slots=True)
 class PairTruth:
-    """The state of a pair of GPUs: the driver's statement, CUDA's statement, and the data that arrived."""
+    """The results for a pair of GPUs: peer access according to the driver and to CUDA, and whether data arrived."""
 
     a: int  # nvml_index, the smaller one
     b: int
     driver: P2pStatus | Gap  # the worse of READ and WRITE
     cuda: bool | Gap  # can_device_access_peer in both directions
     end: Ending
-    problem: str  # "" where every byte was right
+    problem: str  # "" if every byte was right
     copies: tuple[CopyResult, ...]
     speeds: tuple[PairSpeed, ...]
     repetition: int  # 0 before the trials, then each time under load
@@ -122,7 +122,7 @@ class UnderLoad:
     sm_mhz_min: int | Gap
     temperature_c_max: int | Gap
     power_w_max: float | Gap
-    throttle_reasons: tuple[str, ...] | Gap  # every one that was seen
+    throttle_reasons: tuple[str, ...] | Gap  # all that any sample had
     pcie_gen_max: int | Gap  # sampled while copying: it falls while idle
     pcie_width_min: int | Gap
     throttled_samples: tuple[tuple[str, int], ...] = ()  # how many samples had each reason
@@ -130,7 +130,7 @@ class UnderLoad:
 
 @dataclass(frozen=True, slots=True)
 class GpuTest:
-    """The results of one GPU's own computations and copies."""
+    """The results of the matrix products and host copies of one GPU."""
 
     gpu: int  # nvml_index
     end: Ending
@@ -158,7 +158,7 @@ UNTESTED = "no GPU was tested"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """All measurements below NCCL."""
+    """All measurements that do not use NCCL."""
 
     pairs: tuple[PairTruth, ...]
     gpus: tuple[GpuTest, ...]
@@ -167,8 +167,8 @@ class Hardware:
     counted_s: float = 0.0  # between the two readings of the counters
     host_limits_gb_s: tuple[tuple[int, float], ...] = ()  # what each GPU's PCIe link carries one way, by nvml_index
     pair_limits: tuple[PairLimit, ...] = ()
-    disturbed: str = ""  # why no speed counts; "" where nobody else used the GPUs
-    untested: str = UNTESTED  # why there are no pairs, or no gpus, where there are none
+    disturbed: str = ""  # why no speed counts; "" if no other process used the GPUs
+    untested: str = UNTESTED  # why `pairs` or `gpus` is empty
 
 
 def without_hardware_speeds(hardware: Hardware, why: str) -> Hardware:

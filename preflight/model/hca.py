@@ -62,7 +62,10 @@ class PortCounter:
 
 @dataclass(frozen=True, slots=True)
 class PortError:
-    """The meaning of a port's error counter: of its own link, or of the path, which also ends at a dead peer's."""
+    """The meaning of a port's error counter.
+
+    It counts errors of the port's own link, or else errors of the whole path, which a dead peer causes too.
+    """
 
     words: str
     is_of_link: bool = False
@@ -95,7 +98,7 @@ class PortErrors:
 
     rank: int  # the first of its node
     port: str  # mlx5_0:1
-    counters: tuple[PortCounter, ...]  # by how much each grew; those of PORT_ERRORS
+    counters: tuple[PortCounter, ...]  # counters of PORT_ERRORS; the values are their increases
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ class HcaPort:
     rate_gbit_s: float | Gap
     link_layer: str | Gap  # "InfiniBand", "Ethernet"; "Unspecified" for EFA
     lid: int | Gap
-    sm_lid: int | Gap  # 0 where no subnet manager was seen
+    sm_lid: int | Gap  # 0 if no subnet manager was found
     gids: tuple[Gid, ...] | Gap
     pkeys: tuple[str, ...] | Gap  # without the empty ones
     counters: tuple[PortCounter, ...] | Gap  # cumulative: judge differences, not values

@@ -20,7 +20,7 @@ class InputLimit:
 
     kind: str
     most_bytes: int
-    most_values: int  # of JSON and TOML: what stands between brackets, commas and colons; of a pickle: its operations
+    most_values: int  # JSON and TOML: counted by brackets, commas, colons and "="; a pickle: its operations
     most_depth: int
 
     def too_large(self) -> str:
@@ -45,9 +45,9 @@ NESTED = frozenset((dict, list))  # json and toml make exactly these types
 
 
 def parse_json(text: str, limit: InputLimit, name: str) -> Any:
-    """Return the JSON document in a text. MalformedInput is one line that begins with `name`.
+    """Return the JSON document in a text; `name` is the input's name in the error.
 
-    It is raised if the text is no JSON, or is larger, is deeper or has more values than the limit allows.
+    MalformedInput, with a text of one line, is raised if the text is no JSON or exceeds a limit of its kind.
     """
     check_text(text, limit, name)
     try:

@@ -11,7 +11,7 @@ HTML_MODULES = ("jinja2", "markupsafe", "pygal")  # what pages of HTML need: the
 
 
 class Soundness(Word):
-    """What is said of a part."""
+    """The state of a part of the installation."""
 
     OK = "ok"
     NOTE = "note"  # something does less than it could
@@ -38,6 +38,6 @@ class Installation:
 
     @classmethod
     def of(cls, parts: tuple[InstalledPart, ...]) -> Installation:
-        """Return the answer for these parts."""
+        """Return the installation of these parts, with exit code 3 if one of them is a problem."""
         is_sound = all(part.state is not Soundness.PROBLEM for part in parts)
         return cls(SCHEMA_VERSION, 0 if is_sound else 3, parts)

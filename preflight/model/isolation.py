@@ -32,7 +32,7 @@ class GroupTrial:
     outcome: Outcome
     problem: str  # empty when ok; its rank numbers are those of the whole run
     busbw_gb_s: float | Gap  # all_reduce at the largest decision size
-    local_rank: int = ALL_RANKS  # the only one of each node that took part
+    local_rank: int = ALL_RANKS  # the only local rank of each node that took part, or ALL_RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Route:
 
     kind: RouteKind
     ends: tuple[tuple[int, str], ...]  # by node rank: the interface's name, or HCA:PORT
-    broken: tuple[BadPath, ...] = ()  # who had not reached whom through it before the trials; the first of many
+    broken: tuple[BadPath, ...] = ()  # nodes that did not reach each other over it in the survey; the first of many
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class RouteTrial:
     own: str  # the end of the node at fault
     other: str  # the good node's
     trial: GroupTrial
-    beside: GroupTrial | Gap  # the same way between two good nodes at the same time
+    beside: GroupTrial | Gap  # the same route between two good nodes, tried at the same time
 
     @property
     def shown(self) -> GroupOutcome:
@@ -90,18 +90,18 @@ class RouteTrial:
 class Isolation:
     """All rounds and their conclusions; nodes are given by their rank."""
 
-    why: str  # what made the rounds worth taking; empty where there were none
-    candidate: str  # with whose settings the groups ran
-    is_failing: bool  # the common trials fail; otherwise the question was who slows them down
+    why: str  # why the rounds were run; empty if there were none
+    candidate: str  # the configuration with whose settings the groups ran
+    is_failing: bool  # the common trials fail; False: the question is which nodes slow them down
     rounds: tuple[IsolationRound, ...]
-    rank_by_rank: tuple[GroupTrial, ...]  # each rank of a node at fault with the same one of a good node
+    rank_by_rank: tuple[GroupTrial, ...]  # each rank of a node at fault with the same local rank of a good node
     dead: tuple[int, ...]
     slow: tuple[int, ...]
     paths: tuple[BadPath, ...]
     unresolved: tuple[int, ...]  # remain undecided
-    # Why the rounds ended, where that is not plain from the answer.
+    # Why the rounds ended, if the conclusions do not show it.
     ended_because: str = field(metadata={"json": "told"})
-    # Each interface or RDMA port of a node at fault with a good node's.
+    # Trials of each interface or RDMA port of a node at fault with one of a good node.
     by_route: tuple[RouteTrial, ...] = field(default=(), metadata={"json": "by_way"})
 
 

@@ -42,7 +42,7 @@ class Save(Word):
 
     FULL = "full"  # rank 0 gathers and writes everything
     SHARDED = "sharded"  # every rank writes its part
-    ASYNC = "async"  # every rank copies its part to host memory and writes beside the training
+    ASYNC = "async"  # every rank copies its part to host memory and writes it while training continues
 
 
 RANKS_PER_NODE = 8  # assumed where only the ranks are known
@@ -61,7 +61,7 @@ class ParamCount:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The user's description of the job. Phases are in seconds; in a phase, one rank works while the others wait."""
+    """The user's description of the job. The `_s` fields are seconds in which one rank works while the others wait."""
 
     params: ParamCount | None = None
     dtype: Dtype = Dtype.BF16
@@ -74,7 +74,7 @@ class Job:
     eval_s: float = 0.0
     compile_s: float = 0.0
     shape: ModelShape | None = None  # of the model's config.json
-    silences: tuple[Silence, ...] = ()  # of an earlier run of it that ended well
+    silences: tuple[Silence, ...] = ()  # of an earlier run of this job that ended well
 
     @property
     def assumed_nodes(self) -> int:

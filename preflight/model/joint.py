@@ -40,9 +40,9 @@ class SoloResult:
     trials: tuple[TrialResult, ...]
     findings: tuple[Finding, ...]
     skipped_checks: tuple[SkippedCheck, ...]
-    env: tuple[tuple[str, str], ...]  # what it needs to work by itself
+    env: tuple[tuple[str, str], ...]  # the settings that its own ranks need
     inherits_tuning: bool
-    netif: str  # through which it reached the meeting, "" where that was loopback or is not known
+    netif: str  # the interface to the rendezvous endpoint; "" if that is loopback or not known
     free_bytes_per_rank: int
     gpus: tuple[int, ...]  # nvml_index of those that were chosen
     facts: NodeFacts
@@ -60,11 +60,11 @@ class JointPlan:
 
 @dataclass(frozen=True, slots=True)
 class JointPhase:
-    """Node 0's view of several nodes: their single-node results, and the progress of the common trials."""
+    """What node 0 knows of all nodes: their single-node results, and the progress of the common trials."""
 
     solo_results: Mapping[int, SoloResult]  # by node rank
-    has_begun: bool  # their joint trials have
-    network: NetworkSurvey | None  # what was learnt of the ways between them
+    has_begun: bool  # whether the common trials have
+    network: NetworkSurvey | None  # the survey of the network paths between the nodes
 
 
 NO_JOINT_PHASE = JointPhase({}, False, None)

@@ -1,4 +1,4 @@
-"""A known bug of released versions, and whether it fits the versions, the machine and the size of a job."""
+"""Known bugs of released versions, and whether one fits the versions, the machine and the size of a job."""
 
 from __future__ import annotations
 
@@ -93,7 +93,11 @@ class KnownBug:
         return not is_before and not is_fixed and (not last or numbers[: len(last)] <= last)
 
     def fits(self, around: Surroundings) -> BugFit:
-        """Return whether the bug fits the known facts; UNKNOWN if it has a condition that preflight does not read."""
+        """Return whether the bug fits the known facts.
+
+        UNKNOWN: a fact on which the bug depends is not known, or the bug has a condition (`where`) that preflight does
+        not read.
+        """
         loaded = around.versions.get(self.component, ())
         contradicts = (
             loaded and not any(map(self.has, loaded)),
@@ -119,17 +123,20 @@ class KnownBug:
 
     @property
     def is_told_by_machine(self) -> bool:
-        """Whether its line alone proves nothing: another fault prints it too, and only the kind of machine tells."""
+        """Whether the bug's log line proves it only on its kind of machine, because other faults print the line too."""
         return bool(self.gpus or self.architecture) and self.cause != "known_bug"
 
     def is_of_machine(self, around: Surroundings | None) -> bool:
-        """Return whether the CPU's architecture and the GPUs are known, and the bug's."""
+        """Return whether the GPUs and the CPU's architecture are those that the bug needs.
+
+        False if one of them is needed but not known, or if any known fact contradicts the bug.
+        """
         if around is None or self.fits(around) is BugFit.NO:
             return False
         return bool(around.gpus or not self.gpus) and bool(around.architecture or not self.architecture)
 
     def version_in(self, around: Surroundings) -> str:
-        """Return `NCCL 2.28.9`, the loaded version that has the bug; only the component's name if none is known."""
+        """Return `NCCL 2.28.9`: the component and its loaded version that has the bug; no version if none is known."""
         loaded = around.versions.get(self.component, ())
         return " ".join((self.component, *[each for each in loaded if self.has(each)][:1]))
 
@@ -154,7 +161,7 @@ class KnownBug:
 
     @property
     def address(self) -> str:
-        """The first source."""
+        """The first of its sources."""
         return self.source.partition("; ")[0]
 
     def shows_in(self, frames: Iterable[str]) -> bool:

@@ -24,15 +24,15 @@ class RankVariables(NamedTuple):
 class GpuOptions:
     """The command-line options that select a node's GPUs for the job, without their dashes."""
 
-    counts: tuple[str, ...]  # the product of those that are given
-    nodes: tuple[str, ...] = ()  # the counts are of so many nodes together
-    replaced: tuple[tuple[str, tuple[str, ...]], ...] = ()  # an option, and the counts that do not count beside it
+    counts: tuple[str, ...]  # the number of GPUs is the product of those that are given
+    nodes: tuple[str, ...] = ()  # the number of nodes that have these GPUs together
+    replaced: tuple[tuple[str, tuple[str, ...]], ...] = ()  # an option, and the counts that it makes ineffective
     first: str = ""  # the place of the first GPU
     step: str = ""  # the distance to the next one
-    has_script: bool = True  # behind a script's name stand its own options
-    count_variable: str = ""  # in the place of a count that is not given
-    listed: str = ""  # their numbers, in the place of CUDA_VISIBLE_DEVICES
-    ignores_visible: bool = False  # a count is of all GPUs, whatever CUDA_VISIBLE_DEVICES says
+    has_script: bool = True  # the options after a script's name are the script's own
+    count_variable: str = ""  # the environment variable that is used if no count is given
+    listed: str = ""  # lists the numbers of the GPUs; replaces CUDA_VISIBLE_DEVICES
+    ignores_visible: bool = False  # a count refers to all GPUs, whatever CUDA_VISIBLE_DEVICES says
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class NodeVariables:
     The first variable that is set counts.
     """
 
-    shown_by: tuple[str, ...]  # any of these: it is this launcher
+    shown_by: tuple[str, ...]  # if any of these is set, the process has this launcher
     nodes: str  # "" if only the processes are counted, which must then be one per node
     node_rank: tuple[str, ...]
-    meeting: tuple[tuple[str, str], ...] = (("MASTER_ADDR", "MASTER_PORT"),)  # host and port
-    endpoint: str = ""  # both in one
-    unless: str = ""  # where this is set, the others count ranks
-    processes: str = ""  # of all nodes: each node's number is that of its only process
-    processes_here: str = ""  # of this node
+    meeting: tuple[tuple[str, str], ...] = (("MASTER_ADDR", "MASTER_PORT"),)  # host and port of the rendezvous
+    endpoint: str = ""  # host and port in one variable
+    unless: str = ""  # if this is set, the other variables count ranks, not nodes
+    processes: str = ""  # the processes of all nodes; with one per node, the number of nodes
+    processes_here: str = ""  # the processes of this node
     once: str = ""  # how one process per node is started
 
 
@@ -58,16 +58,16 @@ class Launcher:
     """A launcher, scheduler or engine."""
 
     name: str
-    log_words: str = ""  # a pattern by which its logs are known
-    wrappers: tuple[str, ...] = ()  # programs that stand before a rank's own and wait for it
-    programs: tuple[str, ...] = ()  # that start ranks, with their verb, and say with `gpus` on which GPUs
-    modules: tuple[str, ...] = ()  # the same after `python -m`
+    log_words: str = ""  # a pattern that is found in its logs
+    wrappers: tuple[str, ...] = ()  # programs that start a rank's program and wait for it
+    programs: tuple[str, ...] = ()  # programs (with their verb) that start ranks on the GPUs that `gpus` selects
+    modules: tuple[str, ...] = ()  # modules that do the same after `python -m`
     gpus: GpuOptions | None = None
     ranks: tuple[RankVariables, ...] = ()
-    job_variables: tuple[tuple[str, ...], ...] = ()  # each of them the same for all ranks of a job, and for no other
+    job_variables: tuple[tuple[str, ...], ...] = ()  # their values identify a job: the same for all its ranks
     node: NodeVariables | None = None
-    node_counts: tuple[str, ...] = ()  # say in the job itself how many nodes it has
-    # How what a remedy asks for is done here: a variable is set, a limit raised, another log found.
+    node_counts: tuple[str, ...] = ()  # variables inside the job that give its number of nodes
+    # Under this launcher: how to set variables, how to raise limits, where the other logs are.
     sets_variables: str = ""
     sets_limits: str = ""
     keeps_logs: str = ""

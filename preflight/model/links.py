@@ -45,7 +45,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The decrease of the bandwidth for small messages."""
+    """The cost of small messages: their bandwidth is lower."""
 
     hop_us: float
     source: str
@@ -64,7 +64,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A healthy busbw at one message size, and its derivation."""
+    """The busbw that healthy machines reach at one message size, and its derivation."""
 
     what: str  # "all_reduce"
     size_bytes: int

@@ -18,7 +18,7 @@ FIRST_S = 300.0  # after a boot links come up, go down while they are configured
 class TimedLine:
     """A line of the kernel log."""
 
-    at_s: float  # since the boot, as the log counts
+    at_s: float  # since boot, on the log's clock
     text: str
 
 
@@ -27,9 +27,9 @@ class KernelHistory:
     """The lines of the kernel log about Xids and links, and the time that the log covers."""
 
     now_s: float  # since the boot
-    begins_s: float  # 0 where nothing since the boot was overwritten
+    begins_s: float  # the time of the oldest line, since boot; 0 if no line since boot was overwritten
     lines: tuple[TimedLine, ...]
-    losses: tuple[tuple[str, int | Gap], ...] = ()  # how often each interface with a link has lost it since it was made
+    losses: tuple[tuple[str, int | Gap], ...] = ()  # by interface that is up: how often its link has gone down
 
     def within(self, window_s: float) -> tuple[TimedLine, ...]:
         """Return the lines that are at most `window_s` old."""
@@ -48,9 +48,9 @@ def xids_in(lines: Sequence[TimedLine]) -> Iterator[tuple[str, int, TimedLine]]:
 
 
 def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
-    """Return, by interface, the lines at which it went down and came up again.
+    """Return, by interface, the "link down" lines after which the link came up again.
 
-    Starts and links that stay down are left out.
+    Links that went down in the first FIRST_S seconds after boot, or that stayed down, are left out.
     """
     down: dict[str, TimedLine] = {}
     found: dict[str, list[TimedLine]] = {}

@@ -59,22 +59,23 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class NcclLog:
-    """The content of the lines, each item once; a field is empty if no line mentions it."""
+    """What NCCL's INFO lines say, each item once; a field is empty if no line mentions it."""
 
     bootstrap: tuple[str, ...] = ()  # interfaces
     networks: tuple[str, ...] = ()
     socket_interfaces: tuple[str, ...] = ()
     cards: tuple[Card, ...] = ()
-    paths: tuple[Carrier, ...] = ()  # of pairs of ranks
-    collnet: tuple[tuple[int, str], ...] = ()  # ranks that hand their data to a switch, and how
+    paths: tuple[Carrier, ...] = ()  # between pairs of ranks
+    collnet: tuple[tuple[int, str], ...] = ()  # ranks that hand their data to a switch, and the words after "via"
     algorithms: tuple[Algorithm, ...] = ()
-    not_loaded: tuple[Carrier, ...] = ()  # plugins that were asked for
+    not_loaded: tuple[Carrier, ...] = ()  # plugins that were requested but not loaded
     has_nvls: bool = False
 
     def carriers(self) -> tuple[Carrier, ...]:
-        """Return what carried the data, sorted by text.
+        """Return the paths, networks, interfaces and ports that carried the data, sorted by text.
 
-        A trial whose carriers equal those of the default settings had no effect.
+        NVLS, and plugins that were requested but not loaded, are included. If a trial's carriers equal those of the
+        default settings, its settings had no effect.
         """
         found = {*self.paths, *(Carrier(CarrierKind.PATH, detail, (rank,)) for rank, detail in self.collnet)}
         found |= {Carrier(CarrierKind.NETWORK, name) for name in self.networks}
@@ -93,7 +94,7 @@ class NcclLog:
 
 
 def read_nccl_log(lines: Iterable[str]) -> NcclLog:
-    """Read the lines of any number of processes; lines that are not NCCL's are ignored."""
+    """Return what the lines of any number of processes say; lines that are not NCCL's are ignored."""
     found: defaultdict[str, dict[Any, None]] = defaultdict(dict)  # by field; a dict keeps the order of the lines
     has_nvls = False
     for line in lines:

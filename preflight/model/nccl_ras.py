@@ -42,7 +42,7 @@ REVIEWS = (
 
 
 def parse_nccl_version(text: str) -> Version | None:
-    """Return `2.27.5` as numbers; None if the text is no version of three numbers."""
+    """Return a version such as `2.27.5` as three numbers; None if the text is no such version."""
     parts = text.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
         return None

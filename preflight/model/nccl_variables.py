@@ -1,4 +1,4 @@
-"""A table of NCCL's variables: how NCCL reads each, what it disables, which fault that hides, and the repair."""
+"""A table of NCCL's variables: how NCCL reads each, what it disables, the fault that it hides, and the repair."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Variable:
     """
 
     name: str
-    is_integer: bool = True  # read by strtoll in base 0: what does not start with a number is 0
-    off: str = ""  # the value that takes something from NCCL, copied from forum answers
-    costs: str = ""  # what that gives up
-    hides: str = ""  # the transport whose fault this value hides
-    families: tuple[str, ...] = ()  # whose texts make it suspect (model/error_texts.py); no-rdma takes RDMA away
-    since: tuple[int, int] = (2, 0)  # the release of NCCL that reads it first
-    on_since: tuple[int, int] | None = None  # the first that does by itself what the variable switches off
-    repair: Repair = NO_REPAIR  # what really wants repair, so that the line can be deleted again
+    is_integer: bool = True  # read by strtoll in base 0: a value that does not start with a number is 0
+    off: str = ""  # the value that disables a feature of NCCL; users copy it from forum answers
+    costs: str = ""  # the feature that `off` disables
+    hides: str = ""  # the transport with the fault that `off` hides
+    families: tuple[str, ...] = ()  # of error texts that make it suspect (model/error_texts.py); no-rdma: disables RDMA
+    since: tuple[int, int] = (2, 0)  # the first release of NCCL that reads it
+    on_since: tuple[int, int] | None = None  # the first release with the feature on by default
+    repair: Repair = NO_REPAIR  # the repair after which the setting is no longer needed
 
 
 P2P = Repair(f"{P2P_ANYWHERE}. Until then {UNPROTECTED}")

@@ -1,6 +1,6 @@
-"""The network paths between nodes, surveyed before the common trials.
+"""The survey of the network paths between nodes, before the common trials.
 
-The survey shows which nodes reach each other, and through which interface.
+It shows which nodes reach each other, and through which interface.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Offer:
     mtu: int | Gap
     speed_mbit_s: int | Gap
     prefix_bits: int | Gap = NOT_MEASURED
-    port: int = 0  # where it listens; 0 where it does not
-    problem: str = ""  # why it does not
+    port: int = 0  # on which the node listens; 0 if it does not
+    problem: str = ""  # why it does not listen
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PathResult:
     end: PathEnd
     detail: str = ""
     rtt_us: float | Gap = NOT_MEASURED  # of a small message there and back, median
-    gb_s: float | Gap = NOT_MEASURED  # one way, over one connection for a moment: it ranks, it is no bandwidth test
+    gb_s: float | Gap = NOT_MEASURED  # one way, over one connection, briefly: to rank paths, no bandwidth test
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class NetifSet:
 
     name: str
     netifs: tuple[tuple[int, str], ...]  # by node rank
-    problem: str  # why it does not reach everybody, "" where it does
+    problem: str  # why it does not reach every node; "" if it does
     speed_mbit_s: int | Gap  # of the slowest link, as its driver says
     is_physical: bool
     rtt_us: float | Gap = NOT_MEASURED  # the median of all pairs
@@ -98,18 +98,18 @@ class ClockOffset:
     node_rank: int
     host: str
     offset_s: float  # positive: it is ahead
-    within_s: float  # half of that round trip: the truth is not further off than this
+    within_s: float  # half of that round trip: the largest error of the offset
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSurvey:
-    """All measurements between the nodes, apart from the trials."""
+    """The result of the survey: paths, clocks and shared storage of the nodes."""
 
     nodes: tuple[NodeOffers, ...]
-    results: tuple[PathResult, ...]  # on many nodes only what did not work, and not more than a report can hold
+    results: tuple[PathResult, ...]  # with many nodes only failures, and no more than a report can hold
     untold: int  # results that are left out here
     sets: tuple[NetifSet, ...]
-    chosen: str  # the name of the fastest set that reaches everybody, "" where none does
+    chosen: str  # the name of the fastest set that reaches every node; "" if none does
     clocks: tuple[ClockOffset, ...]
     storage: SharedStorage | Gap
     took_s: float

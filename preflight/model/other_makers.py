@@ -70,7 +70,10 @@ def other_gpus(node: NodeFacts) -> tuple[OtherDevice, ...]:
 
 
 def called(devices: tuple[OtherDevice, ...]) -> str:
-    """Return `8 AMD GPUs`; a device that is both on the bus and in /dev counts once."""
+    """Return the number of devices by kind, as `8 AMD GPUs`.
+
+    If any device is on the PCI bus, only those are counted: a device file may belong to one of them.
+    """
     on_bus = [each for each in devices if each.is_on_bus]
     counted = on_bus or devices
     names = dict.fromkeys(each.what for each in counted)

@@ -35,7 +35,7 @@ def parsed_integer(value: str) -> tuple[int, str]:
 
 
 def parse_duration_s(text: str, option: str) -> float:
-    """Parse `90s`, `30m`, `1h30m`, `1.5h` or plain seconds into seconds."""
+    """Return the seconds of `90s`, `30m`, `1h30m`, `1.5h` or plain seconds; raise UsageError for any other text."""
     typed = text.strip()
     plain = SECONDS.fullmatch(typed)
     parts = DURATION.fullmatch(typed) if typed else None

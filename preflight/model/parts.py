@@ -6,7 +6,7 @@ from itertools import chain
 
 from preflight.model.facts import NodeFacts, known_or
 
-PAIR = "+"  # between the UUIDs of two GPUs that nobody can tell apart
+PAIR = "+"  # joins the UUIDs of two GPUs if either may be at fault
 
 
 def part_of_gpu(node: NodeFacts, nvml_index: int) -> tuple[str, ...]:

@@ -38,10 +38,10 @@ class Placement:
 
     nodes: int
     node_rank: int
-    host: str  # of the meeting point, a name or an address; "" with one node
-    ports: tuple[int, ...]  # node 0 listens on the first that is free; more than one only where we chose them
-    run_id: str  # what tells this run's nodes from another's at the same address
-    hosts: tuple[str, ...]  # by node rank, as the scheduler names them; empty where it does not
+    host: str  # of the rendezvous endpoint, a name or an address; "" with one node
+    ports: tuple[int, ...]  # node 0 listens on the first free one; more than one only if preflight chose them
+    run_id: str  # distinguishes this run from another one at the same address
+    hosts: tuple[str, ...]  # by node rank, as the scheduler names them; empty if no scheduler does
     origins: tuple[Origin, ...]
 
     def name_of(self, node_rank: int) -> str:
@@ -50,7 +50,7 @@ class Placement:
 
 
 def start_of(place: Placement, node_rank: int) -> str:
-    """Return the command to type on a node that is still missing; "" if a program starts the nodes."""
+    """Return the command to type on a node that is still missing; "" if a scheduler or a program starts the nodes."""
     by_hand = all(origin.what != "run id" for origin in place.origins) and any(
         origin.what == "node rank" and origin.source.startswith("--") for origin in place.origins
     )
@@ -60,7 +60,7 @@ def start_of(place: Placement, node_rank: int) -> str:
 
 
 def compress(hosts: Iterable[str]) -> str:
-    """Return `gpu[001-003,007],login1`, sorted.
+    """Return a sorted host list in Slurm's notation: `gpu[001-003,007],login1`.
 
     A name without a number, or with unusual characters, is listed in full.
     """

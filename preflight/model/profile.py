@@ -8,8 +8,8 @@ from preflight.model.collective import Collective
 from preflight.model.word import Word
 
 MIB, GIB = 1 << 20, 1 << 30
-COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)  # what is timed unless others are asked for
-BESIDES_BURNING_S = 900.0  # the probe, every candidate's trial and the tests before
+COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)  # timed by default
+BESIDES_BURNING_S = 900.0  # for the probe, the trials and the tests before the burn-in
 Timing = tuple[float, int, int, int]  # seconds at one size, fewest and most repetitions, how many are verified at least
 
 
@@ -33,18 +33,18 @@ class Effort:
     words: str  # of --help
     deadline_s: float
     timing: Timing  # of each collective at each size
-    runs_each: int  # of the default and of a cure in turns, until the cure counts
+    runs_each: int  # runs with default settings, and with a workaround, that confirm the workaround
     gemm_s: float  # seconds on one product of matrices
     copy_s: float  # seconds on one copy between GPU and host
-    for_speed: bool = True  # settings for speed, all of them timed; the bandwidth of pairs; RDMA ports one at a time
+    for_speed: bool = True  # also tries settings for speed, measures pairs' bandwidth and tests each RDMA port
     # Timed calls that a trial verifies, half of them of the two largest sizes. Data that are wrong in 5% of all
     # calls escape 90 with a chance of 0.95**90 = 1%; data wrong in 5% of those large ones escape 45 with 10%.
     verified_calls: int = 90
-    sizes_bytes: tuple[int, ...] = ()  # on GPUs; powers of four where none are named
-    burn_s: float = 0.0  # how long its tests are repeated under load, unless --minutes says otherwise
+    sizes_bytes: tuple[int, ...] = ()  # on GPUs; if empty, powers of four
+    burn_s: float = 0.0  # how long tests are repeated under load, unless --minutes is given
 
     def until_s(self, burn_s: float | None) -> float:
-        """Return the time limit of a run without a deadline; it leaves time for the requested burn-in."""
+        """Return the time limit in seconds of a run without a deadline; it includes time for the requested burn-in."""
         if not self.burn_s or burn_s is None:
             return self.deadline_s
         return max(self.deadline_s, burn_s + BESIDES_BURNING_S)
@@ -67,10 +67,10 @@ class GpuTests(Word):
 
     PAIRS = "pairs"  # copies between two GPUs
     GPUS = "gpus"  # products on each GPU, and copies between it and the host
-    RAILS = "rails"  # RDMA ports, each by itself
+    RAILS = "rails"  # RDMA ports, one at a time
 
 
 ALL_TESTS = frozenset(GpuTests)
 LEFT_OUT = "left out by --tests"
 SKIPPED = "skipped by --skip"
-BY_ORDER = (LEFT_OUT, SKIPPED)  # a check that one of several nodes left out speaks for none of them
+BY_ORDER = (LEFT_OUT, SKIPPED)  # if the user left a check out on one node, its result counts for no node

@@ -13,7 +13,7 @@ class Repair:
     container: str = ""
 
     def where(self, contained: bool) -> str:
-        """Return the text for a container, or for a machine."""
+        """Return the text for a container if there is one and `contained` is set, else the text for a machine."""
         return (self.container if contained else "") or self.machine
 
     @property

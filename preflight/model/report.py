@@ -22,7 +22,7 @@ from preflight.model.storage import NO_DIRECTORY, StorageSpeed
 from preflight.model.trial import NO_CONTROL, Comparison, Control, LeftOut, RailTest, TrialResult
 from preflight.model.word import Word
 
-PAUSED = "paused"  # in durations_s: how long the whole run stood still; there only if it did
+PAUSED = "paused"  # key in durations_s: how long the whole run was suspended, if it was
 SCHEMA_VERSION = 1
 NOT_WORKED_OUT = Gap("not worked out")
 NOT_TESTED = Gap("not tested")
@@ -42,8 +42,8 @@ class NodeEnv:
 class Advice:
     """Settings to source, variables to remove, timeouts and GPUs; empty if no change is needed.
 
-    For every name in `env` and `unset`, `evidence` holds the trial that justifies the line and the number that the
-    trial is compared with. Names in `one_node_only` were measured on one node and must not apply to several.
+    For every name in `env` and `unset`, `evidence` holds the trial that justifies the line, and the number with which
+    that trial is compared. Names in `one_node_only` were measured on one node and must not apply to several.
     """
 
     env: tuple[tuple[str, str], ...]
@@ -52,17 +52,17 @@ class Advice:
     one_node_only: tuple[str, ...]
     pg_timeout_s: int | Gap
     init_timeout_s: int | Gap
-    gpus: tuple[str, ...]  # uuids, where `--gpus` named a strict subset
-    reason: str  # one sentence: why this, or why nothing
-    gpu_env: tuple[tuple[str, str], ...] = ()  # gives the job these GPUs; no trial earned it
-    timeout_env: tuple[tuple[str, str], ...] = ()  # says the timeouts to who asks; changes nothing that NCCL does
-    timeout_reason: str = ""  # why they are what they are
-    nodes: tuple[NodeEnv, ...] = ()  # several nodes that do not set the same: `env` is then this node's own
+    gpus: tuple[str, ...]  # UUIDs, if `--gpus` named a strict subset
+    reason: str  # one sentence: why these settings, or why none
+    gpu_env: tuple[tuple[str, str], ...] = ()  # selects these GPUs for the job; no trial tested it
+    timeout_env: tuple[tuple[str, str], ...] = ()  # the timeouts, for scripts that read them; NCCL does not
+    timeout_reason: str = ""  # the derivation of the timeouts
+    nodes: tuple[NodeEnv, ...] = ()  # the settings of each node, if they differ; `env` then holds this node's
 
     def applied_to(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return a copy of an environment as it is after the `.env` was sourced on this node.
 
-        `environ` is not changed.
+        In a job of several nodes the variables in `one_node_only` keep their values.
         """
         several = next(filter(None, map(environ.get, NODE_COUNTS)), "1") != "1"
         left = {name for name in self.one_node_only if several}
@@ -92,9 +92,9 @@ class RunPhaseEnd(Word):
     """How far a phase of the run got."""
 
     COMPLETED = "completed"
-    PARTIAL = "partial"  # it was cut short: what it gave until then is in the report
+    PARTIAL = "partial"  # it was cut short; the report holds its results until then
     NOT_REACHED = "not_reached"
-    NOT_NEEDED = "not_needed"  # what came before it decided already
+    NOT_NEEDED = "not_needed"  # earlier phases had decided the verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class RunPhase:
 
     name: str
     end: RunPhaseEnd
-    detail: str  # what it gave, or what cut it short
+    detail: str  # its result, or what cut it short
 
 
 class SpeedJudge(Word):
@@ -111,7 +111,7 @@ class SpeedJudge(Word):
 
     POLICY = "policy"  # the site's floors
     BASELINE = "baseline"  # what known-good nodes reach
-    LINKS = "links"  # what the links should give
+    LINKS = "links"  # the speeds that the links should reach
     NOBODY = "nobody"
 
 
@@ -120,7 +120,7 @@ class JudgedBy:
     """A reference that decided about speeds. There may be several, and each of them can reject the node."""
 
     by: SpeedJudge
-    detail: str = field(metadata={"json": "told"})  # the file and how much is in it, or why nobody could
+    detail: str = field(metadata={"json": "told"})  # the file and its content, or why no speed could be judged
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,21 +151,21 @@ class Report(Printable):
     checks: tuple[RanCheck, ...] = ()
     expected: tuple[Expected, ...] | Gap = NOT_WORKED_OUT  # of the sizes that were measured
     p2p: tuple[PairTruth, ...] | Gap = NOT_TESTED  # below NCCL: what arrives between two GPUs
-    gpu_tests: tuple[GpuTest, ...] | Gap = NOT_TESTED  # and on each by itself
+    gpu_tests: tuple[GpuTest, ...] | Gap = NOT_TESTED  # below NCCL: GEMMs and host copies of each GPU
     counters: tuple[CounterChange, ...] | Gap = NOT_TESTED  # of errors and bytes, over the run
     judged_by: tuple[JudgedBy, ...] = ()  # about speeds
     beside_baseline: tuple[Judged, ...] = ()  # every repetition as a share of what good nodes reach
-    launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so
-    between: NetworkSurvey | Gap = ONE_NODE  # several nodes: the ways between them
+    launch: tuple[Origin, ...] = ()  # several nodes: this node's position, with the source of each value
+    between: NetworkSurvey | Gap = ONE_NODE  # several nodes: the network paths between them
     storage: StorageSpeed | Gap = NO_DIRECTORY  # one node: the directory of --checkpoint-dir
-    rails: tuple[RailTest, ...] = ()  # RDMA ports of this node by themselves
-    shadow: bool = False  # --shadow: preflight exited with 0, and `exit_code` is what it would have been
-    isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault
-    narrowed: str = ""  # the options that had something left out: --skip, --tests, --sizes, --collectives
-    control: Control = NO_CONTROL  # what was repeated to see whether a failure follows the settings
+    rails: tuple[RailTest, ...] = ()  # tests of this node's RDMA ports, one at a time
+    shadow: bool = False  # --shadow: preflight exited with 0; `exit_code` is the code without --shadow
+    isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: which is at fault
+    narrowed: str = ""  # the options that left something out: --skip, --tests, --sizes, --collectives
+    control: Control = NO_CONTROL  # the runs that show whether a failure depends on the settings
     good_at: str = ""  # --history: when this node was last good (RFC 3339), if it is not now
     changed: tuple[Change, ...] = ()  # what differs since then and may matter, most suspicious first
-    parts_tried: tuple[str, ...] = ()  # this node's GPUs by UUID, RDMA ports by GUID; none where a run was cut short
+    parts_tried: tuple[str, ...] = ()  # this node's GPUs by UUID, RDMA ports by GUID; empty if a run was cut short
 
     @property
     def in_short(self) -> str:

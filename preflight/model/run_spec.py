@@ -11,42 +11,42 @@ from preflight.model.hca import HcaPort
 from preflight.model.isolation import Route
 from preflight.model.trial import Candidate, Setting
 
-PIDS = "pids"  # beside the logs: every process of a trial or a test of GPUs, one a line
+PIDS = "pids"  # a file next to the logs: every process of a trial or of a GPU test, one per line
 OWN_TIMEOUT_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """The seconds in which each stage of a trial must make progress before the trial counts as hung."""
+    """The time limit of each stage of a trial, in seconds. A stage without progress for so long counts as hung."""
 
     start_s: float  # spawned, device, store
     init_s: float
     first_s: float
     timed_s: float
-    stretches: bool  # a step may take stretched_s() where that is longer
+    stretches: bool  # a step may take stretched_s() if that is longer
 
     def for_stage(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return the limit of a stage whose step is expected to take `expected_s`."""
+        """Return the limit in seconds of a stage whose step is expected to take `expected_s`."""
         by_name = {"init": self.init_s, "first": self.first_s, "timed": self.timed_s, "verified": self.timed_s}
         return max(by_name.get(stage, self.start_s), stretched_s(expected_s) if self.stretches else 0.0)
 
     def own_timeout_s(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return the time after which a rank raises an error.
+        """Return the timeout in seconds after which a waiting rank raises its own error.
 
-        It is below the limit, so only the stuck rank stays silent.
+        It is shorter than the stage's limit, so at the limit only the stuck rank has not reported.
         """
         return OWN_TIMEOUT_SHARE * self.for_stage(stage, expected_s)
 
     def watchdog_s(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return torch's own timeout on GPUs.
+        """Return the timeout in seconds of torch's process group on GPUs.
 
-        It is above the limit, because torch's watchdog ends the process without a message.
+        It is longer than the stage's limit, because torch's watchdog ends the process without a message.
         """
         return 2 * self.for_stage(stage, expected_s)
 
 
 def stretched_s(expected_s: float) -> float:
-    """Return the maximum time of a step: 20 times the expected time, or 3 times plus 60 s, whichever is shorter."""
+    """Return the limit of a step in seconds: 20 times the expected time, or 3 times plus 60 s, whichever is shorter."""
     return min(20 * expected_s, 3 * expected_s + 60)
 
 
@@ -59,7 +59,7 @@ class Measure:
     budget_s: float
     min_repetitions: int
     max_repetitions: int
-    verified_calls: int = 0  # of the repetitions, at places that are drawn for each trial
+    verified_calls: int = 0  # how many repetitions are verified, at random places
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Backend:
     """The communication backend of the collectives."""
 
     name: str
-    module: str  # imported in the trial child before the group is made; "" for none
+    module: str  # imported in the trial child before the process group is made; "" for none
     dialect: str  # whose settings it reads and whose log it writes: "nccl" or "gloo"
 
 
@@ -99,7 +99,7 @@ class NodePlace:
     ranks_here: int = 0  # 0 means all
     first_rank: int = 0  # of this node
     store_host: str = ""  # the address at which node 0's store listens
-    node_sizes: tuple[int, ...] = ()  # ranks of each node; for node 0 only, whose conductor divides them
+    node_sizes: tuple[int, ...] = ()  # ranks of each node; on node 0 only, which makes groups of nodes
 
     @property
     def local_size(self) -> int:
@@ -113,17 +113,17 @@ class TrialPlan:
 
     candidates: tuple[Candidate, ...]
     limits: StageLimits
-    screen_all: bool = False  # try every candidate; otherwise only while the default fails
+    screen_all: bool = False  # try every configuration; False: only if the default settings fail
     measures: tuple[Measure, ...] = ()
-    duel_measures: tuple[Measure, ...] = ()  # the decision points
-    duel_turns: int = 1  # per side and pair
-    settings: tuple[Setting, ...] = ()  # what may cure a default that fails, least suspect first
-    cure_measures: tuple[Measure, ...] = ()  # of the many trials that look for the fewest of these
-    control_runs: int = 0  # of the default and of a cure, to see that the fault follows the settings
-    on_gpus: bool = False  # what the run is about: a rank is late by less on a GPU
-    baseline: Baseline = NO_BASELINE  # a default that looks slow beside it is repeated
+    duel_measures: tuple[Measure, ...] = ()  # the decision points of paired comparisons
+    duel_turns: int = 1  # samples per side in each pair of process groups
+    settings: tuple[Setting, ...] = ()  # possible workarounds for failing default settings, least suspect first
+    cure_measures: tuple[Measure, ...] = ()  # for the trials that search for the fewest settings needed
+    control_runs: int = 0  # with default settings and with a workaround: whether the fault depends on the settings
+    on_gpus: bool = False  # the ranks use GPUs, so a smaller delay makes a rank late
+    baseline: Baseline = NO_BASELINE  # if default settings look slow compared with it, their trial is repeated
     own_env: tuple[OwnEnv, ...] = ()
-    routes: tuple[Route, ...] = ()  # between the nodes, to be tried one at a time with whoever is at fault; for node 0
+    routes: tuple[Route, ...] = ()  # on node 0: routes between nodes, to be tried one at a time with a node at fault
 
     def named(self, name: str) -> Candidate:
         """Return the configuration with that name."""
@@ -145,15 +145,15 @@ class RunSpec:
     trials: TrialPlan
     deadline_monotonic_s: float  # CLOCK_MONOTONIC, the same for all processes of a host
     gpus: RankGpus = NO_GPUS
-    inherited: tuple[tuple[str, str], ...] = ()  # variables that trials run without, but for the as-is candidate's
-    devices: DevicePlan = NO_DEVICES  # what is tested on the GPUs themselves; nothing on the CPU path
+    inherited: tuple[tuple[str, str], ...] = ()  # variables that are removed in all trials but the as-is candidate's
+    devices: DevicePlan = NO_DEVICES  # the GPU tests without NCCL; none on the CPU path
     rails: tuple[HcaPort, ...] = ()  # RDMA ports that are tried one at a time
-    machine_path: str = ""  # facts of another machine, for a stand-in backend that plays it; "" for none
+    machine_path: str = ""  # file with the facts of the machine that a stand-in backend simulates; "" for none
     goes_on: bool = False  # afterwards the ranks wait for a spec in `joint_dir`
 
     @property
     def uses_adapters(self) -> bool:
-        """Whether the ranks may use this machine's RDMA adapters: NCCL itself runs here, and nothing plays it."""
+        """Whether the ranks may use this machine's RDMA adapters: the real NCCL runs here, not a simulation."""
         return self.backend.name == "nccl" and not self.backend.module and not self.machine_path
 
 
@@ -172,12 +172,12 @@ class RankSamples:
     gap_us: tuple[float, ...]  # between the barrier's end and the call
     wrong_elements: int  # in the worst call
     verified_calls: int = 0  # of the repetitions
-    is_spread: bool = False  # wrong only after several calls in place, which carry one rank's wrong data to all
+    is_spread: bool = False  # wrong data appeared after several in-place calls, which may spread another rank's
 
 
 @dataclass(frozen=True, slots=True)
 class DuelTurn:
-    """The measurement of one interleaved sample of a paired comparison, for one side at one decision point."""
+    """One interleaved sample of a paired comparison at one decision point, with the median times of both sides."""
 
     pair: int
     turn: int
@@ -192,7 +192,7 @@ class DuelTurn:
 class Duel:
     """The raw samples of a configuration compared with the default settings.
 
-    They are empty, with a problem, if it could not finish.
+    If the comparison could not finish, `turns` is empty and `problem` says why.
     """
 
     candidate: str
@@ -202,9 +202,9 @@ class Duel:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """The rendezvous of a trial's ranks: a file.
+    """The store through which a trial's ranks rendezvous: the file `path`.
 
-    If `host` is set, the rendezvous is a prefix in the store of a server there.
+    If `host` is set, the store is a server there, and `path` is the prefix of the trial's keys.
     """
 
     path: str
@@ -227,8 +227,8 @@ class Assignment:
     set_env: tuple[tuple[str, str], ...] = ()
     unset_env: tuple[str, ...] = ()
     measures: tuple[Measure, ...] = ()
-    turns: int = 1  # times that the measures are gone through; more than 1 in a duel
-    side: int = 0  # 0 or 1 of a duel: whose turn comes first
-    sides: int = 1  # 1 for a plain trial
-    tests_gpus: bool = False  # no trial: groups of jobs, as they come on stdin; the store is then the control channel
-    visible: tuple[int, ...] = ()  # the GPUs that such a child sees, by place; empty for all of them
+    turns: int = 1  # how often all measures are repeated; more than 1 in a paired comparison
+    side: int = 0  # the side of a paired comparison, 0 or 1
+    sides: int = 1  # 2 in a paired comparison
+    tests_gpus: bool = False  # no trial: GPU tests, read as job groups from stdin; `store` is the control channel
+    visible: tuple[int, ...] = ()  # the GPUs that a child for GPU tests may use, by place; empty: all

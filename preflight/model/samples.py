@@ -54,9 +54,9 @@ def result_of(
     ranks: tuple[RankTime, ...],
     took_s: float | Gap,
 ) -> CollectiveResult:
-    """Return the result of repetitions, each of which takes as long as its slowest rank.
+    """Return the result over repetitions; a repetition takes as long as its slowest rank, as a training step does.
 
-    nccl-tests and every training step experience the same time.
+    `slowest_us` holds this time for each repetition.
     """
     median_us = statistics.median(slowest_us)
     p95_us = percentile(slowest_us, 0.95)
@@ -91,10 +91,9 @@ def percentile(values: Sequence[float], fraction: float) -> float:
 
 
 def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
-    """Return each rank's own share of the collective, in rank order.
+    """Return each rank's own share of the collective, in rank order: its median over the repetitions, and its slowdown.
 
     All ranks wait for the slowest, so the duration of a call on one rank says little. A rank's own share is the sum of
-
         the shortest call of any rank                (the work that all share)
       + its own pause between barrier and call       (it enters late, the others' calls grow)
       + its lateness at the next barrier             (it leaves late, the others wait there)
@@ -167,22 +166,22 @@ def timings(value: Any) -> array[float]:
 
 
 def rank_of(value: Any) -> int:
-    """Return the rank of a packed object's samples."""
+    """Return the rank in packed samples."""
     return _whole(value, "rank")
 
 
 def wrong_elements(value: Any) -> int:
-    """Return the number of wrong elements in a packed object's step, without unpacking the rest."""
+    """Return the number of wrong elements in packed samples, without unpacking the timings."""
     return _whole(value, "wrong_elements")
 
 
 def verified_calls(value: Any) -> int:
-    """Return the number of verified repetitions in a packed object's step."""
+    """Return the number of verified repetitions in packed samples, without unpacking the timings."""
     return _whole(value, "verified_calls")
 
 
 def is_spread(value: Any) -> bool:
-    """Return whether another rank may have caused a packed object's wrong elements."""
+    """Return whether the wrong elements of packed samples may come from another rank."""
     return isinstance(value, dict) and value.get("is_spread") is True
 
 

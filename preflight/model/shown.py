@@ -32,16 +32,16 @@ class Printable:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        """Return the answer in one sentence, and how to see more."""
+        """Return the record's type and the answer in one sentence."""
         return f"<{type(self).__name__}: {self.in_short}>"
 
     def __str__(self) -> str:
-        """Return the page that the command prints."""
+        """Return the page that the command prints; the short form if no page is registered for this record."""
         writers = WRITERS.get(type(self))
         return writers.page(self) if writers else repr(self)
 
     def _repr_html_(self) -> str | None:
-        """Return what a notebook shows."""
+        """Return the HTML that a notebook shows; None if none is registered for this record."""
         writers = WRITERS.get(type(self))
         return writers.html(self) if writers else None
 

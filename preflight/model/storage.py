@@ -13,7 +13,7 @@ NO_DIRECTORY = Gap("no --checkpoint-dir was given, or there are several nodes")
 
 @dataclass(frozen=True, slots=True)
 class StorageSpeed:
-    """Bytes per second with fsync and without the page cache; the `all` values are sums over the writers."""
+    """The speed of a directory with fsync and without the page cache; the `all` values are sums over the writers."""
 
     directory: str  # the real path: symbolic links are followed
     writers: int  # ranks that wrote together
@@ -23,7 +23,7 @@ class StorageSpeed:
     read_one_bytes_per_s: float | Gap
     read_all_bytes_per_s: float | Gap
     took_s: float
-    is_direct: bool | Gap = NOTHING  # O_DIRECT; else fsync, and the page cache was told to forget
+    is_direct: bool | Gap = NOTHING  # O_DIRECT; False: fsync and POSIX_FADV_DONTNEED
     file_system: str | Gap = NOTHING  # "ext4", "nfs4", "lustre"; tmpfs is memory, and lost with the node
 
 
@@ -37,9 +37,9 @@ class NodeStorage:
     write_problem: str = ""
     read_problem: str = ""
     is_missing: bool = False  # the other node's file was not there
-    is_stale: bool = False  # it showed what had been there before
+    is_stale: bool = False  # the other node's file had its old content
     is_read_only: bool = False
-    appeared_after_s: float = 0.0  # how long it took to see the other's file
+    appeared_after_s: float = 0.0  # after which the other node's file appeared here
     write_gb_s: float | Gap = NOT_MEASURED
     read_gb_s: float | Gap = NOT_MEASURED
 

@@ -1,4 +1,4 @@
-"""The answer of `preflight stuck`: where each rank is, which ranks hold up the others, and why."""
+"""The answer of `preflight stuck`: where each rank is, which ranks block the others, and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from preflight.model.units import duration_text, ranks_text
 from preflight.model.word import Word
 
 MOST_RANKS = 8  # that are named
-NOT_YET = "Not stuck yet"  # how an answer begins that names ranks which work while others wait for them
+NOT_YET = "Not stuck yet"  # prefix of an answer that names ranks which make progress while others wait for them
 
 
 class JobRow(NamedTuple):
@@ -63,7 +63,7 @@ class Activity(Word):
     STOPPED = "stopped"
     DEAD = "dead"
     MISSING = "missing"  # no process carries its number
-    UNSEEN = "unseen"  # neither its stack nor a telling state of the kernel could be read
+    UNSEEN = "unseen"  # no stack could be read, and the kernel's state of its threads shows nothing
 
 
 # What precedes a call: "rank 2 is writing a checkpoint: torch.save".
@@ -93,8 +93,8 @@ class Reason(Word):
     RANK_ELSEWHERE = "rank_elsewhere"  # in something else while the others wait in a collective
     OTHER_COLLECTIVE = "other_collective"
     PATH_BROKEN = "path_broken"
-    NOTHING_MOVES = "nothing_moves"  # the same collective on all ranks, and no sign of which path
-    ALL_WAIT = "all_wait"  # nobody is in a collective: each waits for something of its own
+    NOTHING_MOVES = "nothing_moves"  # all ranks wait in the same collective, and no path is known to be broken
+    ALL_WAIT = "all_wait"  # no rank is in a collective: each waits for something of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ class RankPlace:
     pid: int  # 0 where there is no process
     activity: Activity
     doing: str  # the call: all_reduce, torch.save, flock
-    at: str  # the job's own line: `train.py:212, train_step`; "" where it was not seen
+    at: str  # the line of the job's own code: `train.py:212, train_step`; "" if it is not known
     within: str  # the activity that surrounds it: a collective in a save; "" for none
     waits_for_others: bool
-    stands: bool  # slept through the watch, or waits busily in one place
-    spins: bool  # ran through the watch in one place: works for long, or waits busily
+    stands: bool  # blocked: it slept during the whole watch, or polls in one place
+    spins: bool  # ran during the whole watch in one place: long work, or polling
     for_s: float | Gap  # how long it has slept
-    detail: str  # what the kernel adds: the file, the lock's holder, the data worker
-    works: str = ""  # how it is known to make progress while others wait for it; "" if it is not
+    detail: str  # from the kernel: the file, the lock's holder, the data worker
+    works: str = ""  # the sign that it makes progress while others wait for it; "" if there is none
     name: str = ""  # as a serving engine calls it: Worker_TP1
 
     @classmethod
@@ -128,7 +128,7 @@ class RankPlace:
 
     @property
     def wait(self) -> str:
-        """The wait in words: `in all_reduce`, or `for the GPU` if the collective runs on the GPU."""
+        """The wait in words: `in all_reduce`, or `for the GPU` if the rank waits for its GPU's work."""
         return f"for {self.doing}" if self.activity is Activity.GPU_WORK else f"in {self.doing}"
 
     @property
@@ -162,9 +162,10 @@ def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
 
 
 def rank_names(places: Sequence[RankPlace]) -> str:
-    """Return `rank 3`, `ranks 1, 2`, `ranks 0-3`, or the pid of a rank whose number is not known.
+    """Return the names of ranks: `rank 3`, `ranks 1, 2`, `ranks 0-3`, or the pid of a rank whose number is not known.
 
-    Processes of a serving engine have the names that it gives them.
+    Processes of a serving engine have the names that the engine gives them. At most MOST_RANKS numbers or names are
+    listed.
     """
     if places and all(place.name for place in places):
         names = [place.name for place in places]
@@ -179,7 +180,7 @@ def rank_names(places: Sequence[RankPlace]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """Ranks that hold up the job, why, and what to do; each step is a sentence, or four spaces and a command."""
+    """Ranks that block the job, why, and what to do; each step is a sentence, or four spaces and a command."""
 
     reason: Reason
     ranks: tuple[int, ...]
@@ -201,7 +202,7 @@ class KnownHang:
     how_sure: str
     address: str
     where: str  # a condition that was not read
-    is_shown: bool  # a frame of it is on a stack; otherwise all ranks wait alike, as they do with it
+    is_shown: bool  # a frame of the bug is on a stack; False: only the pattern of waiting ranks fits
     not_known: tuple[str, ...]
 
     @property
@@ -223,7 +224,7 @@ class StuckReport(Printable):
     summary: str
     culprits: tuple[Culprit, ...]
     places: tuple[RankPlace, ...]
-    hints: tuple[str, ...]  # what points somewhere and proves nothing
+    hints: tuple[str, ...]  # signs that suggest a cause and prove none
     not_seen: tuple[str, ...]
     nodes: tuple[NodeEvidence, ...]
     known_bugs: tuple[KnownHang, ...] = ()  # that fit versions, machine and size, the surest first

@@ -13,13 +13,13 @@ from preflight.model.gap import Gap, known_or
 
 SCHEMA_VERSION = 1
 NOT_LOOKED = Gap("not read")
-NO_PY_SPY = "py-spy is not installed"  # how the reason begins where no stack can be read
-NO_PTRACE = "ptrace is forbidden"  # how the reason begins where stacks can't be read for want of a permission
+NO_PY_SPY = "py-spy is not installed"  # prefix of a gap's reason
+NO_PTRACE = "ptrace is forbidden"  # prefix of a gap's reason if a permission is missing to read stacks
 OF_C = re.compile(r"(?i)^$|\.(?:so(?:\.[\d.]+)?|c|cc|cpp|cxx|cu|h|hpp|inc|pyx|s)$")  # libraries and sources
-GROUP_THREADS = ("gloo", "pt_gloo", "pt_nccl", "nccl")  # how the names of a process group's threads begin
+GROUP_THREADS = ("gloo", "pt_gloo", "pt_nccl", "nccl")  # prefixes of the names of a process group's threads
 WORKING_SHARE = 0.45  # of a GPU's power limit: a kernel that waits takes less
-HELD_S = 1.0  # who is stopped for so long is not looked at by a profiler
-BUSY_S = 0.4  # of CPU time: a thread that takes less during a watch need not be looked at once more
+HELD_S = 1.0  # a profiler does not stop a process for so long
+BUSY_S = 0.4  # of CPU time: a thread that used less during the watch needs no second look
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Frame:
     line: int
 
     def __str__(self) -> str:
-        """Return `train.py:212, train_step`; without the function outside of every function."""
+        """Return `train.py:212, train_step`; only file and line for code at module level."""
         place = f"{posixpath.basename(self.file)}:{self.line}"
         return place if self.function == "<module>" else f"{place}, {self.short_name}"
 
@@ -75,12 +75,12 @@ class ThreadState:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the thread is stopped, and not only for a moment: a profiler stops it many times a second."""
+        """Return whether the thread is stopped for longer than a moment; a profiler stops it many times a second."""
         is_moment = isinstance(self.asleep_s, float) and self.asleep_s < HELD_S and self.wakes != 0
         return self.state in "Tt" and not is_moment
 
     def rests(self, rest_s: float) -> bool:
-        """Return whether the thread slept for `rest_s`, or for the whole watch if the kernel gives no duration."""
+        """Return whether the thread has slept for `rest_s`, or for the whole watch if the kernel gives no duration."""
         if self.state == "R":
             return False
         if isinstance(self.asleep_s, float):
@@ -106,7 +106,7 @@ class Connection:
     local: str
     remote: str
     state: str
-    send_queue_bytes: int  # not acknowledged or not yet sent, at both ends of the watch
+    send_queue_bytes: int  # not acknowledged or not yet sent; the smaller value of start and end of the watch
     receive_queue_bytes: int  # arrived and not yet read
     retransmits: int  # of the segment that is not acknowledged
 
@@ -136,7 +136,7 @@ class Process:
     earlier_stacks: tuple[Stack, ...] | Gap  # at the beginning of the watch
     files: tuple[OpenFile, ...] | Gap
     connections: tuple[Connection, ...] | Gap
-    is_data_worker: bool = False  # torch has named it so (2.6 and newer)
+    is_data_worker: bool = False  # according to the name that torch gives it (2.6 and newer)
     moved_bytes: int = 0  # read and written by its calls during the watch
 
     @property
@@ -173,7 +173,10 @@ class Process:
 
     @property
     def native_cpu_s(self) -> float:
-        """The CPU time of the threads that run no Python, such as numpy's; 0 with NCCL, whose threads spin."""
+        """The CPU time in seconds of the threads that run no Python, such as numpy's.
+
+        It is 0 with NCCL, whose threads spin, and if the stacks were not read.
+        """
         if isinstance(self.stacks, Gap) or self.uses_nccl:
             return 0.0
         known = {self.pid, *(stack.tid for stack in self.stacks)}
@@ -242,8 +245,8 @@ class HeldLock:
 
     waiting_pid: int
     holding_pid: int
-    holder: str  # its name, "" where it can't be seen
-    path: str  # "" where it can't be told
+    holder: str  # the name of the holding process; "" if it is not visible
+    path: str  # of the locked file; "" if it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +275,7 @@ class RasRank:
     rank: int
     pid: int
     node: str
-    what: str  # what sets it apart: "has launched 9 AllReduce operations, others 10"
+    what: str  # the difference from other ranks: "has launched 9 AllReduce operations, others 10"
 
     def __str__(self) -> str:
         """Return `rank 3 (process 9 on b) has launched 9 AllReduce operations, others 10`."""
@@ -282,14 +285,14 @@ class RasRank:
 
 @dataclass(frozen=True, slots=True)
 class RasAnswer:
-    """The answer of NCCL's RAS about the job: its text, the missing ranks, and the ranks that are behind."""
+    """The answer of NCCL's RAS about the job, with the ranks that it misses and those that are behind."""
 
     address: str
     nccl_version: str
     text: str
     missing: tuple[RasRank, ...]
     behind: tuple[RasRank, ...]
-    is_level: bool  # it heard of every rank, and all have launched the same
+    is_level: bool  # RAS has data of every rank, and all have launched the same operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,18 +353,18 @@ class NodeEvidence:
     host: str
     taken_at: str  # RFC 3339, UTC
     watched_s: float
-    rest_s: float  # who has slept for so long at the end of the watch stands
-    job: str  # what its ranks have in common: a scheduler's job, a run id, the meeting point, or a launcher's pid
+    rest_s: float  # a rank that has slept for so long at the end of the watch is blocked
+    job: str  # what its ranks have in common: a scheduler's job, a run id, the rendezvous, or a launcher's pid
     ranks: tuple[RankProcess, ...]
     orphans: tuple[Orphan, ...]
     locks: tuple[HeldLock, ...]
     gpus: tuple[GpuState, ...] | Gap
     ras: RasAnswer | Gap
     recorded: RecordedLag | Gap
-    xid_lines: tuple[str, ...] | Gap  # of the kernel log, which does not tell here how old they are
-    not_seen: tuple[str, ...]  # what could not be looked at, with what would allow it
+    xid_lines: tuple[str, ...] | Gap  # of the kernel log; their age is not known here
+    not_seen: tuple[str, ...]  # what could not be read, and what would allow it
     software: JobSoftware | Gap = NOT_LOOKED
-    servers: tuple[RankProcess, ...] = ()  # what gives a serving engine's ranks their work, the nearest first; no ranks
+    servers: tuple[RankProcess, ...] = ()  # no ranks: processes that give an engine's ranks work, nearest first
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ class Source(Word):
 
 
 class Part(Word):
-    """The sum to which a component belongs."""
+    """The timeout to which a component of the time budget belongs."""
 
     INIT = "init"  # until all ranks are through their first collective
     TRAINING = "training"
@@ -63,7 +63,7 @@ class Timings:
     collective_bytes: int
     connect_s: float | Gap  # making the group and its first collective, slowest rank
     spread_s: float | Gap  # between the fastest and the slowest rank in that collective
-    ranks: int  # how many ranks the last three were measured on; 0 for none
+    ranks: int  # on how many ranks the collective's values were measured; 0: not measured
     nccl_report_s: float  # how long NCCL retries before it reports an error of its own
     nccl_report_why: str
 
@@ -77,7 +77,7 @@ class Term:
     value: float
     unit: str
     factor: int
-    counts_s: float  # what it adds to the sum; 0 where a longer pause covers it
+    counts_s: float  # what it adds to the time budget; 0 if a longer pause covers it
     source: Source
     detail: str
 
@@ -109,13 +109,13 @@ class SafeTimeout:
     floor_s: int
     cap_s: int
     sum_s: float  # of the group's timeout, before rounding, floor and cap
-    longest_pause_s: float  # for which one rank works while the others wait, as it is, without a factor
+    longest_pause_s: float  # the longest time for which one rank works while the others wait, without multiplier
     longest_source: Source | Gap
     dominated_by: str
-    is_enough: bool  # False where even the cap is shorter than the longest pause
+    is_enough: bool  # False if even the cap is shorter than the longest pause
     checkpoint_bytes: int | Gap
     terms: tuple[Term, ...]
     verdict: str  # one sentence
-    smaller: tuple[str, ...]  # what would make it smaller
+    smaller: tuple[str, ...]  # what would make the timeout smaller
     notes: tuple[str, ...]
     frameworks: tuple[FrameworkLine, ...]

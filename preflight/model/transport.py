@@ -39,9 +39,9 @@ PRINTED_PATH = re.compile(
 
 
 class CarrierKind(Word):
-    """The subject of an entry; the value is the beginning of its text."""
+    """The kind of a carrier; the value is the prefix of its text."""
 
-    PATH = ""  # of two ranks, or of one that hands its data to a switch
+    PATH = ""  # between two ranks, or of one that hands its data to a switch
     NETWORK = "network "
     NETIF = "netif "
     HCA = "hca "
@@ -69,14 +69,14 @@ class Carrier:
 
     @property
     def text(self) -> str:
-        """Return the entry's text in the report: `0>1 via P2P/CUMEM`, `3 via COLLNET/SHARP/0`, `netif eth0`, `NVLS`."""
+        """The carrier's text in the report: `0>1 via P2P/CUMEM`, `3 via COLLNET/SHARP/0`, `netif eth0`, `NVLS`."""
         if self.kind is CarrierKind.PATH:
             return f"{'>'.join(map(str, self.ranks))} via {self.name}"
         return f"{self.kind.value}{self.name}" if self.kind in NAMED else self.name
 
     @classmethod
     def from_text(cls, text: str) -> Carrier:
-        """Return the entry for a text in the report."""
+        """Return the carrier that a text in the report describes."""
         if match := PATH.fullmatch(text):
             return cls(CarrierKind.PATH, match[3], tuple(int(rank) for rank in match.groups()[:2] if rank))
         for kind in NAMED:
@@ -86,12 +86,12 @@ class Carrier:
 
     @property
     def is_pair(self) -> bool:
-        """Return whether the entry is a path from one rank to another."""
+        """Return whether the carrier is a path from one rank to another."""
         return len(self.ranks) == 2
 
     @property
     def transport(self) -> Transport | None:
-        """The transport of a path; None if the entry is no path, or if its words are not known."""
+        """The transport of a path; None if the carrier is no path, or if NCCL's words for the path are not known."""
         return transport_of(self.name) if self.kind is CarrierKind.PATH else None
 
 
@@ -106,12 +106,12 @@ def transport_of(detail: str) -> Transport | None:
 
 
 def carriers_from(texts: Iterable[str]) -> tuple[Carrier, ...]:
-    """Return the entries for these texts, each once, sorted by text."""
+    """Return the carriers that these texts describe, each once, sorted by text."""
     return tuple(Carrier.from_text(text) for text in sorted(set(texts)))
 
 
 def texts_of(carriers: Iterable[Carrier]) -> tuple[str, ...]:
-    """Return the texts of the entries in the report."""
+    """Return the texts of the carriers, as the report holds them."""
     return tuple(carrier.text for carrier in carriers)
 
 

@@ -30,7 +30,7 @@ class Candidate:
     env: tuple[tuple[str, str], ...]  # what would be recommended
     reason: str
     scope: Scope
-    only_cures: bool = False  # it gives speed up, so that beside a default that works nobody wants it
+    only_cures: bool = False  # it costs speed, so it is of use only if the default settings fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Setting:
 
     name: str  # the variable, or `netif eth0`; unique within a run
     env: tuple[tuple[str, str], ...]
-    families: tuple[str, ...]  # the faults whose signs make it suspect, in search/settings/search.py's words
+    families: tuple[str, ...]  # the families of error texts (model/error_texts.py) that make it suspect
     scope: Scope
     choice: str = ""  # settings with the same choice exclude each other: one interface, one set of ports
 
@@ -47,10 +47,10 @@ class Setting:
 NOT_MEASURED = Gap("not measured")
 DEFAULT = "default"  # the candidate that sets nothing
 AS_IS = "as-is"  # the candidate that keeps every inherited variable
-UNDER_LOAD = "default under load, "  # the default's trial, repeated by `--profile burn`; its turn follows
-AGAIN = "repetition "  # the default's trial, repeated since it, or a rank, looked slow; its turn follows
+UNDER_LOAD = "default under load, "  # a repetition by `--profile burn` of the default settings' trial; a number follows
+AGAIN = "repetition "  # a repetition of that trial because a speed or a rank looked slow; a number follows
 REPEATED = (UNDER_LOAD, AGAIN)
-IN_START = "start"  # up to the first collective: when that connects, and which rank is then where, is the clock's doing
+IN_START = "start"  # all stages up to the first collective: only timing decides in which of them a rank fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class CollectiveResult:
     ranks: tuple[RankTime, ...]
     p99_us: float | Gap = NOT_MEASURED
     took_s: float | Gap = NOT_MEASURED  # on rank 0, warm-up, verification and barriers included
-    verified_calls: int | Gap = NOT_MEASURED  # of the repetitions: looked at on every rank, at places drawn by chance
+    verified_calls: int | Gap = NOT_MEASURED  # how many repetitions were verified on every rank, at random places
 
     @property
     def shown_gb_s(self) -> float | Gap:
@@ -151,14 +151,14 @@ class TrialResult:
 
     candidate: str
     reason: str
-    env: tuple[tuple[str, str], ...]  # recommended by this candidate
-    trial_env: tuple[tuple[str, str], ...]  # everything that was set for it while it ran
+    env: tuple[tuple[str, str], ...]  # the variables that this configuration would recommend
+    trial_env: tuple[tuple[str, str], ...]  # every variable that was set for the trial
     unset: tuple[str, ...]  # inherited variables that were removed while it ran
     scope: Scope
     outcome: Outcome
     problem: str  # empty when ok; names rank and stage otherwise
-    culprits: tuple[int, ...]  # ranks that the failure is traced to; empty when nobody can be named
-    stages: tuple[tuple[int, str], ...]  # where each rank was when it ended
+    culprits: tuple[int, ...]  # ranks that the failure is traced to; empty if none can be named
+    stages: tuple[tuple[int, str], ...]  # the stage of each rank at the end of the trial
     ranks: tuple[RankEnd, ...]
     # rank -> the world size that its process group reported
     world_size_reported: tuple[tuple[int, int], ...] = field(metadata={"json": "world_size_seen"})
@@ -166,11 +166,11 @@ class TrialResult:
     results: tuple[CollectiveResult, ...]
     started_by: str  # fork | exec
     duration_s: float
-    causes: tuple[TrialCause, ...] = ()  # at most one; empty where the logs prove none
+    causes: tuple[TrialCause, ...] = ()  # at most one; empty if the logs prove none
     connect_us: float | Gap = NOT_MEASURED  # making the group and its first collective, slowest rank
     failed_in: str = ""  # IN_START, or the collective that was timed; empty where it worked
     nccl: str = ""  # the version of NCCL that its ranks had loaded; "" where it was not read
-    port_errors: tuple[PortErrors, ...] = ()  # of the RDMA ports that counted any meanwhile, on all nodes
+    port_errors: tuple[PortErrors, ...] = ()  # of the RDMA ports of all nodes that counted errors during the trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class RailTest:
     problem: str  # empty when ok
     transport: tuple[str, ...]  # what carried the data between ranks, such as NET/IB/0
     busbw_gb_s: float | Gap  # all_reduce at the largest size
-    repetition: int = 0  # 1 of a port that had failed, or was slower than the others of its rate
+    repetition: int = 0  # 1: repeats the test of a port that failed or was slower than others of its rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +199,14 @@ class Comparison:
     wins: bool
 
 
-NOT_REGISTERED = "usage"  # how a rank ended whose --backend names what its module does not register
+NOT_REGISTERED = "usage"  # RankEnd.ended if the module of --backend does not register the backend
 
 
 def unregistered_backend(trial: TrialResult) -> str:
-    """Return the ranks' message that their module does not register the backend; "" if any rank ended otherwise."""
+    """Return the ranks' message that their module does not register the backend.
+
+    "" if any rank ended in another way; killed ranks are ignored.
+    """
     said = [end.detail for end in trial.ranks if end.ended == NOT_REGISTERED]
     others = {end.ended for end in trial.ranks} - {NOT_REGISTERED, "killed"}
     return said[0] if said and not others else ""
@@ -226,8 +229,8 @@ class Rerun:
     outcome: Outcome
     problem: str  # empty where it worked
     duration_s: float
-    control: str = ""  # the candidate that alternates with the default; "" where one failure was repeated
-    runs_each: int = 0  # of a control: how often each of the two was to run
+    control: str = ""  # the candidate whose runs alternate with the default's; "" if only a failure was repeated
+    runs_each: int = 0  # of a control: how many runs of each were planned
     failed_in: str = ""  # as in TrialResult
     culprits: tuple[int, ...] = ()
 
@@ -236,10 +239,10 @@ class Rerun:
 class Control:
     """All repetitions of a run, and the settings under test as a workaround for failing default settings."""
 
-    seed: int = 0  # of the order in which the default and the settings took turns
-    wanted_each: int = 0  # runs of either that the profile asks for
-    chosen: str = ""  # the candidate that is to cure the default; "" where there is none
-    env: tuple[tuple[str, str], ...] = ()  # what it sets
+    seed: int = 0  # of the random order of the runs
+    wanted_each: int = 0  # runs of each that the profile requires
+    chosen: str = ""  # the candidate under test as a workaround; "" if there is none
+    env: tuple[tuple[str, str], ...] = ()  # the variables that it sets
     reruns: tuple[Rerun, ...] = ()
 
     def turns(self, control: str) -> tuple[Rerun, ...]:
@@ -251,16 +254,16 @@ NO_CONTROL = Control()
 
 
 def odds(one: int, other: int) -> int:
-    """Return the number of possible orders of these failures and successes.
+    """Return the number of possible orders of `one` failures and `other` successes.
 
     If a fault does not depend on the settings, every order is equally likely, because the order of the runs was random.
-    So chance looks like a workaround in 1 of that many cases.
+    So in 1 of that many cases chance alone looks like a workaround.
     """
     return math.comb(one + other, one)
 
 
 def stage_words(stage: str) -> str:
-    """Return a stage of a trial in words: `first` is when NCCL connects and the first data move."""
+    """Return a stage of a trial in words: `first` is the first collective, in which NCCL connects."""
     step, _, steps = stage.removeprefix("timed ").partition("/")
     words = {"first": "the first collective", "done": "its end"}
     return words.get(stage, f"timed step {step} of {steps}" if steps else stage)

@@ -28,10 +28,10 @@ class XidMeaning(Word):
     """The significance of an Xid without further evidence."""
 
     HARDWARE = "hardware"  # the GPU, its links or its firmware need a reset, a repair or a reboot
-    REMAPPING = "remapping"  # the state of row remapping tells, as NVML has it
+    REMAPPING = "remapping"  # NVML's state of row remapping decides
     APPLICATION = "application"  # the program was at fault, or was ended
-    RECOVERY = "recovery"  # how bad it is depends on its subcode: the driver's recovery action tells, as NVML has it
-    REPORT = "report"  # NVIDIA names no action but to tell them
+    RECOVERY = "recovery"  # its subcode decides how bad it is; NVML gives the driver's recovery action
+    REPORT = "report"  # NVIDIA's only action is a report to NVIDIA
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class XidRow:
     words: str
     source: str = CATALOG
     where: str = ""  # only on these GPUs
-    recovery: str = ""  # from this branch on the driver asks for what it needs, by NVML's recovery action and Xid 154
+    recovery: str = ""  # the first branch whose driver requests an action, through NVML and Xid 154
 
 
 def _row(
@@ -97,7 +97,7 @@ UNLISTED = XidRow(frozenset(), XidMeaning.REPORT, "no action is known for it but
 
 
 def row_of(number: int) -> XidRow:
-    """Return the meaning of an Xid. An Xid in no row deserves a look and proves nothing."""
+    """Return the row of an Xid; UNLISTED, which proves nothing, if no row has the number."""
     return next((row for row in ROWS if number in row.numbers), UNLISTED)
 
 

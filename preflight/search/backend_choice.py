@@ -1,4 +1,4 @@
-"""Choose the backend of a run, its devices and its number of ranks. gloo never hides GPUs that don't work."""
+"""Choose the backend of a run, its devices and its number of ranks. GPUs that don't work are never replaced by gloo."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ BACKEND = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,31})(?:@([A-Za-z_][\w.]{0,199}))
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """How a run works. If `blocked` gives a reason, nothing is launched, and the findings name the cause."""
+    """The backend, the GPUs and the number of ranks of a run.
+
+    If `blocked` gives a reason, nothing is launched, and the findings name the cause.
+    """
 
     backend: str
     backend_module: str
     dialect: str  # whose settings the backend reads and whose log it writes: "nccl" or "gloo"
     world_size: int
     gpus: tuple[Gpu, ...]
-    wants_gpus: bool  # the run is about GPUs: those of this machine, or of the one whose facts a stand-in backend has
-    cpu_path: bool = False  # gloo because this machine has no NVIDIA GPU, not because it was asked for
+    wants_gpus: bool  # the run tests GPUs: of this machine, or of the machine that a stand-in backend simulates
+    cpu_path: bool = False  # gloo because this machine has no NVIDIA GPU, not because the user chose it
     blocked: str = ""
-    on_cpu: bool = False  # the ranks compute on the CPU, also where they stand for `gpus` of another machine
+    on_cpu: bool = False  # the ranks compute on the CPU, even if they simulate `gpus` of another machine
 
 
 def choose_backend(
@@ -104,7 +107,7 @@ def has_nvidia_hardware(node: NodeFacts) -> bool:
 
 
 def why_hardware_unknown(node: NodeFacts) -> str:
-    """Return why it is unknown whether there is an NVIDIA GPU. An unreadable source does not mean "no GPU"."""
+    """Return why it is unknown whether there is an NVIDIA GPU, or "". An unreadable source does not mean "no GPU"."""
     for what, fact in (("the PCI bus", node.nvidia_pci), ("/dev", node.device_nodes)):
         if isinstance(fact, Gap):
             unread = f"{what} could not be read ({fact.reason})"
@@ -113,7 +116,10 @@ def why_hardware_unknown(node: NodeFacts) -> str:
 
 
 def why_not_testable(node: NodeFacts) -> str:
-    """Return which GPUs of other vendors this node has. Two ranks on the CPU would not test these GPUs."""
+    """Return why the node's GPUs of other makers are not tested, or "" if it has none.
+
+    Two ranks on the CPU would not test these GPUs.
+    """
     others = other_gpus(node)
     if not others:
         return ""

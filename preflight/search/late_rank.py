@@ -1,4 +1,4 @@
-"""Find a rank that is late at every decision size, and by how much. Pure."""
+"""Find a rank that is late at every decision size, and how late it is. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from preflight.model.trial import CollectiveResult, RankTime, TrialResult
 
 LATE_ABOVE = Bound(
     1.2, "times the other ranks' own time, at every size",
-    "ranks of healthy nodes differ by less at all sizes at once",
+    "on healthy nodes no rank is so much later at every size",
     JUDGMENT,
-    "too low: noise repeats a trial and warns; too high: a late rank passes",
+    "too low: noise causes a repetition and a warning; too high: a late rank passes",
 )  # fmt: skip
 SMALLEST_JUDGED_BYTES = 64 << 10  # below it latency noise decides
 GPU_DECISION_BYTES = 32 << 20
 # A scheduler's whim on a busy CPU costs a time slice; a GPU's collective of 32 MiB takes no longer than this in all.
 LEAST_LATENESS_CPU_US = Bound(
     200.0, "µs later than the others, on CPUs",
-    "less is a time slice of the scheduler",
+    "a smaller delay may be one time slice of the scheduler",
     JUDGMENT,
     "too low: a busy machine warns; too high: a late rank passes",
 )  # fmt: skip
 LEAST_LATENESS_GPU_US = Bound(
     20.0, "µs later than the others, on GPUs",
-    "less is the jitter of launching a kernel",
+    "a smaller delay may be the jitter of kernel launches",
     JUDGMENT,
     "too low: a healthy rank warns; too high: a late rank passes",
 )  # fmt: skip
@@ -40,12 +40,12 @@ class Late:
 
     @property
     def others_us(self) -> float:
-        """Return the median over the other ranks, not all of which are shown."""
+        """Return the median own time of all other ranks in µs, of which `result.ranks` may hold only a part."""
         return self.time.own_us / self.time.slowdown if self.time.slowdown else 0.0
 
 
 def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
-    """Return how late one rank is at each decision size; empty unless the same rank is the latest at all of them."""
+    """Return how late one rank is at each decision size; empty unless the same rank is late at all of them."""
     results = decision_results(trial, on_gpus)
     if not results or any(len(result.ranks) < 2 for result in results):
         return ()

@@ -12,14 +12,14 @@ from preflight.model.run_spec import Measure, StageLimits
 NAMED_CPU_LARGEST, CPU_LARGEST, GPU_LARGEST = MIB, 16 * MIB, 4 * GIB
 # Send and receive buffers, the expected values, and what comparing them needs; per rank.
 BUFFERS_PER_SIZE = 5
-LARGEST = 2  # sizes, of which half of the verified calls are
+LARGEST = 2  # half of the verified calls are of this many of the largest sizes
 DUEL_TIMING: Timing = (0.1, 5, 20, 1)
 
 
 def sizes(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the sizes in bytes, ascending, limited by the free memory of one rank.
+    """Return the sizes in bytes, ascending, that fit into the free memory of one rank; 8 bytes if none fits.
 
     Sizes that the user asked for replace the profile's.
     """
@@ -30,7 +30,7 @@ def sizes(
 def sizes_without_room(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the sizes that are left out because they don't fit into the free memory."""
+    """Return the sizes in bytes that are left out because they don't fit into the free memory."""
     return (asked or _wanted(profile, on_gpu))[len(sizes(profile, on_gpu, free_bytes_per_rank, asked)) :]
 
 
@@ -53,16 +53,16 @@ def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
 def measures(
     timing: Timing, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return what is timed, ordered by size."""
+    """Return one measure for each collective at each size, ordered by size."""
     return tuple(Measure(collective, size, *timing) for size in for_sizes for collective in collectives)
 
 
 def trial_measures(
     profile: Profile, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return what a trial of this profile times; it verifies at least as many calls as the profile asks for.
+    """Return the measures of a trial of this profile; they verify at least as many calls as the profile asks for.
 
-    Half of them are of the two largest sizes, which move nearly all bytes.
+    Half of the calls are of the two largest sizes, which move nearly all bytes.
     """
     budget_s, fewest, most, least = profile.effort.timing
     found: list[Measure] = []
@@ -75,7 +75,7 @@ def trial_measures(
 
 
 def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_per_cpu: float = 1.0) -> StageLimits:
-    """Return the time limit of each stage. NCCL's own retries end first: its error is better evidence than a kill.
+    """Return the time limit of each stage. NCCL's own retries end earlier: its error is better evidence than a kill.
 
     NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (facts 1.2, 1.3); gloo does not retry. On one
     node, the first collective connects by P2P or shared memory within seconds. NCCL's start, which may take 45 s,

@@ -25,7 +25,7 @@ from preflight.system.waiting import wait_for
 from preflight.system.wakeups import OwnTime
 
 K = TypeVar("K", bound=Hashable)
-LOOK_S = 0.25  # how often it is looked whether this process itself stood still; less than wakeups.GAP_S
+LOOK_S = 0.25  # interval of the checks whether this process was stopped; less than wakeups.GAP_S
 MOST_LINE_BYTES = 64 << 20
 
 
@@ -41,8 +41,8 @@ class Lost(Enum):
 class Crew(Generic[K]):
     """Children by the caller's key; a context manager. It forks, so its process must have a single thread."""
 
-    leave_s: float = 0.0  # for a child whose questions are over, to go by itself
-    reap_s: float = REAP_S  # for all that are killed together, to be gone
+    leave_s: float = 0.0  # the time for a child to end after its questions were closed
+    reap_s: float = REAP_S  # the time for all children that are killed together to be gone
     children: dict[K, ChildProcess] = field(default_factory=dict)  # to be read only
     _answer_by: dict[K, float] = field(default_factory=dict)  # on the clock of now()
     _own_time: OwnTime = field(default_factory=OwnTime)

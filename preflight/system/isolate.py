@@ -17,8 +17,8 @@ from preflight.system.machine import Json
 
 CALLS_S = 4.3  # leaves the probe's process time to answer within its own 5 s
 FIRST_STALL_S = 2.0
-LATER_STALL_S = 0.5  # a library that hung once gets less patience
-HUNG_CALLS_PER_NAME = 2  # then neither that function nor that device is asked again
+LATER_STALL_S = 0.5  # a library that hung once gets less time
+HUNG_CALLS_PER_NAME = 2  # after so many, that function or device is not asked again
 NEVER = "not asked: the time for it was up"
 CALLER = "caller"  # the one child of a crew that makes calls
 
@@ -86,7 +86,7 @@ class Asker:
     `nvmlDeviceGetName/3`; its first argument is the device.
     """
 
-    reason: Callable[[Exception], Json]  # what stands in the place of a value that could not be read
+    reason: Callable[[Exception], Json]  # makes the answer that replaces a value that could not be read
     failures: tuple[type[Exception], ...]
     answers: dict[str, Json] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # calls that hung or died, with the reason

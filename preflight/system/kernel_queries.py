@@ -38,7 +38,7 @@ def live_machine() -> Tree:
 
 
 def tree_machine(root: Path) -> Tree:
-    """Return a recorded tree.
+    """Return the machine of a recorded tree of files.
 
     NVML answers for it only through a library in the tree, never through this machine's library.
     """

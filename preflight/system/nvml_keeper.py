@@ -49,7 +49,7 @@ class XidWatch:
         return bool(said)
 
     def wait(self) -> None:
-        """Return once NVML listens or has failed."""
+        """Wait until NVML listens for Xids or has failed."""
         while self.hear(READY_S) and "awake" in self.messages[-1]:
             continue
 
@@ -69,9 +69,10 @@ class XidWatch:
 
 
 def watch_xids(library_path: str | None = None) -> XidWatch:
-    """Begin to wake all GPUs, in order to listen to them; whatever else opens them in that time waits with it.
+    """Start a monitor process that wakes all GPUs and then listens for Xids.
 
-    Call it from a process with a single thread. The caller ends it.
+    Any other program that opens a GPU in that time waits until the GPU is awake. Call it from a process with a single
+    thread. The caller ends the process.
     """
     watch = XidWatch(Crew(reap_s=END_S))
     watch.crew.fork(KEEPER, partial(_tell_xids, library_path))

@@ -132,7 +132,7 @@ def cuda_version(number: int) -> str:
 
 
 def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
-    """Return the meaning of a number."""
+    """Return the meaning of a number; UnreadableFact if the number is not known."""
     value = int(number)
     if value not in words:
         raise UnreadableFact(f"NVML gave {value} for the {what}, which this version of preflight does not know")
@@ -140,7 +140,7 @@ def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
 
 
 def parse_set(numbers: Json, what: str) -> tuple[int, ...]:
-    """Return a set of numbers, which is never empty."""
+    """Return the numbers of a set; UnreadableFact if it is empty."""
     if not numbers:
         raise UnreadableFact(f"NVML gave an empty {what}")
     return tuple(int(number) for number in numbers)

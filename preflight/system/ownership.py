@@ -12,11 +12,11 @@ import stat
 import time
 from collections.abc import Iterator
 
-KEPT_S = 7 * 24 * 3600.0  # how long what a failed run left in the temporary folder lies there
+KEPT_S = 7 * 24 * 3600.0  # how long the files of a failed run stay in the temporary folder
 
 
 def own_folders(place: str, prefix: str) -> Iterator[tuple[str, bool]]:
-    """Yield this user's folders in a place whose names begin so, and whether each is older than KEPT_S."""
+    """Yield this user's folders in `place` whose names begin with `prefix`, and whether each is older than KEPT_S."""
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             if not entry.name.startswith(prefix):

@@ -13,7 +13,7 @@ from preflight.system.machine import Json
 from preflight.system.processes import number_of
 
 PREFIX = "nccl-"
-SEGMENTS_SUFFIX = ".segments"  # of the file beside a trial's log that lists what it was seen to map
+SEGMENTS_SUFFIX = ".segments"  # of the file next to a trial's log that lists the segments which the trial mapped
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 OTHERS_MAY_OPEN = 0o066
 # NCCL says so of a file that this very process has made (mkstemp in ncclShmOpen), and leaves it, open nowhere.

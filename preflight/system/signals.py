@@ -40,7 +40,7 @@ def raise_on_signals() -> None:
 
 
 def end_with_stdin() -> None:
-    """Have the end of stdin, or anything that comes there, act as SIGTERM: who started this process has let it go.
+    """Have the end of stdin, or any input there, act as SIGTERM: the program that started this process has let it go.
 
     The kernel sends the signal (fcntl(2), F_SETSIG); /dev/null and files never do.
     """

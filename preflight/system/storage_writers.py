@@ -66,7 +66,7 @@ class Writers:
 
     crew: Crew[int]
     paths: tuple[str, ...]
-    cut_short: set[int] = field(default_factory=set)  # who is at a task, or was ended in one: its file may have a name
+    cut_short: set[int] = field(default_factory=set)  # writers in a task, or ended in one: their files may have names
 
     def carry_out(self, task: Task, count: int, watch: Callable[[int], None]) -> list[WriterOutcome]:
         """Have the first `count` writers run a task in parallel; return their outcomes.
@@ -100,7 +100,7 @@ class Writers:
 
 @contextmanager
 def start_writers(directory: str, count: int) -> Iterator[Writers]:
-    """Start writers, which live until the block ends in any way; their files are removed with them.
+    """Start the writers; at the end of the block, however it ends, they are ended and their files are removed.
 
     Call it from a process with a single thread, since it forks.
     """

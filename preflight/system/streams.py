@@ -37,7 +37,7 @@ def knows_unicode() -> bool:
 
 
 def to_stdout(text: str) -> None:
-    """Write and flush; a reader that closed the pipe (`| head -1`) is no error.
+    """Write a text to stdout and flush it; a reader that closed the pipe (`| head -1`) is no error.
 
     OutputError if the write fails otherwise.
     """
@@ -51,7 +51,7 @@ def to_stdout(text: str) -> None:
 
 
 def to_stderr(text: str) -> None:
-    """Write and flush if possible; a failure is ignored, since no stream is left to report it on."""
+    """Write a text to stderr and flush it; a failure is ignored, since no stream is left to report it on."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(hide(text))
         sys.stderr.flush()

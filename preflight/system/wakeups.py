@@ -17,7 +17,7 @@ IN_CREATE, IN_MOVED_TO = 0x100, 0x80  # linux/inotify.h
 IN_Q_OVERFLOW = 0x4000
 EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _libc = ctypes.CDLL(None, use_errno=True)
-GAP_S = 1.0  # more than a loop that looks every few milliseconds is late by on a busy machine
+GAP_S = 1.0  # a loop that polls every few milliseconds is not as late as this, even on a busy machine
 
 
 def parse_events(data: bytes) -> list[str] | None:
@@ -62,7 +62,7 @@ class DirectoryWatch:
 
 
 class OwnTime:
-    """A clock for a loop that polls often; it detects the time in which the process did not run."""
+    """A clock for a loop that polls often; it detects and leaves out the time in which the process did not run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.lost_s = 0.0  # in all
@@ -80,5 +80,5 @@ class OwnTime:
         return gap_s
 
     def now(self) -> float:
-        """Return the clock's time at the last `look`; the clock stops whenever this process does not run."""
+        """Return the clock's time, without the time that `look` has found lost."""
         return self._clock() - self.lost_s

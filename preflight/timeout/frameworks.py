@@ -28,7 +28,7 @@ DEEPSPEED_FIRST_WITH_10_MINUTES = (0, 19, 6)  # read in its sources: 30 in 0.19.
 def framework_lines(
     training_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
 ) -> tuple[FrameworkLine, ...]:
-    """Return one line per framework; it shows which checkpoint the default timeout covers at the measured speed.
+    """Return the setting of each framework, with the checkpoint that its default timeout covers at the measured speed.
 
     A framework that has one timeout is given the longer one of the start and the training.
     """
@@ -75,13 +75,13 @@ def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
 
 
 def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
-    """Return the minutes to export. They never shorten the timeout that the job would have without the variable."""
+    """Return the minutes for DEEPSPEED_TIMEOUT. They never shorten the timeout that the job would have without it."""
     default_s = deepspeed_default_s(versions)
     return minutes_up(max(pg_s, 1800 if isinstance(default_s, Gap) else default_s))
 
 
 def _torch(version: str, training_s: int, pg_s: int) -> tuple[int, str]:
-    """Return the default timeout on NCCL, and how to change the timeout after the first step."""
+    """Return torch's default timeout for NCCL in seconds, and a note on other groups and on later changes."""
     known = version_tuple(version)
     default_s = 1800 if known and known < FIRST_WITH_10_MINUTES else 600
     later = "..." if training_s == pg_s else f"timedelta(seconds={training_s})"
@@ -99,7 +99,7 @@ def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:
 
 
 def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables to export.
+    """Return the variables to export: the timeouts, and those that make torch record its last collectives.
 
     TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC is not among them: it ends a process whose watchdog is stuck, however long the
     process's collectives may take.

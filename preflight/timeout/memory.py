@@ -1,7 +1,8 @@
-"""The minimum memory that a job needs, and what frameworks usually keep: a lower bound can refuse, but not promise.
+"""The minimum memory that a job needs, and the memory that frameworks usually keep.
 
-Bytes per parameter are those of facts 10.2. A Job does not describe offloading to the CPU, weights that are quantized
-while all of them are trained, or tensor or pipeline parallelism; these need less memory on a GPU.
+A lower bound can show that a job does not fit, but not that it fits. Bytes per parameter are those of facts 10.2. A Job
+does not describe offloading to the CPU, weights that are quantized while all of them are trained, or tensor or pipeline
+parallelism; these need less memory on a GPU.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.NOT_AS_USUAL: 2
 
 
 def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit:
-    """Return the job's memory need on each GPU and on this host, in training and while it saves, vs free memory."""
+    """Return the job's memory need on each GPU and on this host, by phase, compared with the free memory.
+
+    If the job does not fit, the answer also has changes to the job that help.
+    """
     fit = _fit(job, headroom, batch)
     is_short = fit.verdict in (FitVerdict.NOT_AS_USUAL, FitVerdict.CANNOT_FIT)
     return replace(fit, ways_out=ways_out(job, headroom, batch, fit.verdict)) if is_short else fit
@@ -77,7 +81,7 @@ def _fit(job: Job, headroom: Headroom, batch: Batch | None) -> Fit:
 
 
 def state_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield the permanent memory on each GPU: weights, the optimizer's moments and its fp32 copy of 16-bit weights."""
+    """Yield the permanent needs on each GPU: weights, the optimizer's moments and its fp32 copy of 16-bit weights."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_WEIGHTS else 1
     how = f"{job.dtype.value}{_divided(split)}"
@@ -105,7 +109,7 @@ def state_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def gradient_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield the additional memory at the end of a backward pass."""
+    """Yield what each GPU needs in addition at the end of a backward pass."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_GRADIENTS else 1
     # ZeRO 1 and 2 keep them until they are divided.
@@ -126,7 +130,7 @@ def gather_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def loading_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]:
-    """Yield the memory of this host while its ranks load the weights, if each of them loads all of them."""
+    """Yield what this host needs while its ranks load the weights, if each of them loads all weights."""
     copies = max(1, ranks)
     reason = f"if each of {copies} ranks loads all of them" if copies > 1 else "loaded before they move to the GPU"
     yield _term("weights", copies * params.total, WEIGHT_BYTES[job.dtype], 1, reason, Certainty.ESTIMATE)

@@ -20,28 +20,28 @@ from preflight.timeout.checkpoint_size import (
 
 # What is assumed where nothing was measured: a shared file system that is busy, a host that is not.
 ASSUMED_WRITE_BYTES_PER_S = Bound(
-    0.2e9, "bytes/s written to storage",
+    0.2e9, "bytes/s that one node writes to storage, as assumed",
     "a shared file system that others use too",
     "scripts/studies/timeouts.py",
-    "too high: a save outlasts the timeout; too low: a hang is noticed late",
+    "too high: writing a checkpoint outlasts the timeout; too low: a hang is noticed late",
 )  # fmt: skip
 ASSUMED_READ_BYTES_PER_S = Bound(
-    0.2e9, "bytes/s read from storage",
+    0.2e9, "bytes/s that one node reads from storage, as assumed",
     "a shared file system that others use too",
     "scripts/studies/timeouts.py",
-    "too high: a load outlasts the timeout; too low: a hang is noticed late",
+    "too high: loading the weights outlasts the timeout; too low: a hang is noticed late",
 )  # fmt: skip
 ASSUMED_GATHER_BYTES_PER_S = Bound(
     2e9, "bytes/s from other ranks' GPUs to one rank's host memory",
-    "pinned copies reach ten times as much",
+    "a low estimate: pinned copies are ten times as fast",
     JUDGMENT,
-    "too high: a save outlasts the timeout; too low: a hang is noticed late",
+    "too high: writing a checkpoint outlasts the timeout; too low: a hang is noticed late",
 )  # fmt: skip
 ASSUMED_STAGE_BYTES_PER_S = Bound(
     2e9, "bytes/s from a GPU to its rank's host memory",
-    "pinned copies reach ten times as much",
+    "a low estimate: pinned copies are ten times as fast",
     JUDGMENT,
-    "too high: a save outlasts the timeout; too low: a hang is noticed late",
+    "too high: writing a checkpoint outlasts the timeout; too low: a hang is noticed late",
 )  # fmt: skip
 PAUSE_FACTOR = Bound(
     3, "times the longest pause",
@@ -51,15 +51,19 @@ PAUSE_FACTOR = Bound(
 )  # fmt: skip
 PICKLE_BYTES_PER_S = Bound(
     1e9, "bytes/s that torch.save serializes",
-    "it does so in one thread, however fast the disk is",
+    "it uses one thread, so a faster disk does not help",
     JUDGMENT,
-    "too high: a save outlasts the timeout",
+    "too high: writing a checkpoint outlasts the timeout",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """One such phase: its duration, its time in the job, and the source of the number."""
+    """A phase in which one rank works while the others wait.
+
+    `value_s` is its duration, `parts` are the timeouts that must cover it, and `source` is where the duration comes
+    from.
+    """
 
     name: str
     value_s: float
@@ -85,9 +89,10 @@ def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
 
 
 def _silence(seen: Silence) -> Pause:
-    """Return what a rank of an earlier run may have waited: as long as no rank printed anything.
+    """Return the pause in a phase of an earlier run: the longest time in which no rank printed anything.
 
-    In all phases but the training itself one rank may print while the others wait, so the timeout covers them whole.
+    In all phases except training, one rank may print while the others wait. The pause is then at least a third of the
+    phase, so that the timeout, which is a multiple of the pause, covers the whole phase.
     """
     is_start, is_training = seen.phase == START, seen.phase == Phase.TRAINING
     value_s = seen.silent_s if is_training else max(seen.silent_s, seen.lasted_s / PAUSE_FACTOR.value)
@@ -156,10 +161,10 @@ def _rank0_speed(timings: Timings) -> tuple[float, Source, str]:
 def _all_nodes(
     measured: float | Gap, assumed: float, job: Job, timings: Timings, verb: str
 ) -> tuple[float, Source, str]:
-    """Return the speed of all nodes together: at least that of the node that was measured.
+    """Return the speed of all nodes together in bytes/s, its source, and its derivation in words.
 
-    A file system that serves more nodes is built for more, so each node is assumed to get what is assumed of a node
-    that was not measured, or what was measured if that is less.
+    A file system that serves more nodes is built for more. So each node counts with the assumed speed of a node, or
+    with the measured speed if that is lower. The result is at least the measured speed of one node.
     """
     one, source, where = _speed(measured, assumed, timings, verb)
     each, nodes = min(assumed, one), job.assumed_nodes

@@ -1,13 +1,14 @@
-"""The safe timeout as a sum (facts 10.3): long enough for known pauses, short enough to notice a hang.
+"""The safe timeout as a time budget (facts 10.3): long enough for known pauses, short enough to notice a hang.
 
     training = 3 x longest pause + 10 x (largest collective + rank skew) + NCCL's own retries
-    init     = start + 3 x longest pause at the start + 10 x making the communicator + 3 x what is assumed of it
+    init     = start + building the model + 3 x longest pause at the start
+               + 10 x making the communicator, as measured + 3 x the assumed time of ranks that were not measured
                + NCCL's own retries
 
 Both are rounded up to a minute and kept between the floor and the cap. The group's timeout covers both, since torch has
 one timeout for both. The multipliers are a judgment. A pause that was measured or given may take three times as long
-with other users of the storage. A step that takes milliseconds on an idle machine may take ten times as long. What is
-assumed of the start is already an upper estimate for many ranks.
+with other users of the storage. A step that takes milliseconds on an idle machine may take ten times as long. The
+assumed times are already high estimates for many ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CAP_S = Bound(
     3600, "s at most",
     "a hang should not idle the GPUs for longer; longer work belongs outside the collectives",
     JUDGMENT,
-    "too low: a long legitimate pause has no answer; too high: a hang costs hours",
+    "too low: no timeout covers a long legitimate pause; too high: a hang costs hours",
 )  # fmt: skip
 COLLECTIVE_FACTOR = Bound(
     10, "times the slowest collective, rank skew and start that were measured",
@@ -44,27 +45,27 @@ COLLECTIVE_FACTOR = Bound(
     "too low: a loaded network ends the job",
 )  # fmt: skip
 ASSUMED_START_FACTOR = Bound(
-    3, "times the communicator that was assumed",
-    "the assumption is high already",
+    3, "times the assumed time to make the communicator",
+    "the assumed time is already a high estimate",
     JUDGMENT,
-    "too low: a large start ends the job",
+    "too low: the start of a large job ends it",
 )  # fmt: skip
 START_S = Bound(
     120.0, "s for imports, opening the data, a node that starts later",
-    "public logs of small models start in less",
+    "in public logs, small models start in less time",
     "scripts/studies/timeouts.py",
     "too low: a slow start ends the job",
 )  # fmt: skip
 BUILD_S_PER_BILLION = Bound(
-    1.0, "s per 1 B parameters to make and divide the model",
-    "with the other terms it covers 11 public starts of 405 B, of up to 723 s",
+    1.0, "s per 1 B parameters to build and divide the model",
+    "with the other components it covers 11 public starts of a 405 B model, which took up to 723 s",
     "scripts/studies/timeouts.py",
     "too low: the start of a large model ends the job",
 )  # fmt: skip
 ASSUMED_CONNECT_S, ASSUMED_CONNECT_PER_RANK_S = 5.0, 0.02  # seconds; minutes at thousands of ranks
 ASSUMED_ALGBW_BYTES_PER_S = Bound(
-    1e9, "bytes/s of a collective",
-    "one 10 Gbit/s network without RDMA",
+    1e9, "bytes/s of a collective, as assumed",
+    "a 10 Gbit/s network without RDMA carries about as much",
     JUDGMENT,
     "too high: the largest collective outlasts the timeout",
 )  # fmt: skip
@@ -122,7 +123,7 @@ def _terms(found: tuple[Pause, ...], job: Job, timings: Timings) -> tuple[Term, 
 
 
 def _pause_terms(found: tuple[Pause, ...], part: Part) -> list[Term]:
-    """Return the pauses of a part; only the longest counts, since the others come at another time."""
+    """Return the pauses of a part; only the longest counts, since the others occur at other times."""
     here = sorted((pause for pause in found if part in pause.parts), key=lambda pause: -pause.value_s)
     return [
         Term(each.name, part, each.value_s, "s", PAUSE_FACTOR.whole, 0.0 if i else PAUSE_FACTOR.value * each.value_s,
@@ -195,7 +196,7 @@ OTHER_TERMS = {  # what would shorten a term that is no pause
 
 
 def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
-    """Return the changes that would shorten the largest term, with the remaining pause if it is a pause."""
+    """Return the changes that would shorten the largest component; for a checkpoint, also the pause that remains."""
     name, now_s = largest.name, largest.value
     if name in OTHER_TERMS:
         return (OTHER_TERMS[name],)
@@ -228,7 +229,10 @@ def _clamp(value_s: float, floor_s: int) -> int:
 
 
 def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> str:
-    """Return the answers for both kinds of storage; "" if storage was measured or makes no difference."""
+    """Return the timeouts with a local NVMe and with a slow share, in words.
+
+    "" if storage was measured or makes no difference.
+    """
     if job.params is None or job.silences or not isinstance(timings.write_one_bytes_per_s, Gap):
         return ""
     local = replace(

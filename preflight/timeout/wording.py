@@ -11,7 +11,7 @@ from preflight.model.units import decimal_text, seconds_text
 
 # What forums advise by size of the model, in seconds; above, "longer, by hand".
 USUAL_ADVICE_S = ((1e9, 600, 1200, "under 1 B"), (1e10, 1800, 3600, "of 1 to 10 B"))
-SLOW_COLLECTIVE_SHARE = 0.1  # of the floor: transfers take seconds at most, lateness is what a timeout is for
+SLOW_COLLECTIVE_SHARE = 0.1  # of the floor: the transfers of a healthy collective take seconds at most
 NOT_TO_RAISE = (
     "a collective that some ranks never enter (a checkpoint, an evaluation, a log call behind `if rank == 0`): it "
     "waits for ever, and a longer timeout hides it for longer",

@@ -10,8 +10,8 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.repairs import shm_room
 
 MEMORY_PER_RANK = Bound(
-    4 << 30, "bytes per rank",
-    "a rank with torch and a CUDA context takes 2 to 3 GiB, four workers some hundred MiB each",
+    4 << 30, "bytes of memory per rank",
+    "a rank with torch and a CUDA context takes 2 to 3 GiB, and each of four workers some hundred MiB",
     JUDGMENT,
     "it only warns",
 )  # fmt: skip
@@ -57,7 +57,7 @@ def _memory_fix(node: NodeFacts, need_bytes: int) -> str:
 # Judgement: four workers with two batches of 16 MiB each (PyTorch's prefetch_factor is 2) for a rank.
 SHM_PER_RANK = Bound(
     128 << 20, "bytes of /dev/shm per rank",
-    "DataLoader workers hand some batches over at a time",
+    "four DataLoader workers keep two batches of 16 MiB each",
     JUDGMENT,
     "it only warns",
 )  # fmt: skip
@@ -97,7 +97,7 @@ def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
 
 COMMIT_PER_RANK = Bound(
     16 << 30, "bytes of committed memory per rank",
-    "a rank of 4 GiB forks some workers, each of which counts as much again",
+    "a rank of 4 GiB forks some workers, and the kernel counts 4 GiB more for each",
     JUDGMENT,
     "it only warns",
 )  # fmt: skip

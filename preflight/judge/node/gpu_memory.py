@@ -14,13 +14,13 @@ from preflight.model.parts import part_of_gpu
 
 LEAST_FREE_BYTES = Bound(
     1 << 30, "bytes free",
-    "a CUDA context, NCCL's buffers and a little data",
+    "a trial needs a CUDA context, NCCL's buffers and a little data",
     JUDGMENT,
-    "too high: a GPU that would do is refused; too low: the trial fails instead",
+    "too high: a GPU with enough memory is rejected; too low: the trial fails instead",
 )  # fmt: skip
 LEAST_FREE_SHARE = Bound(
     0.5, "of the memory free",
-    "a job that was sized for the whole GPU fails in its first steps",
+    "with less, a job that was sized for the whole GPU fails in its first steps",
     JUDGMENT,
     "it only warns",
 )  # fmt: skip
@@ -37,8 +37,8 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
     """Most of the chosen GPUs' memory is free.
 
     If a GPU's memory is in use, a job fails in its first steps, not in its first second. Yields a FAIL if not even NCCL
-    fits, and a WARN if less than half of the memory is free. The class is application
-    unless no process is left that could hold the memory.
+    fits, and a WARN if less than half of the memory is free. The fault domain is the application, unless no process is
+    left that could hold the memory.
 
     Can't see: how much the job will need.
     """
@@ -62,7 +62,7 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
 
 MOST_RETIRED_PAGES = Bound(
     64, "retired pages",
-    "the page table of a GPU before Ampere is full then",
+    "a GPU before Ampere can't retire more: its table of pages is full",
     "NVIDIA's Dynamic Page Retirement guide [U]",
     "too low: a usable GPU is rejected; too high: one that can't retire pages passes",
 )  # fmt: skip

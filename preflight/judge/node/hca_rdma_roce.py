@@ -47,8 +47,8 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
     """Active ports of the same adapter model run at the same rate.
 
     If ports of one adapter model differ, a cable may be bad, or a port or an adapter was forgotten. Yields a WARN for
-    each active port that is slower than another of the same model and link layer. Yields an INFO for DOWN ports whose
-    siblings, the same ports of other adapters, are not all active.
+    each active port that is slower than another of the same model and link layer. Yields an INFO for DOWN ports that
+    hca-port-inactive does not report, if another port of the same model and link layer is active.
 
     Can't see: ports that are all equally slow, and adapters whose PCI IDs can't be read.
     """
@@ -88,10 +88,10 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
 
 
 ALIKE = Bound(
-    3, "ports in the same place that are up",
-    "these are rails; fewer may be there for something else",
+    3, "active siblings: the same ports of other adapters of the model",
+    "four or more equal ports are rails of a fabric; fewer may have another purpose",
     JUDGMENT,
-    "too low: a spare port warns; too high: a dead rail of a small node passes",
+    "too low: a spare port causes a warning; too high: a dead rail of a small node passes",
 )  # fmt: skip
 
 
@@ -127,7 +127,10 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
 
 
 def _missing(node: NodeFacts) -> tuple[HcaPort, ...]:
-    """Return the ports that are down although all siblings are active: ports with the same number and PCI function."""
+    """Return the ports that are down although all their siblings are active, if these are at least ALIKE.
+
+    Siblings are ports with the same number, on the same PCI function of other adapters of the model.
+    """
     places: dict[tuple[str, str, int, str], list[HcaPort]] = defaultdict(list)
     for nic in verbs_nics(node):
         for port in ports_of(node, nic):

@@ -82,7 +82,10 @@ def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> 
 
 
 def _is_counted_by_speed(visible: str, node: NodeFacts) -> bool:
-    """Return whether the GPU numbers are CUDA's own (facts 6.4); GPUs of one model are assumed to be in bus order."""
+    """Return whether the numbers in CUDA_VISIBLE_DEVICES follow CUDA's own order, the fastest GPU first (facts 6.4).
+
+    GPUs of one model are assumed to be in bus order.
+    """
     models = {name_of(gpu) for gpu in known_or(node.gpus, ())}
     by_number = visible.strip()[:1].isdigit()
     return by_number and len(models) > 1 and inherited_value(node, "CUDA_DEVICE_ORDER") != "PCI_BUS_ID"

@@ -44,7 +44,7 @@ def known_bug(node: NodeFacts, case: Case) -> Findings:
 
 
 def surroundings(node: NodeFacts, case: Case) -> Surroundings:
-    """Return what the ranks of a node run on, and how large the check is."""
+    """Return the software, the CPU and the GPUs of the node, and the size of the run, as far as they are known."""
     versions: dict[str, tuple[str, ...]] = {}
     loaded = tuple(dict.fromkeys(trial.nccl for trial in case.trials if trial.nccl))
     software = node.software
@@ -64,7 +64,10 @@ def surroundings(node: NodeFacts, case: Case) -> Surroundings:
 
 
 def _counts(bug: KnownBug, fit: BugFit, around: Surroundings, failures: set[Effect]) -> bool:
-    """Return whether all that is read fits, and either a check can miss the bug or a trial failed as with it."""
+    """Return whether a bug that fits is reported: a short check can miss it, or a trial failed in its way.
+
+    All facts on which the bug depends must be known.
+    """
     if bug.not_known(around) or not bug.span:
         return False
     is_precise = bool(bug.architecture or bug.gpus)  # half of all releases have crashed somewhere

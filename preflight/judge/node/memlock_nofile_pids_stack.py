@@ -20,7 +20,7 @@ LOW_BYTES = Bound(
     1 << 30, "bytes that may be locked",
     "NCCL registers some hundreds of MiB per rank with many peers; NVIDIA asks for unlimited",
     JUDGMENT,
-    "it only warns; a trial that fails because of the limit decides whatever the limit is",
+    "too low: a limit that makes trials fail is not named; too high: it only warns",
 )  # fmt: skip
 
 
@@ -74,21 +74,21 @@ def _rdma(node: NodeFacts) -> tuple[Nic, ...]:
 
 AT_REST = Bound(
     200, "open files before the first connection",
-    "what python, torch and CUDA hold, rounded up",
+    "python, torch and CUDA hold about as many; the number is rounded up",
     JUDGMENT,
     "it only warns",
 )  # fmt: skip
 PER_PEER = Bound(
     4, "open files per peer",
-    "sockets or segments, rounded up",
+    "sockets or segments of shared memory, rounded up",
     JUDGMENT,
     "it only warns",
 )  # fmt: skip
 COMFORTABLE = Bound(
     4096, "open files, on several nodes",
-    "what a job of some hundred ranks needs with its data",
+    "a job of some hundred ranks needs as many, with its data",
     JUDGMENT,
-    "it is only noted",
+    "it only yields an INFO",
 )  # fmt: skip
 
 
@@ -173,7 +173,10 @@ def pids(node: NodeFacts, case: Case) -> Findings:
 
 
 def _tightest(node: NodeFacts) -> tuple[int | Limit, str]:
-    """Return the smaller of both limits; a Gap only if neither is a number."""
+    """Return the smaller of the cgroup's and the user's limit, and its source; UNLIMITED if neither is set.
+
+    UnreadableFact if RLIMIT_NPROC is no number and the cgroup's limit could not be read.
+    """
     nproc = node.limits if isinstance(node.limits, Gap) else node.limits.nproc
     pids = known(node.system).cgroup_pids_limit
     both: tuple[tuple[int | Limit | Gap, str], ...] = ((pids, "cgroup pids.max"), (nproc, "RLIMIT_NPROC"))

@@ -118,7 +118,7 @@ def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
 
 
 def _trouble(node: NodeFacts, resolution: NameResolution) -> tuple[Severity, str] | None:
-    """Return the problem with the name, and its severity on one node."""
+    """Return the problem with the name, and its severity on one node; None if there is none."""
     if not resolution.addresses:
         return Severity.WARN, "resolves to nothing"
     first = _parse(resolution.addresses[0])

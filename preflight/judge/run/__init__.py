@@ -1,1 +1,1 @@
-"""Checks of a run's results: its trials, the tests below NCCL, and its nodes compared. `probe` needs none of them."""
+"""Checks of a run's results: its trials, the GPU tests, and its nodes compared. `probe` needs none of them."""

@@ -11,37 +11,37 @@ from preflight.model.units import rate_text, three_digits
 from preflight.search.gpus.link_speeds import NVLINK_PATH, NVLS_PATH
 
 LOW = Bound(
-    0.6, "of the least that healthy machines reach",
+    0.6, "of the lowest speed that healthy machines reach",
     "our own choice: healthy machines differ much over PCIe and host memory; every published result lies above it",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 FAR_TOO_LOW = Bound(
-    0.3, "of the least that healthy machines reach",
-    "half of the warning's share: our own choice",
+    0.3, "of the lowest speed that healthy machines reach",
+    "our own choice: half of the warning's share",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 SURE_BYTES = Bound(
-    512 << 20, "bytes, over NVLink and NVLS",
-    "from there on published results of healthy machines agree",
+    512 << 20, "bytes or more, over NVLink or NVLS",
+    "from this size on published results of healthy machines agree, so the stricter shares below apply",
     "tests/search/gpus/test_published_results.py",
-    "too high: healthy hardware is blamed; too low: slow hardware passes",
+    "too low: healthy hardware is blamed; too high: slow hardware passes",
 )  # fmt: skip
 SURE_LOW = Bound(
-    1.0, "of the least that healthy machines reach",
-    "every healthy published result of this size is at least 1.02 times that least",
+    1.0, "of the lowest speed that healthy machines reach",
+    "every published result of a healthy machine at such sizes is at least 1.02 times that speed",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 SURE_FAR_TOO_LOW = Bound(
-    0.5, "of the least that healthy machines reach",
-    "half of what the slowest healthy published machine reaches",
+    0.5, "of the lowest speed that healthy machines reach",
+    "half of what the slowest healthy machine with a published result reaches",
     JUDGMENT,
-    "too high: a node is rejected that only lost some links; too low: it is accepted",
+    "too high: a node that only lost some links is rejected; too low: it is accepted",
 )  # fmt: skip
 SURE_PATHS = (NVLINK_PATH, NVLS_PATH)
-LATE = 1.2  # a rank that adds more than the others by this factor is mentioned
+LATE = 1.2  # a rank whose own time is longer than the others' by this factor is mentioned
 
 
 @run_check(
@@ -83,7 +83,7 @@ def busbw_low(case: Case) -> Findings:
 
 
 def _shares(measured: Measured) -> tuple[float, float]:
-    """Return the shares of the least healthy speed below which a speed is low, and far too low."""
+    """Return two shares of the lowest healthy speed: below the first a speed is low, below the second far too low."""
     is_sure = measured.expected.path in SURE_PATHS and measured.result.size_bytes >= SURE_BYTES.value
     return (SURE_LOW.value, SURE_FAR_TOO_LOW.value) if is_sure else (LOW.value, FAR_TOO_LOW.value)
 

@@ -34,7 +34,7 @@ WARN_BELOW = Bound(
 )  # fmt: skip
 FAIL_BELOW = Bound(
     0.75, "of the median GPU's speed",
-    "a quarter less is a fault that every step of a job waits for",
+    "every step of a job waits for a GPU that is a quarter slower",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
@@ -232,7 +232,10 @@ def gpu_wrong_results(case: Case) -> Findings:
 
 
 def _other_bits(hardware: Hardware) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the GPUs whose result differs from most. Only one answer is right, whatever the GPU's model."""
+    """Yield each GPU whose bits differ from the majority's, with the product and the problem.
+
+    Only one result is right, whatever the GPU's model. Without a majority, every GPU is named.
+    """
     digests: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
     for test in hardware.gpus:
         for gemm in test.gemms:

@@ -59,7 +59,7 @@ def intermittent(case: Case) -> Findings:
 
 
 def _blame(case: Case, *, is_wrong: bool) -> Blame:
-    """Return who has to act: no node, if each works alone and the fault is between them."""
+    """Return the fault domain; of several nodes each works alone, so none of them is blamed."""
     if len(case.nodes) > 1:
         return Blame.CONFIGURATION
     return Blame.GPU if is_wrong and case.wants_gpus else Blame.HOST

@@ -102,7 +102,7 @@ def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[s
 
 
 def _port(case: Case, port: HcaPort, is_since_boot: bool, undecided: list[str]) -> Iterator[Finding]:
-    """Judge the count of lost links, which has no times."""
+    """Yield a finding for an InfiniBand port that has lost its link, or add to `undecided`: the count has no times."""
     name = f"{port.hca}:{port.port}"
     if isinstance(port.counters, Gap):
         undecided.append(f"link_flaps: {name}: {port.counters.reason}")

@@ -57,9 +57,12 @@ def netif_reaches_nobody(case: Case) -> Findings:
 
 
 def _by_place(between: NetworkSurvey) -> dict[tuple[int, str], list[PathResult]]:
-    """Return every attempt, by the interface from or to which it went."""
+    """Return the attempts by interface, each under the interface from which and the one to which it went.
+
+    Return none if successful attempts may be missing from the results.
+    """
     found: dict[tuple[int, str], list[PathResult]] = defaultdict(list)
-    # Where what worked is not listed, nothing proves that nobody was reached.
+    # If results were left out, nothing proves that no node was reached.
     for result in () if between.untold else between.results:
         found[result.from_node, result.netif].append(result)
         found[result.to_node, result.to_netif].append(result)
@@ -77,7 +80,7 @@ def netif_same_address(case: Case) -> Findings:
     """No two nodes have the same address.
 
     If several nodes have the same address, as with docker0, each node that connects to it reaches itself. Yields an
-    INFO for each address that several nodes have, or a WARN if the job's own settings failed.
+    INFO for each address that several nodes have, or a WARN if the default settings failed.
 
     Can't see: nodes that took no part in the run.
     """

@@ -15,9 +15,9 @@ from preflight.model.xids import KILLED, XidMeaning, XidRow, row_of
 # Corrected and repeated transfers: a healthy link has none for hours, so a rate this high is a bad cable, seat or row.
 MOST_REPAIRED_PER_MINUTE = Bound(
     10.0, "repaired errors a minute",
-    "links and memory repair some errors in good health",
+    "healthy links and memory repair some errors, too",
     JUDGMENT,
-    "too low: healthy links warn; too high: a link that wears out passes",
+    "too low: healthy links cause warnings; too high: a link that wears out passes",
 )  # fmt: skip
 FIXES = {
     Blame.GPU: "`nvidia-smi -q -d ECC,ROW_REMAPPER`, `dmesg | grep -i xid`; drain the node and reset the GPU; if it "
@@ -131,14 +131,14 @@ def _catalogued(change: CounterChange) -> tuple[Evidence, ...]:
 
 
 def _killed_by_us(case: Case) -> bool:
-    """Return whether preflight ended ranks itself, for which the driver writes an Xid."""
+    """Return whether preflight may have killed ranks, because a trial failed; the driver writes an Xid for each."""
     failed = [each for each in case.trials if each.outcome not in (Outcome.OK, Outcome.SKIPPED, Outcome.NO_EFFECT)]
     reruns = () if case.control is None else case.control.reruns
     return bool(failed) or any(each.outcome is not Outcome.OK for each in reruns)
 
 
 def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
-    """Return the GPU or the port to which the counter belongs."""
+    """Return the name of the GPU or the RDMA port to which the counter belongs; empty if it is not known."""
     hca, _, port = change.subject.partition(":")
     if change.gpu < 0 and port.isdecimal():
         return part_of_port(case.nodes[0], hca, int(port))
@@ -146,7 +146,7 @@ def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
 
 
 def blame_of(change: CounterChange) -> Blame:
-    """Return the fault domain: the GPU for its own errors and Xids, the fabric for a port's, the host for the bus's."""
+    """Return the fault domain: the GPU for its errors and Xids, the fabric for a network port, the host for PCIe."""
     if change.name.startswith("aer") or change.name == "pcie_replays":
         return Blame.HOST
     return Blame.GPU if change.gpu >= 0 or change.source == KERNEL_LOG else Blame.FABRIC

@@ -14,7 +14,7 @@ from preflight.model.isolation import ALL_RANKS, BadPath, GroupOutcome, GroupTri
 from preflight.search.nodes.group_rounds import SLOW_MADS, SLOW_SHARE
 
 FAIL_BELOW = Bound(
-    0.5, "of the speed of the nodes in its group",
+    0.5, "of the median speed of the groups that are not slow",
     "a node at half speed halves every job that it is part of",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
@@ -132,7 +132,7 @@ def _verb(groups: Sequence[GroupTrial], of_one: str, of_several: str) -> str:
 
 
 def _single(node: int, observed: Isolation) -> str:
-    """Return the results of the node's ranks one by one: a single GPU or port, or the node as a whole."""
+    """Return a clause on the node's ranks, tried one by one: which of them fail, or the node as a whole."""
     own = [g for g in observed.rank_by_rank if g.nodes[0] == node and g.local_rank != ALL_RANKS]
     bad = [str(g.local_rank) for g in own if g.observed in (GroupOutcome.DEAD, GroupOutcome.SLOW)]
     if not own or any(g.observed is GroupOutcome.UNTRIED for g in own):
@@ -146,7 +146,7 @@ def _single(node: int, observed: Isolation) -> str:
 
 
 def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
-    """Return the results of the node's interfaces and RDMA ports one by one: some of them, or the node as a whole."""
+    """Return a clause on the node's interfaces and RDMA ports, tried one by one: which of them fail, or the node."""
     own, bad = _routes(node, observed)
     if not own:
         return ""

@@ -22,9 +22,9 @@ from preflight.model.units import rate_text
 
 NEAR_OVER_FAR = Bound(
     0.8, "of the speed of far memory",
-    "far memory may be as fast as near, but not faster",
+    "memory of the GPU's own NUMA node is at least as fast as far memory",
     JUDGMENT,
-    "too high: noise of one copy warns; too low: a wrong NUMA table passes",
+    "too high: noise of one copy causes a warning; too low: a wrong NUMA table passes",
 )  # fmt: skip
 
 
@@ -64,20 +64,20 @@ def numa_copy(case: Case) -> Findings:
 
 # Healthy copies of pinned memory reach 76 to 90% of the link (16x gen 3: 12 of 15.75, gen 5: 55 of 63 GB/s).
 WARN_BELOW = Bound(
-    0.60, "of what the PCIe link carries",
-    "healthy published copies are above it",
+    0.60, "of the rate of the PCIe link",
+    "published copies of healthy machines are faster",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 FAIL_BELOW = Bound(
-    0.30, "of what the slot should give",
-    "half of the warning's share: the link lost lanes or a generation",
+    0.30, "of the rate of the PCIe link",
+    "half of the warning's share; such a link may run at an older generation",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 SIBLING_WARN_BELOW = Bound(
-    0.80, "of the median GPU's copies",
-    "GPUs of one node that sit alike differ by a few percent",
+    0.80, "of the median of the other GPUs of its model",
+    "copies of equal GPUs of one node differ by a few percent",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
@@ -125,7 +125,7 @@ def pcie_copy_slow(case: Case) -> Findings:
 
 
 def best_copies(hardware: Hardware, direction: str) -> dict[int, float]:
-    """Return each GPU's speed with memory of its own NUMA node, or of the only NUMA node that was tried."""
+    """Return each GPU's copy speed in GB/s with memory of its own NUMA node, or of the only one that was tried."""
     copies = ((test.gpu, copy) for test in hardware.gpus for copy in test.copies if copy.direction == direction)
     return by_gpu((gpu, copy.gb_s) for gpu, copy in copies if copy.is_near is not False)
 

@@ -14,13 +14,13 @@ from preflight.model.trial import FAILED, Outcome, RailTest
 from preflight.model.units import rate_text
 
 WARN_BELOW = Bound(
-    0.80, "of the median port of its rate",
+    0.80, "of the median speed of the other ports with its rate",
     "ports of one rate on one node differ by a few percent",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 FAIL_BELOW = Bound(
-    0.50, "of the median port of its rate",
+    0.50, "of the median speed of the other ports with its rate",
     "a port at half its rate halves every job between nodes",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
@@ -28,7 +28,7 @@ FAIL_BELOW = Bound(
 OVER_RDMA = "NET/IB"
 ALIKE = Bound(
     3, "working ports of one rate",
-    "these are the rails of a compute fabric; a lone other port may be there for something else",
+    "three or more ports of one rate are the rails of a compute fabric; fewer may have another purpose",
     JUDGMENT,
     "too low: a port for storage is blamed; too high: a broken rail of a small node only warns",
 )  # fmt: skip

@@ -23,9 +23,9 @@ from preflight.search.late_rank import (
 
 FAIL_ABOVE = Bound(
     2.0, "times the other ranks' own time, at every size",
-    "no noise of a healthy rank doubles its time at every size",
+    "noise does not double the time of a healthy rank at every size",
     JUDGMENT,
-    "too low: a rank behind a slow link is rejected; too high: it only warns",
+    "too low: a rank behind a slow link is rejected; too high: a slow rank only causes a warning",
 )  # fmt: skip
 
 

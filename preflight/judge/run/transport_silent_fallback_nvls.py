@@ -88,7 +88,7 @@ def _gpus_of(case: Case, pair: tuple[int, int]) -> list[int]:
 
 
 def _promises_more(level: str) -> bool:
-    """Return whether a path is better than shared memory or adapters, which may serve well between CPUs."""
+    """Return whether a path is better than shared memory or adapters; a path through a host bridge may not be."""
     return NVLINK.fullmatch(level) is not None or level in BELOW_SWITCH
 
 
@@ -98,7 +98,7 @@ def _is_refused(pair: GpuP2p) -> bool:
 
 
 FELL_BACK = Carrier(CarrierKind.NETWORK, "Socket")
-CHOSEN = ("NCCL_NET", "NCCL_IB_DISABLE")  # sockets were asked for
+CHOSEN = ("NCCL_NET", "NCCL_IB_DISABLE")  # if one of these is set, the user chose the network
 PLUGIN_NETWORKS = {"NCCL_FASTRAK_": "GPUDirect-TCPXO", "NCCL_GPUDIRECTTCPX_": "GPUDirect-TCPX"}
 EFA = "Unspecified"  # the link layer of its ports
 
@@ -162,7 +162,7 @@ def _plugins_not_loaded(default: TrialResult) -> Findings:
 
 
 def _cloud_networks(case: Case) -> Findings:
-    """Yield a WARN for each cloud's network whose variables a trial had, and that took sockets all the same."""
+    """Yield a WARN for each cloud network that NCCL replaced by sockets although a trial had its variables."""
     for trial in case.trials:
         names = [name for name, _ in trial.trial_env]
         for prefix, network in PLUGIN_NETWORKS.items():
@@ -183,10 +183,10 @@ def _cloud_networks(case: Case) -> Findings:
 NVLS_ENABLE = "NCCL_NVLS_ENABLE"
 NVLS_LOGGED_SINCE = (2, 18)  # `NVLS comm 0x... headRank`
 NVLS_BYTES = Bound(
-    32 << 20, "bytes of an all_reduce",
-    "from there on NCCL 2.27 and 2.32 choose NVLS on 8 H100",
+    32 << 20, "bytes or more in an all_reduce",
+    "from this size on NCCL 2.27 and 2.32 choose NVLS on 8 H100",
     JUDGMENT,
-    "too low: a node warns whose NCCL needed no NVLS yet; too high: less is looked at",
+    "too low: a warning although NCCL uses no NVLS at such sizes; too high: fewer runs are judged",
 )  # fmt: skip
 NVLS_CUDA = (12, 1)  # the oldest driver that can do it (facts 9)
 
@@ -244,6 +244,6 @@ def _carries_data(port: HcaPort) -> bool:
 
 
 def _was_asked_for(default: TrialResult, case: Case) -> bool:
-    """Return whether a setting chose sockets: in the trial itself, or in a file that NCCL reads."""
+    """Return whether the user chose the network: by a variable of the trial, or in a file that NCCL reads."""
     files = {entry.name for node in case.nodes if isinstance(node.nccl_conf, tuple) for entry in node.nccl_conf}
     return any(name in files or name in dict(default.trial_env) for name in CHOSEN)

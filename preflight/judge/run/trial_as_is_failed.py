@@ -129,7 +129,7 @@ def describe(trial: TrialResult) -> str:
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return the outcome, the line that proves the cause, and the end of each rank that preflight did not just stop."""
+    """Return the outcome, the line that proves the cause, and how each rank ended that was not done or stopped."""
     source = f"trial {trial.candidate}"
     alike: dict[str, list[RankEnd]] = {}
     for end in trial.ranks:

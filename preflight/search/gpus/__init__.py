@@ -1,1 +1,1 @@
-"""Which GPUs to use, how each is tested below NCCL, and what their links should reach."""
+"""Which GPUs to use, how each is tested without NCCL, and which speeds their links should reach."""

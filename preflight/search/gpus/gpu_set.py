@@ -62,7 +62,10 @@ def choose_gpus(
 
 
 def _given(gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | None) -> Sequence[Gpu]:
-    """Return the GPUs that a container was given: CUDA counts no others there. Elsewhere a closed one is a fault."""
+    """Return the GPUs that CUDA counts: in a container only those that can be opened, elsewhere all.
+
+    Outside a container, a GPU that can't be opened is a fault.
+    """
     system = None if node is None or isinstance(node.system, Gap) else node.system
     is_contained = system is not None and known_or(system.container, ContainerKind.NONE) is not ContainerKind.NONE
     return [gpu for gpu in gpus if gpu.nvml_index not in closed] or gpus if is_contained else gpus

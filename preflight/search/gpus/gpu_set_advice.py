@@ -23,7 +23,7 @@ from preflight.search.gpus.locality import (
     switches,
 )
 
-MOST_SETS = 20_000  # tried one by one; of larger machines each GPU's best neighbours are tried
+MOST_SETS = 20_000  # that are compared one by one; with more sets, one grown from each GPU is compared
 
 
 class Boundary(Enum):
@@ -61,12 +61,12 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class GpuSetAdvice:
-    """What the chosen set crosses, and the best other set; the latter is empty if no set of free GPUs is better."""
+    """The boundaries that the chosen GPUs cross, and a better set; empty if no set of free GPUs is better."""
 
     gpus: tuple[int, ...]
     crossings: tuple[Crossing, ...]
-    within: tuple[Boundary, ...]  # what it is known not to cross
-    worst: str  # the slowest path in the set, "" for one GPU or where none is known
+    within: tuple[Boundary, ...]  # the boundaries that the set is known not to cross
+    worst: str  # the slowest path in the set; "" for one GPU, or if no path is known
     better: tuple[int, ...]
     better_crossings: tuple[Crossing, ...]
     better_worst: str
@@ -76,7 +76,8 @@ class GpuSetAdvice:
 def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
     """Return the advice on a set of GPUs; UnreadableFact if nothing shows how they are connected.
 
-    Only chosen and free GPUs are proposed. A GPU that CUDA_VISIBLE_DEVICES hides is not, because a scheduler set that.
+    Only chosen and free GPUs are proposed. A GPU that CUDA_VISIBLE_DEVICES hides is not proposed, because a scheduler
+    may have set that variable.
     """
     locality = locality_of(node)
     visible = inherited_value(node, "CUDA_VISIBLE_DEVICES")
@@ -139,7 +140,7 @@ def _sets(locality: Locality, pool: Sequence[int], size: int) -> Iterable[tuple[
 
 
 def _grown(locality: Locality, pool: Sequence[int], seed: int, size: int) -> tuple[int, ...]:
-    """Return a set that takes the nearest GPU again and again."""
+    """Return a set of `size` GPUs that starts with `seed` and adds the best GPU at each step."""
     chosen = [seed]
     while len(chosen) < size:
         rest = [gpu for gpu in pool if gpu not in chosen]
@@ -148,7 +149,7 @@ def _grown(locality: Locality, pool: Sequence[int], seed: int, size: int) -> tup
 
 
 def _score(locality: Locality, gpus: Sequence[int]) -> tuple[float, ...]:
-    """Return what makes a set worse, the weightiest first."""
+    """Return a sort key that is larger for worse sets: models, slowest path, sum of all paths, NUMA nodes."""
     costs = [cost(locality.level(a, b)) for a, b in combinations(gpus, 2)]
     models = len({locality.by_gpu[gpu].name for gpu in gpus})
     # A set that is slow at its slowest path is slow; sums differ in the last digits by the order of adding.
@@ -156,7 +157,7 @@ def _score(locality: Locality, gpus: Sequence[int]) -> tuple[float, ...]:
 
 
 def _order(gpus: Sequence[int], chosen: Sequence[int]) -> tuple[int, ...]:
-    """Among equals: GPUs in a row, then those that were asked for, then the first ones."""
+    """Return a sort key for sets of equal score: consecutive GPUs, then most of the chosen GPUs, then low numbers."""
     return (max(gpus) - min(gpus), -len({*gpus} & {*chosen}), *gpus) if gpus else ()
 
 

@@ -1,4 +1,4 @@
-"""Which tests run on the GPUs below NCCL, in which order and which at the same time; how pairs are recorded. Pure.
+"""The plan of the GPU tests without NCCL: which run, in which order, and which at the same time. Pure.
 
 The cost of `quick` with 8 GPUs is estimated, not measured (no GPU was reachable). Each GPU has a process (a fork, 20
 ms) that keeps its CUDA contexts: one on its own GPU and one on each of the 3 or 4 others that it tests (owner_of). The
@@ -44,7 +44,7 @@ PAIR_SPEED_S = 0.05
 MOST_PEERS = 8
 BURN_GEMM_S = 20.0  # long enough for clocks and heat to settle; integrity of the copies is looked at in between
 Pair = tuple[int, int]
-# What a pair's tests came to together: a fault in one of them outranks what the others could not tell.
+# The ending of all tests of a pair is the first of these that any of them had.
 WORST_FIRST = (Ending.WRONG, Ending.HANG, Ending.CRASH, Ending.INCONCLUSIVE, Ending.SKIPPED, Ending.OK)
 
 
@@ -76,7 +76,7 @@ def device_plan(
 
 
 def owner_of(pair: Pair, count: int) -> int:
-    """Return which of two GPUs' processes tests the pair, so that each process gets half of its pairs and contexts.
+    """Return the GPU whose process tests the pair; each process gets half of its GPU's pairs and contexts.
 
     Imagine the `count` GPUs in a circle: each tests the GPUs that follow it, up to half of the circle. Of two GPUs on
     opposite sides, the lower tests the other.
@@ -86,7 +86,7 @@ def owner_of(pair: Pair, count: int) -> int:
 
 
 def _rounds_per_process(gpus: Sequence[Gpu]) -> int:
-    """Return after how many rounds the contexts on the GPUs have to be given up; 0 for never.
+    """Return the number of rounds after which processes must give up their contexts on the GPUs; 0 for never.
 
     A GPU in an exclusive mode lets one process in. Without NVSwitches each has peer access to 8 others at most, in all
     processes together (CUDA C++ Programming Guide, "Peer-to-Peer Memory Access"), and a round brings it one more.
@@ -185,7 +185,7 @@ def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
 
 
 def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
-    """Return the driver's status for peer reads and writes between two GPUs (NVML indices): the one that is not OK."""
+    """Return the driver's status of peer reads between two GPUs (NVML indices), or of peer writes if reads are OK."""
     if isinstance(node.gpu_p2p, Gap):
         return node.gpu_p2p
     found = next((pair for pair in node.gpu_p2p if {pair.a, pair.b} == {a, b}), None)

@@ -34,11 +34,11 @@ def expected_busbw(
     size_bytes: int,
     transport: Sequence[Carrier] = (),
 ) -> Expected:
-    """Return what a collective over these GPUs of one node should reach, over the paths that it really used.
+    """Return the busbw that a collective over these GPUs of one node should reach on the paths that it used.
 
     `transport` is what a trial reported, empty if unknown. UnreadableFact if a link isn't known. NotApplicable for a
     single GPU. NotApplicable also if ranks of one node communicate over the network, which no link between GPUs limits.
-    By default NCCL uses a NIC between its own GPUs if both are nearer to it (ncclTopoCheckNet, paths.cc 2.27.7).
+    By default NCCL sends between two GPUs over a NIC if both are nearer to it (ncclTopoCheckNet, paths.cc 2.27.7).
     """
     taken = {carrier.transport for carrier in transport}
     if Transport.NET in taken:
@@ -70,7 +70,7 @@ def expected_busbw(
 def expected_of_trials(
     links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
 ) -> tuple[Expected, ...] | Gap:
-    """Return what these GPUs should reach at every measured point, or a Gap if that is unknown."""
+    """Return the busbw that these GPUs should reach at every measured point; a Gap if any of them is unknown."""
     if not gpus:
         return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
@@ -81,7 +81,7 @@ def expected_of_trials(
 
 
 def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float:
-    """Return the rate of one NVLink in one direction; UnreadableFact if no row of the table has it."""
+    """Return the rate of one NVLink in one direction, in GB/s; DispensableFact if the table lacks it."""
     for capability in (compute_capability, ""):
         for row in links.nvlink:
             if (row.generation, row.compute_capability) == (generation, capability):
@@ -90,7 +90,7 @@ def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float
 
 
 def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
-    """Return the rate of this many PCIe lanes in one direction; UnreadableFact if no row of the table has it."""
+    """Return the rate of this many PCIe lanes in one direction, in GB/s; DispensableFact if the table lacks it."""
     for row in links.pcie:
         if row.generation == generation:
             return row.gb_s_per_lane * lanes
@@ -98,13 +98,13 @@ def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
 
 
 def grown(size_bytes: int, limit_gb_s: float, gpus: int, hop_us: float) -> float:
-    """Return the share of its large-message speed that a message of this size can reach."""
+    """Return the share of the large-message speed that a message of this size can reach."""
     half_bytes = limit_gb_s * 1e3 * hop_us * gpus
     return size_bytes / (size_bytes + half_bytes)
 
 
 def _is_ring(locality: Locality, gpus: Sequence[int]) -> bool:
-    """Return whether NVLinks alone can carry a ring: all joined, and none at a dead end."""
+    """Return whether NVLinks alone can carry a ring: they join all GPUs, and each of three or more to two others."""
     if len(islands(locality, gpus)) != 1:
         return False
     joined = [pair for pair in combinations(gpus, 2) if NVLINK.fullmatch(locality.level(*pair))]
@@ -112,7 +112,7 @@ def _is_ring(locality: Locality, gpus: Sequence[int]) -> bool:
 
 
 def _nvlink_limit(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> tuple[float, str]:
-    """Return the rate of the GPU with the fewest links into the set."""
+    """Return the one-way rate in GB/s of the GPU with the slowest NVLinks to the others, and how it is derived."""
     limits = []
     for gpu in gpus:
         active, rate = _nvlinks(links, gpu)
@@ -133,7 +133,7 @@ def _nvlinks(links: Links, gpu: Gpu) -> tuple[list[NvLink], float]:
 
 
 def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
-    """Return the rate of the slowest PCIe link, at its full generation and the lanes that it has."""
+    """Return the rate of the slowest PCIe link in GB/s, at its highest generation and present width; also in words."""
     limits = []
     for gpu in gpus:
         pcie = known(gpu.pcie)
@@ -151,7 +151,7 @@ def expects_nvls(links: Links, node: NodeFacts, gpus: Sequence[int]) -> bool:
 
 
 def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
-    """Return whether NCCL takes NVLS: a switch joins all, and there are more GPUs than the rule says."""
+    """Return whether NCCL takes NVLS: NVLinks join every pair, and there are more GPUs than the rule says."""
     indices = [gpu.nvml_index for gpu in gpus]
     if len(indices) < 2 or not all(NVLINK.fullmatch(locality.level(a, b)) for a, b in combinations(indices, 2)):
         return False
@@ -161,7 +161,10 @@ def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
 
 
 def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], ...]:
-    """Return the rate of each GPU's PCIe link at its full generation and its number of lanes, if that is known."""
+    """Return, by GPU, the rate of its PCIe link in GB/s at its highest generation and present width.
+
+    A GPU whose link is not known is left out.
+    """
     found = []
     for gpu in gpus:
         with suppress(NotApplicable, UnreadableFact):
@@ -170,7 +173,7 @@ def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], .
 
 
 def pair_limits(links: Links, node: NodeFacts, gpus: Sequence[Gpu]) -> tuple[PairLimit, ...]:
-    """Return the rate between each two GPUs, if known: the rate of their NVLinks, or of the slower PCIe link."""
+    """Return the rate between each two GPUs, if known: of their NVLinks, or of the slower PCIe link."""
     limits: list[PairLimit] = []
     with suppress(NotApplicable, UnreadableFact):
         locality = locality_of(node)

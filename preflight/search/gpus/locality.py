@@ -14,7 +14,7 @@ NVLINK = re.compile(r"NV(\d{1,2})")
 ACROSS = "SYS"
 BELOW_SWITCH = frozenset({"PIX", "PXB"})
 PCIE = BELOW_SWITCH | {"PHB", "NODE", ACROSS}
-IDLE_BYTES = 1 << 30  # what a desktop or a monitor may hold of a GPU that is free
+IDLE_BYTES = 1 << 30  # a desktop or a monitoring agent may hold less on a free GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,10 @@ def _localities(node: NodeFacts) -> Iterable[GpuLocality]:
 
 
 def is_free(gpu: Gpu) -> bool:
-    """Return whether no process is known to run on a GPU."""
+    """Return whether a GPU is free: MIG is off, and it has no process.
+
+    If the processes are not known, a GPU with less than 1 GiB in use is free.
+    """
     if gpu.mig_mode is Mode.ENABLED:
         return False
     if isinstance(gpu.processes, tuple):
@@ -85,12 +88,15 @@ def islands(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], .
 
 
 def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of GPUs below the same PCIe switch."""
+    """Return the groups of GPUs that PCIe switches join (paths PIX and PXB), directly or through other GPUs."""
     return groups(gpus, lambda a, b: locality.level(a, b) in BELOW_SWITCH)
 
 
 def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs grouped by NUMA node. If a GPU's node is unknown, a path that stays inside one node shows it."""
+    """Return the GPUs grouped by NUMA node.
+
+    Two GPUs of which one has no known node are grouped together unless their path is known to leave the node.
+    """
 
     def together(a: int, b: int) -> bool:
         one, other = locality.by_gpu[a].numa_node, locality.by_gpu[b].numa_node
@@ -102,7 +108,7 @@ def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], .
 
 
 def groups(gpus: Sequence[int], together: Callable[[int, int], bool]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs in sorted groups; `together` joins those of a group directly or through other GPUs."""
+    """Return the GPUs in sorted groups; `together` joins the GPUs of a group directly or through other GPUs."""
     found: list[set[int]] = []
     for gpu in gpus:
         joined = [group for group in found if any(together(gpu, other) for other in group)]

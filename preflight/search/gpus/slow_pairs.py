@@ -19,19 +19,19 @@ from preflight.search.gpus.locality import NVLINK
 
 NVLINK_WARN_BELOW = Bound(
     0.60, "of the NVLink rate of the pair",
-    "88% is usual (H200: 396 of 450 GB/s)",
+    "healthy pairs reach about 88% (H200: 396 of 450 GB/s)",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 NVLINK_FAIL_BELOW = Bound(
     0.30, "of the NVLink rate of the pair",
-    "half of the warning's share: most links of the pair are down",
+    "half of the warning's share; most links of such a pair are down",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 SIBLING_WARN_BELOW = Bound(
-    0.70, "of the median pair that is joined alike",
-    "over PCIe a host bridge may cost half, so only pairs joined alike are compared",
+    0.70, "of the median of the other pairs with the same kind of path",
+    "over PCIe a host bridge may cost half, so pairs with different paths are not compared",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
@@ -59,7 +59,7 @@ class SlowPair:
 
 
 def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
-    """Return the copy engine's speed for each pair with peer access."""
+    """Return, by pair, the speed of the copy engine in the slower direction; pairs without peer access are left out."""
     found: dict[tuple[Pair, Direction], list[float]] = defaultdict(list)
     for each in pairs:
         for speed in each.speeds:
@@ -73,7 +73,10 @@ def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
 
 
 def slow_pairs(times: Mapping[Pair, PairTime], limits: Sequence[PairLimit]) -> list[SlowPair]:
-    """Return the pairs that are far below their NVLink rate, or below the pairs with the same PCIe connection."""
+    """Return the pairs that are too slow, slowest first.
+
+    Such a pair is below a share of its NVLink rate, or of the median of at least two other pairs with the same path.
+    """
     by_pair = {(limit.a, limit.b): limit for limit in limits}
     levels: dict[str, list[Pair]] = defaultdict(list)
     for pair in times.keys() & by_pair.keys():

@@ -34,7 +34,7 @@ class Difference:
     what: str
     must: Must
     values: tuple[tuple[str, tuple[str, ...]], ...]
-    why: str  # it matters; "" where it need not
+    why: str  # why it matters; "" if it need not
     fix: str
 
 
@@ -43,7 +43,7 @@ class Fact:
     """A fact that is compared between nodes."""
 
     what: str
-    read: Callable[[NodeFacts], str | None]  # None where it could not be read
+    read: Callable[[NodeFacts], str | None]  # None if it could not be read
     must: Must
     why: str = ""
     fix: str = "install the same on every node"
@@ -141,7 +141,7 @@ def _size(value: object) -> str | None:
 
 
 def _at(*names: str, text: Callable[[object], str | None] = _text) -> Callable[[NodeFacts], str | None]:
-    """Return what reads a fact by the names that lead to it, None where a gap is on the way."""
+    """Return a function that reads a fact by its path of attribute names; it returns None if a gap is on the path."""
 
     def read(node: NodeFacts) -> str | None:
         value: object = node

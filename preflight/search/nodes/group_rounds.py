@@ -1,4 +1,4 @@
-"""Rounds of small groups of nodes: when they are worth running, what each group showed, and the next step. Pure.
+"""Rounds of small groups of nodes: when they are worth running, the outcome of each group, and the next step. Pure.
 
 isolation.py finds the nodes at fault. This module prepares its input, and decides which questions it has to answer.
 """
@@ -17,10 +17,10 @@ from preflight.model.trial import DEFAULT, Candidate, CollectiveResult, Outcome,
 from preflight.search.nodes.isolation import Isolated, NodeGroupRound, next_round
 from preflight.search.settings.duel import decision_results, is_sound
 
-FEWEST_NODES = 3  # of two nobody can be cleared
+FEWEST_NODES = 3  # of two nodes, neither can be cleared
 SLOW_SHARE = Bound(
     0.25, "of the other groups' median speed lost",
-    "less is no fault that somebody would look for",
+    "nobody would search for the cause of a smaller loss",
     JUDGMENT,
     "too low: neighbors in the network are blamed; too high: a slow node is not named",
 )  # fmt: skip
@@ -32,13 +32,13 @@ SLOW_MADS = Bound(
     "too low: chance blames a node; too high: a slow node is not named",
 )  # fmt: skip
 LATE_FACTOR = 1.5  # a rank's own time over the others', at every decision size
-LATE_US = 200.0  # less is a time slice
+LATE_US = 200.0  # a smaller delay may be one time slice of the scheduler
 FINISHED = "no pair is slower than the others"
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Why groups are worth trying, and the candidates whose settings are tried in turn until a group works."""
+    """Why to try the nodes in groups, and the candidates whose settings are tried in order until a group works."""
 
     why: str
     candidates: tuple[Candidate, ...]
@@ -48,7 +48,7 @@ class Worth:
 def worth_dividing(
     nodes: int, candidates: Sequence[Candidate], results: Sequence[TrialResult], is_thorough: bool
 ) -> Worth | None:
-    """Return why the nodes should be tried in groups, or None if the joint trials leave no question open.
+    """Return why the nodes should be tried in groups; None if there are too few nodes or no open question.
 
     Groups are worth trying in three cases: no candidate works, one rank is late at every size, or the run is thorough.
     A thorough run needs them because a slow network of one node makes all ranks of the joint trial equally slow.
@@ -84,9 +84,9 @@ def _late_rank(result: CollectiveResult) -> int | None:
 
 
 def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
-    """Return the rounds with each group's outcome.
+    """Return the rounds with the outcome of each group.
 
-    A group is slow compared with all groups of the same number of nodes, in any round.
+    Whether a group is slow follows from the best speed of every node in groups of the same size, over all rounds.
     """
     every = [group for done in rounds for group in done.groups]
     bounds = {size: slow_below_gb_s(_best_of_nodes(every, size)) for size in {len(each.nodes) for each in every}}
@@ -97,7 +97,7 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return what single ranks of nodes showed, compared with each other.
+    """Return the trials of single ranks with their outcomes; they are compared with each other.
 
     For a dead node, only "works" or "fails" counts.
     """
@@ -107,7 +107,10 @@ def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple
 
 
 def _best_of_nodes(groups: Sequence[GroupTrial], size: int) -> list[float]:
-    """Return the best that each node reached in groups of this size: a slow one is tried again and again."""
+    """Return the best speed of each node in groups of this size, in GB/s.
+
+    A slow node is tried again and again, so its trials must not outweigh those of the others.
+    """
     best: dict[int, float] = {}
     for group in groups:
         if len(group.nodes) == size and isinstance(group.busbw_gb_s, float):
@@ -139,7 +142,7 @@ def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) ->
 
 
 def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: bool) -> NodeGroupRound | Isolated:
-    """Return the next groups, or the end of the search. If everything works, only pairs are tried."""
+    """Return the next groups, or the end of the search. If the common trials do not fail, only pairs are tried."""
     shown = [{each.nodes: each.observed for each in done.groups} for done in judged(rounds)]
     if any(GroupOutcome.UNTRIED in done.values() for done in shown):
         tried = [{nodes: each for nodes, each in done.items() if each is not GroupOutcome.UNTRIED} for done in shown]
@@ -156,7 +159,7 @@ def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: boo
 
 
 def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
-    """Return whether no group has worked. Then the settings are at fault rather than a node."""
+    """Return whether no group has worked; then the settings are at fault rather than a node."""
     return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
 
 

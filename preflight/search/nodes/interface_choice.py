@@ -18,7 +18,7 @@ RANDOM_PEERS = 7
 MOST_OFFERS = 32  # interfaces of a node
 MEETING = "the meeting's"
 PHYSICAL = frozenset({NetifKind.PHYSICAL, NetifKind.BOND, NetifKind.VLAN, NetifKind.IPOIB})
-# Within these a moment's measurement can't tell one way from another.
+# A short measurement can't distinguish two paths whose values differ by less than these factors.
 SAME_SPEED = 0.75
 SAME_ROUND_TRIP = 1.5
 
@@ -90,8 +90,9 @@ def subnet_of(offer: Offer) -> str:
 def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str) -> dict[int, tuple[PathTask, ...]]:
     """Return the paths that each node tests, by node rank.
 
-    Up to 16 nodes, each tests all others; above that, it tests a neighbor and 7 random nodes. The same run gives the
-    same plan. The peers of a node follow it in turn, so that all nodes are called equally often at the same time.
+    Up to 16 nodes, each tests all others; above that, each tests a neighbor and 7 random nodes, which test it in turn.
+    The same run gives the same plan. Every node starts with the next one, so that all are called equally often at any
+    time.
     """
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
     planned: dict[int, dict[tuple[str, int, str], PathTask]] = {node.node_rank: {} for node in nodes}
@@ -105,7 +106,7 @@ def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str)
 
 
 def _pairs(members: Sequence[int], seed: str) -> Iterator[tuple[int, int]]:
-    """Yield who calls whom; whoever calls is also called back, so that both directions are known."""
+    """Yield pairs of a calling and a called node; every pair also comes the other way round."""
     count = len(members)
     if count <= FULL_MATRIX_NODES:
         for i, here in enumerate(members):

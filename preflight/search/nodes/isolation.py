@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from preflight.model.isolation import GroupOutcome
 
 OK, SLOW, DEAD = GroupOutcome.OK, GroupOutcome.SLOW, GroupOutcome.DEAD
-# Dead is told by a limit of many seconds; slow by a figure, which somebody else's traffic can bend: hence once more.
+# Good partners with which a node must fail. SLOW needs one more, because other traffic may have slowed a trial.
 PROOFS = {DEAD: 2, SLOW: 3}
 Members = tuple[int, ...]  # of a group, as indices of nodes
-Shown = Mapping[Members, GroupOutcome]  # what the groups of a round showed: OK, SLOW or DEAD
+Shown = Mapping[Members, GroupOutcome]  # the outcome of each group of a round: OK, SLOW or DEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Isolated:
 
 
 def most_rounds(node_count: int) -> int:
-    """Return after how many rounds the search gives up: twice the binary logarithm of the node count, at least four."""
+    """Return the number of rounds after which the search gives up: 2 log2 of the node count, at least four."""
     return max(4, 2 * (node_count - 1).bit_length())
 
 
@@ -65,7 +65,7 @@ def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Is
 
 
 class _Pairs:
-    """What the pairs showed."""
+    """The conclusions from all groups of two nodes."""
 
     def __init__(self, node_count: int, history: Sequence[Shown]) -> None:
         self.node_count = node_count
@@ -78,7 +78,10 @@ class _Pairs:
                 self.failed[other].append((each, one))
 
     def accusation(self, node: int) -> GroupOutcome | None:
-        """Return dead or slow, where a node failed so with enough good partners: there it is the worst member."""
+        """Return DEAD or SLOW if the node failed with enough good partners, else None.
+
+        A good partner can't be the worst member of such a pair. For SLOW, a pair that was dead counts too.
+        """
         proofs = [(each, partner) for each, partner in self.failed[node] if partner in self.good]
         partners = {
             DEAD: {partner for each, partner in proofs if each is DEAD},
@@ -92,12 +95,15 @@ class _Pairs:
         return {node: each for node, each in found if each is not None}
 
     def suspects(self) -> list[int]:
-        """Return the nodes that neither passed nor were named."""
+        """Return the nodes that have not passed and are not yet named as dead or slow."""
         accused = self.accused()
         return [node for node in range(self.node_count) if node not in self.good and node not in accused]
 
     def against_good(self, suspects: list[int]) -> tuple[Members, ...]:
-        """Give each suspect a proven good partner of its own that is new to it; one that finds none waits."""
+        """Return pairs of a suspect with a good node with which it has not failed; no good node is in two pairs.
+
+        If there is no such pair, return pairs of suspects.
+        """
         free = sorted(self.good)
         groups = []
         for suspect in suspects:
@@ -108,7 +114,7 @@ class _Pairs:
         return tuple(groups) or self.strangers(suspects)
 
     def strangers(self, suspects: list[int]) -> tuple[Members, ...]:
-        """Pair suspects that are new to each other, as far as there are any."""
+        """Return disjoint pairs of suspects that have not failed with each other."""
         left, groups = list(suspects), []
         while left:
             node = left.pop(0)
@@ -119,12 +125,15 @@ class _Pairs:
         return tuple(groups)
 
     def stranger(self, node: int, others: list[int]) -> int | None:
-        """Return the first that a node has not failed with."""
+        """Return the first of `others` with which the node has not failed; None if there is none."""
         met = {partner for _, partner in self.failed[node]}
         return next((each for each in others if each not in met), None)
 
     def paths(self) -> tuple[tuple[int, int], ...]:
-        """Return pairs that failed though both passed with others: the path between them, or a passing disturbance."""
+        """Return the pairs that failed although each node passed with another one.
+
+        The path between the two is at fault, or the failure was a passing disturbance.
+        """
         found = {
             (min(node, partner), max(node, partner))
             for node in self.good
@@ -139,14 +148,17 @@ class _Pairs:
 
 
 def _named(accused: Mapping[int, GroupOutcome]) -> tuple[Members, Members]:
-    """Return who is dead and who is slow, each in order."""
+    """Return the dead nodes and the slow nodes, each in ascending order."""
     dead, slow = (tuple(sorted(node for node, each in accused.items() if each is kind)) for kind in (DEAD, SLOW))
     return dead, slow
 
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """Faults that no pair shows: groups double in size until one fails, which is halved, with good nodes added."""
+    """The search for faults that no pair shows.
+
+    Groups double in size until one fails. Its halves are then tried, filled up with good nodes.
+    """
 
     node_count: int
     history: Sequence[Shown]
@@ -171,7 +183,10 @@ class _Growth:
         return NodeGroupRound((*groups[:-1], groups[-1] + rest), f"groups of {size}: every pair passed")
 
     def _halve(self, size: int, rounds: Sequence[Shown]) -> NodeGroupRound | Isolated:
-        """Go on with the parts that failed; a part that is one node, filled up with good ones, is the node at fault."""
+        """Return the next halves of the parts that failed, or the end of the search.
+
+        A part of one node that failed twice among good nodes is the node at fault.
+        """
         good = {node for done in rounds for members, each in done.items() if each is OK for node in members}
         parts = [set(members) - good for members, each in rounds[0].items() if each is not OK]
         shown: dict[int, list[GroupOutcome]] = {}

@@ -24,7 +24,7 @@ ALONE = "needed alone"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A candidate of all nodes, with the settings of each node by node rank."""
+    """A candidate for all nodes; `env_of` has the settings by node rank, and is empty if all nodes set the same."""
 
     candidate: Candidate
     env_of: Mapping[int, tuple[tuple[str, str], ...]]
@@ -134,7 +134,10 @@ def advice_of_nodes(
     solo_results: Mapping[int, SoloResult],
     between: NetworkSurvey | None = None,
 ) -> Advice:
-    """Return the advice with each node's own settings, if they differ; all nodes together confirmed it."""
+    """Return the advice from the joint trials, with each node's own settings if they differ.
+
+    All nodes together confirmed the settings, so none of them is limited to one node.
+    """
     confirmed = replace(advice, one_node_only=())
     won = next((trial.candidate for trial in trials if advice.env and trial.env == advice.env), "")
     shared = next(

@@ -19,22 +19,22 @@ from preflight.search.nodes.group_rounds import FEWEST_NODES, SLOW_RANK_SHARE, o
 from preflight.search.nodes.isolation import Isolated
 from preflight.search.settings.rdma import is_usable
 
-EXTRA_ROUNDS = 2  # after a node is named: its ranks one by one, and its ways
-FEWEST_ROUTES = 2  # one alone has nothing that it could be told from
-MOST_BROKEN = 64  # pairs of a way; one that reaches nobody shows it in the first of them
+EXTRA_ROUNDS = 2  # after a node is named: its ranks one by one, and its routes
+FEWEST_ROUTES = 2  # if there is only one route, a fault of it looks like a fault of the node
+MOST_BROKEN = 64  # pairs of nodes per route; a route that reaches no node shows it in these
 NOT_BESIDE = Gap("no two good nodes had ranks left to try it")
 
 
 @dataclass(frozen=True, slots=True)
 class RouteRanks:
-    """One rank each of two nodes, bound to one route between them."""
+    """Two ranks, one on each of two nodes, that are bound to one route between these nodes."""
 
     route: Route
     nodes: tuple[int, int]  # the node at fault first, if one is
     local_rank: int
 
     def end_of(self, node: int) -> str:
-        """Return the interface or port to which a node's rank is bound."""
+        """Return the interface or port to which the node's rank is bound."""
         return dict(self.route.ends)[node]
 
 
@@ -42,8 +42,8 @@ class RouteRanks:
 class RouteRound:
     """Disjoint pairs of ranks to try at the same time."""
 
-    accused: tuple[RouteRanks, ...]  # with a node at fault
-    beside: tuple[RouteRanks, ...]  # the same ways between good nodes
+    accused: tuple[RouteRanks, ...]  # pairs that contain a node at fault
+    beside: tuple[RouteRanks, ...]  # the same routes between good nodes
 
     @property
     def pairs(self) -> tuple[RouteRanks, ...]:
@@ -64,7 +64,10 @@ def routes_between(solo_results: Mapping[int, SoloResult], between: NetworkSurve
 
 
 def _ports(solo_results: Mapping[int, SoloResult]) -> Iterator[Route]:
-    """Yield every port that two or more nodes can use: rails have the same name everywhere, as NCCL takes them."""
+    """Yield a route for each RDMA port name that is usable on two or more nodes.
+
+    A rail has the same port name on every node, which is also NCCL's assumption.
+    """
     nodes_of = defaultdict[str, list[int]](list)
     for node_rank, solo in solo_results.items():
         for port in filter(is_usable, known_or(solo.facts.hca_ports, ())):
@@ -75,7 +78,7 @@ def _ports(solo_results: Mapping[int, SoloResult]) -> Iterator[Route]:
 
 
 def _netifs(between: NetworkSurvey) -> Iterator[Route]:
-    """Yield the sets of interfaces, the chosen one first: whoever fails most likely fails through that."""
+    """Yield a route for each set of interfaces, the chosen set first, because most failures are on that one."""
     for each in sorted(between.sets, key=lambda each: each.name != between.chosen):
         yield Route(RouteKind.NETIF, each.netifs, _broken(each, between))
 
@@ -108,7 +111,10 @@ def route_rounds(
 
 
 def _routes_of(node: int, partner: int, routes: Sequence[Route], accused: set[int]) -> list[Route]:
-    """Return the ways between two nodes that are not broken among nodes that are not at fault."""
+    """Return the routes between two nodes, without those that are broken between good nodes.
+
+    Return none if only one is left.
+    """
     found: dict[tuple[RouteKind, str, str], Route] = {}
     for route in routes:
         ends = dict(route.ends)
@@ -118,9 +124,10 @@ def _routes_of(node: int, partner: int, routes: Sequence[Route], accused: set[in
 
 
 def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequence[int]) -> Iterator[RouteRanks]:
-    """Yield each way once more between two good nodes, on the same local ranks: they are as far from their NICs.
+    """Yield the tried routes again, between two good nodes, on the same local ranks, which are as far from their NICs.
 
-    Where only one more good node is there, it meets a good one that is taken, on the ranks which that has left.
+    If only one good node is free, its partner is a good node that already takes part. The two then use other local
+    ranks, which are free on that partner.
     """
     if not spare:
         return
@@ -157,7 +164,10 @@ def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str],
 
 
 def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Sequence[int]) -> tuple[RouteTrial, ...]:
-    """Return what a round's pairs showed, in their order. For a dead node, only whether a route works is recorded."""
+    """Return the trials of a round's routes, in the order of its pairs.
+
+    For a dead node, only whether a route works is recorded.
+    """
     beside = {
         held.route: replace(each, observed=observed_of(each, 0.0))
         for held, each in zip(round_.beside, observed[len(round_.accused) :], strict=True)
@@ -173,7 +183,10 @@ def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Seque
 
 
 def _slow_below_gb_s(held: RouteRanks, beside: GroupTrial | Gap) -> float:
-    """Return the speed below which a way is slow: half of good nodes'; 0 where their GPU may be nearer to a port."""
+    """Return the speed in GB/s below which a route is slow: half of its speed between two good nodes.
+
+    0 if that speed is not known, or if the good nodes used other GPUs, which may be nearer to an RDMA port.
+    """
     if isinstance(beside, Gap) or isinstance(beside.busbw_gb_s, Gap):
         return 0.0
     is_alike = held.route.kind is RouteKind.NETIF or beside.local_rank == held.local_rank

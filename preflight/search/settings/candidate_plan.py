@@ -15,7 +15,7 @@ from preflight.search.settings.speed import speed_candidates
 
 CONF = "nccl.conf"
 SYSTEM_FILE = "/etc/nccl.conf"
-NOTHING = "/dev/null"  # an empty file in place of the user's; /etc/nccl.conf is read all the same
+NOTHING = "/dev/null"  # an empty file in place of the user's; NCCL still reads /etc/nccl.conf
 CONF_FILE_SINCE = (2, 23)
 TOPOLOGY_FILE = "NCCL_TOPO_FILE"
 
@@ -30,7 +30,7 @@ class NcclPlan:
     settings_left_out: tuple[LeftOut, ...] = ()
 
     def left_out_of(self, trials: Sequence[TrialResult]) -> tuple[LeftOut, ...]:
-        """Return what the search left out; left-out workarounds count only if the default settings failed."""
+        """Return the candidates that were left out, and the workarounds too if the default settings failed."""
         searched = any(trial.candidate == DEFAULT and not is_sound(trial) for trial in trials)
         return (*self.left_out, *self.settings_left_out) if searched else self.left_out
 
@@ -47,7 +47,7 @@ def plan_nccl(
 
 
 def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[LeftOut, ...]]:
-    """Return the workarounds that the facts allow, in the order of dropping them, and those left out, with reasons.
+    """Return the workarounds that the facts allow, in the order in which the search drops them, and those left out.
 
     If one fault has several workarounds, the search keeps the last one in this order. So an expensive workaround
     precedes a cheap one: all RDMA precedes some of its ports, and P2P precedes the kind of memory that P2P uses.
@@ -63,10 +63,10 @@ def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[Le
 
 
 def _conf_files(view: NodeView) -> Iterator[Planned]:
-    """Yield what puts NCCL's defaults in the place of its files' content (facts 1.0); nothing where they hold nothing.
+    """Yield a setting that replaces the content of NCCL's files by NCCL's defaults (facts 1.0); none if they are empty.
 
-    The environment goes before the files, and NCCL takes an empty value as its default, for numbers in every version;
-    but not for NCCL_NET, where "" matches no network (net.cc 2.18.6, plugin/net.cc 2.27.7).
+    Environment variables take precedence over the files. NCCL takes an empty value as its default, for numbers in every
+    version; but not for NCCL_NET, where "" matches no network (net.cc 2.18.6, plugin/net.cc 2.27.7).
     """
     entries = view.node.nccl_conf
     if isinstance(entries, Gap):
@@ -85,6 +85,9 @@ def _conf_files(view: NodeView) -> Iterator[Planned]:
 
 
 def _topology_file(view: NodeView) -> Iterator[Planned]:
-    """Yield no topology file if one is inherited: every trial keeps it, and a stale one keeps NCCL from starting."""
+    """Yield a setting that removes an inherited topology file.
+
+    All other trials keep the file, and a stale one prevents NCCL from starting.
+    """
     if inherited_value(view.node, TOPOLOGY_FILE):
         yield setting(TOPOLOGY_FILE, "")

@@ -1,4 +1,4 @@
-"""The closing control: which run is next, and whether there is time for it. Pure."""
+"""The control that closes a search (randomized A/B confirmation): its next run, and whether there is time. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from preflight.search.settings.duel import is_sound
 from preflight.search.settings.minimise import Cure
 from preflight.search.settings.steps import Known, Next, Repeat, Stop
 
-OF_HALVES, OF_MANY = 2, 3  # runs in which a cure has to work before its control: what halves led to, the best of many
-MOST_PAIRS = 12  # runs of a cure and of default settings that fail in some of their runs only
+OF_HALVES, OF_MANY = 2, 3  # runs in which a workaround must work before its control: from bisection, best of many
+MOST_PAIRS = 12  # runs of a workaround, and of default settings that fail in only some of their runs
 
 
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether a step leaves time for the control: the whole control if it works, one run of each if it fails."""
+    """Return whether a step of the search leaves time for the control.
+
+    If the step works, the whole control must still fit; if it fails, one run of each side. For a repetition, the whole
+    control must fit even if it fails.
+    """
     if not found.on or not runs_each:
         return True
     fails_s, works_s = _costs_s(default, known)
@@ -41,19 +45,19 @@ def leaves_time(default: TrialResult, known: Known, runs_each: int) -> bool:
 
 
 def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
-    """Return how long a run of a default that fails takes, and how long one that works."""
+    """Return the durations in seconds of a run with the failing default settings, and of a run that works."""
     again = [each.duration_s for each in known.reruns if each.candidate == DEFAULT]
     worked = [each.duration_s for each in known.results if is_sound(each) and each.candidate != DEFAULT]
     return min([default.duration_s, *again]), max(worked[-2:], default=0.0)
 
 
 def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int, least_runs: int) -> Next:
-    """Return the next run of the control, or of default settings that no workaround helps.
+    """Return the next run of the control; without a workaround, the next repetition of the failing default settings.
 
-    Such default settings are repeated as often as in a control. If a control can prove something, there are up to
-    MOST_PAIRS repetitions in a third of the time, because the fault may last for some trials only. A workaround has to
-    work `least_runs` times before its control, if there is time. If the default settings fail only in some runs,
-    settings without an effect may also work once.
+    Default settings without a workaround are repeated as often as in a control. If a control can prove something, there
+    are up to MOST_PAIRS repetitions in a third of the time, because the fault may last for some trials only. A
+    workaround has to work `least_runs` times before its control, if there is time. If the default settings fail only in
+    some runs, settings without an effect may also work once.
     """
     if chosen is None:
         took_s = [each.duration_s for each in known.reruns if each.candidate == DEFAULT and not each.control]
@@ -75,7 +79,7 @@ def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_e
 def _turn(
     default: TrialResult, other: Candidate, known: Known, costs_s: tuple[float, float], runs_each: int, most_blocks: int
 ) -> Repeat | None:
-    """Return the next turn of the control of the default and a candidate; None where it is over or has no time."""
+    """Return the next run of a control of the default and a candidate; None if it is over or there is no time."""
     blocks = blocks_of([each for each in known.reruns if each.control == other.name])
     block = blocks.pop() if blocks and not is_whole(blocks[-1]) else []
     if not block:

@@ -44,9 +44,9 @@ from preflight.model.trial import (
 PROVISIONAL_TEXT = "provisional, confirm with --profile standard"
 PROVED_ODDS = Bound(
     odds(Profile.STANDARD.effort.runs_each, Profile.STANDARD.effort.runs_each), "to 1 against chance",
-    "four runs of each in random order; a workaround that chance would show more often is provisional",
+    "four runs of each in random order reach it; a workaround with lower odds is called provisional",
     "scripts/studies/cures.py",
-    "too low: a fault that comes and goes gets a workaround; too high: a good one is called provisional",
+    "too low: an intermittent fault gets a useless workaround; too high: a good one is called provisional",
 )  # fmt: skip
 Env = tuple[tuple[str, str], ...]
 
@@ -55,9 +55,9 @@ class Proof(Enum):
     """How well the closing control confirms a workaround."""
 
     PROVED = "proved"
-    PROVISIONAL = "provisional"  # it agrees, but luck is not unlikely enough
+    PROVISIONAL = "provisional"  # the runs agree, but chance could still explain them
     INTERMITTENT = "intermittent"  # the same settings ended differently, and chance explains what the control shows
-    OPEN = "open"  # there was no time to go back
+    OPEN = "open"  # there was no time for the control
 
 
 class Way(Enum):
@@ -77,7 +77,7 @@ class Tally:
     env: Env
     ways: tuple[Way, ...]
     problems: tuple[str, ...]  # of those that failed
-    places: tuple[str, ...]  # what each failed in, where that is known: the start, or a collective
+    places: tuple[str, ...]  # in what each failed, if known: the start, or a collective
 
     @property
     def failed(self) -> int:
@@ -164,7 +164,8 @@ def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tup
 def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
     """Return how well the control confirms the chosen workaround for default settings that fail.
 
-    Default settings that also worked need the odds that the profile asks for; those that always failed need one run.
+    If the default settings sometimes worked, the control must reach the odds that the profile asks for. If they always
+    failed, one run is enough.
     """
     if not (control.chosen and all(runs_of(control))):
         return Proof.INTERMITTENT if intermittent(results, control.reruns) else Proof.OPEN
@@ -191,7 +192,7 @@ def runs_of(control: Control, name: str = "") -> tuple[int, int]:
 
 
 def odds_of(control: Control) -> int:
-    """Return N, if chance would let all runs with the chosen workaround work in at most 1 of N cases."""
+    """Return N: by chance alone, all runs with the chosen workaround would work in at most 1 of N cases."""
     luck = Fraction(1)
     for block in blocks_of(control.turns(control.chosen)):
         of_default = [each for each in block if each.candidate == DEFAULT]
@@ -237,7 +238,10 @@ def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tupl
 
 
 def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[TrialResult, ...]:
-    """Return the results. Settings of which a repetition failed get that failure as result: they are no workaround."""
+    """Return the results; a result whose settings failed in a repetition gets that failure, as they are no workaround.
+
+    The default settings keep their result.
+    """
     failures = {_key(each.candidate, each.env): each for each in reruns if each.outcome in FAILED}
     failures.pop(DEFAULT, None)
 
@@ -251,9 +255,9 @@ def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tupl
 
 
 def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
-    """Return whether the same settings ended differently, and no control can show a workaround any more.
+    """Return whether the same settings ended differently, and no control can confirm a workaround any more.
 
-    A control can still show one if the default settings failed in the search. It can't after they worked outside the
+    A control can still confirm one if the default settings failed in the search. It can't after they worked outside the
     control, or after the workaround failed in it.
     """
     if not intermittent(results, reruns):
@@ -273,7 +277,7 @@ def times_repeated(env: Env, reruns: Iterable[Rerun]) -> int:
 
 
 def times_worked(candidate: Candidate, results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> int:
-    """Return how often these settings worked; a repetition that had no time left counts too, as it can't be made up."""
+    """Return how often these settings worked; a trial that was skipped for lack of time counts too."""
     tried: list[TrialResult | Rerun] = [*results, *reruns]
     key = _key(candidate.name, candidate.env)
     return sum(_way(each) in (Way.WORKS, None) for each in tried if _key(each.candidate, each.env) == key)

@@ -1,4 +1,4 @@
-"""How a candidate is measured against the default settings, and which candidate is worth it. Pure.
+"""How candidates are compared with the default settings, and which of them is worth recommending. Pure.
 
 A process group keeps its CPUs, queues, memory and rings for its whole life. So two equal groups may differ by 5% as
 long as they live. With this noise, one pair of groups rates every fourth equal candidate as faster, however often its
@@ -28,17 +28,17 @@ from preflight.model.trial import AS_IS, DEFAULT, CollectiveResult, Outcome, Tri
 
 DUEL_PAIRS = 8  # fresh pairs of process groups, both of a pair alive at once
 DUEL_TURNS = 2  # per side and pair, in the order default, candidate, candidate, default
-HEATS = 3  # the best of the screening each meet the default in one pair of their own
-MIN_GAIN = 0.05  # less is not worth a setting that somebody has to carry along
+HEATS = 3  # the best candidates of the screening; each is compared with the default in one pair of its own
+MIN_GAIN = 0.05  # a smaller gain is not worth one more setting to maintain
 DECIDING = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 BUCKET_BYTES = 32 << 20  # what DDP and FSDP send at a time
 FAR_SLOWER = Bound(
     2.0, "times the default settings' time",
-    "two equal groups differ by a few percent; no luck explains this factor",
+    "two equal process groups differ by a few percent, so chance does not explain this factor",
     JUDGMENT,
     "too low: a noisy machine warns of its settings; too high: settings that cost speed are kept",
 )  # fmt: skip
-SMALLEST_THAT_DECIDES_BYTES = 64 << 10  # below, a figure is latency and the scheduler's mood
+SMALLEST_THAT_DECIDES_BYTES = 64 << 10  # below, latency and scheduling noise decide the time
 
 Point = tuple[Collective, int]
 
@@ -82,7 +82,10 @@ def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
 
 
 def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]) -> dict[str, float]:
-    """Return each candidate's mean log gain over the default settings' trial, only for candidates that may win."""
+    """Return, by candidate, the mean log gain over the default settings' trial.
+
+    The inherited environment, failed trials, and trials without all decision points are left out.
+    """
     default = next((result for result in results if result.candidate == DEFAULT), None)
     if default is None or not is_sound(default):
         return {}
@@ -123,7 +126,7 @@ def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
-    """Return the candidate whose screening and short comparison promise more than MIN_GAIN, or "" if none does.
+    """Return the best candidate if its screening and short comparison promise more than MIN_GAIN, else "".
 
     The comparison that follows ignores these values, because they chose the candidate and are biased toward it.
     """
@@ -137,7 +140,10 @@ def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
 
 
 def _medians(decisions: Sequence[Measure], result: TrialResult) -> dict[Point, float]:
-    """Return the medians at the decision points; totals are rounded to whole elements per rank, so take the nearest."""
+    """Return the median times in µs at the decision points, each from the size nearest to the nominal one.
+
+    Totals are rounded to whole elements per rank, so sizes are not exactly the nominal ones.
+    """
     medians = {}
     for measure in decisions:
         same = [each for each in result.results if each.collective is measure.collective]

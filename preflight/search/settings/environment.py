@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from preflight.model.trial import AS_IS, Candidate, Scope, Setting
 
-# Part of the machine rather than of somebody's tuning: they stay in every trial.
+# These describe the machine and are no tuning: they stay in every trial.
 KEPT = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_TOPO_FILE", "NCCL_CONF_FILE")
 # They print; they don't change what happens.
 DIAGNOSTIC = (
@@ -55,8 +55,8 @@ TO_NOTHING = ("", "none", "/dev/null")
 def may_be_recommended(name: str, value: str) -> bool:
     """Return whether a recommendation may set `name` to `value`. An empty `value` means that it unsets `name`.
 
-    Someone may have edited a report before it is used again. It must not choose which code a job runs or what it
-    writes.
+    Someone may have edited a report before preflight uses it again. Such a report must not choose which code a job runs
+    or what the job writes.
     """
     if name in OWN_NAMES:
         return "/" not in value

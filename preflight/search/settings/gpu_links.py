@@ -1,4 +1,4 @@
-"""Settings that keep NCCL from a path between the GPUs of a node: P2P, NVLink SHARP, cuMem, shared memory."""
+"""Settings that stop NCCL from using a path between the GPUs of a node: P2P, NVLink SHARP, cuMem, shared memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.search.settings.node_view import NodeView, Planned, setting, unle
 
 
 def p2p(view: NodeView) -> Iterator[Planned]:
-    """Yield P2P off, and also the milder level NVL if only some of the pairs have NVLink.
+    """Yield the setting that turns P2P off, and also the milder level NVL if only some of the pairs have NVLink.
 
     Peer copies hang or deliver wrong data because of a translating IOMMU, ACS on a bridge, or a driver that claims
     support that it lacks.
@@ -31,25 +31,37 @@ def p2p(view: NodeView) -> Iterator[Planned]:
 
 
 def shm(view: NodeView) -> Iterator[Planned]:
-    """Yield shared memory off, for a /dev/shm that is too small, read-only or not shared. Ranks then use sockets."""
+    """Yield the setting that turns shared memory off; ranks then use sockets.
+
+    It helps if /dev/shm is too small, read-only or not shared.
+    """
     reason = "a single GPU shares memory with no other" if len(view.gpus) == 1 else ""
     yield unless(reason, setting("NCCL_SHM_DISABLE", "1"))
 
 
 def nvls(view: NodeView) -> Iterator[Planned]:
-    """Yield NVLink SHARP off if there is an NVSwitch, because its Fabric Manager may fail to set up multicast."""
+    """Yield the setting that turns NVLink SHARP off if there is an NVSwitch.
+
+    Its Fabric Manager may fail to set up multicast.
+    """
     name = "NCCL_NVLS_ENABLE"
     yield unless(view.why_no_nvls() or why_not_known(view.version, name), setting(name, "0"))
 
 
 def cumem(view: NodeView) -> Iterator[Planned]:
-    """Yield cuMem off for GPU memory and for host memory; a container without SYS_NICE can't use the latter."""
+    """Yield the settings that turn cuMem off for GPU memory and for host memory.
+
+    A container without SYS_NICE can't use cuMem for host memory.
+    """
     for name in ("NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"):
         yield unless(why_not_known(view.version, name), setting(name, "0"))
 
 
 def mnnvl(view: NodeView) -> Iterator[Planned]:
-    """Yield NVLink between nodes off if the GPUs may belong to such a fabric, which needs a working IMEX daemon."""
+    """Yield the setting that turns NVLink between nodes off, if the GPUs may belong to such a fabric.
+
+    Such a fabric needs a working IMEX daemon.
+    """
     name = "NCCL_MNNVL_ENABLE"
     no_fabric = "" if view.may_be_fabric() else "these GPUs belong to no NVLink fabric"
     yield unless(why_not_known(view.version, name) or no_fabric, setting(name, "0", Scope.ONE_NODE))

@@ -27,9 +27,9 @@ BOTH_GIDS = re.compile(r"local ?G[iI][dD] ?::ffff:([\d.]{7,15}),? remote ?G[iI][
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What a failed trial shows about InfiniBand."""
+    """The signs of an InfiniBand fault in a failed trial."""
 
-    errors: tuple[str, ...]  # the ranks' lines that tell of a failure
+    errors: tuple[str, ...]  # the ranks' lines that report a failure of InfiniBand
     paths: tuple[str, ...]  # as `NET/IB/0/GDRDMA`
     inside: tuple[str, ...]  # those between ranks of one node
     outcome: Outcome
@@ -83,11 +83,11 @@ WAYS = (
 class IbOrder:
     """The candidates that avoid a fault of InfiniBand, in the order of their trials."""
 
-    first: tuple[Candidate, ...]  # what the log points at, then a set of ports: two at most
+    first: tuple[Candidate, ...]  # what the log suggests, then a set of ports: two at most
     sockets: tuple[Candidate, ...]
-    others: tuple[Candidate, ...]  # that keep InfiniBand
-    useless: tuple[Candidate, ...]  # what they switch off was not used
-    is_of_memory: bool  # no other way needs less of it
+    others: tuple[Candidate, ...]  # the others that keep InfiniBand
+    useless: tuple[Candidate, ...]  # candidates that turn off a feature which the failed trial did not use
+    is_of_memory: bool  # memory could not be registered; only sockets need none
 
 
 def ib_is_suspect(default: TrialResult) -> bool:
@@ -110,9 +110,9 @@ def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: 
 
 
 def _port_sets(candidates: Sequence[Candidate], signs: Signs) -> list[Candidate]:
-    """Return the candidates that leave out RDMA ports; first those that leave out the ports in NCCL's log.
+    """Return the candidates that use only some RDMA ports; those without a port that an error names come first.
 
-    If the log names ports, the candidate with the most other ports comes first; else a single port does.
+    If there are errors, the candidate with the most ports precedes the others; else the one with the fewest does.
     """
     errors = " ".join(signs.errors)
 
@@ -135,6 +135,6 @@ def _signs(default: TrialResult, node_sizes: Sequence[int]) -> Signs:
 
 
 def _errors(default: TrialResult) -> tuple[str, ...]:
-    """Return the lines of the ranks that tell of a failure of InfiniBand."""
+    """Return the lines of the ranks that report a failure of InfiniBand."""
     lines = [line for end in default.ranks for line in (*end.detail.splitlines(), *(each.text for each in end.log))]
     return tuple(line for line in lines if any_of(*IB_FAILED).search(line))

@@ -18,7 +18,10 @@ LIKELY = (
 
 
 def interfaces(view: NodeView) -> Iterator[Planned]:
-    """Yield each usable interface, the most plausible first, because NCCL may choose one that leads nowhere."""
+    """Yield the settings that choose one usable interface each, the most plausible first.
+
+    NCCL may choose an interface that leads nowhere.
+    """
     if isinstance(view.node.netifs, Gap):
         yield LeftOut("NCCL_SOCKET_IFNAME", f"the interfaces could not be read: {view.node.netifs.reason}")
         return
@@ -38,7 +41,7 @@ def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
 
 
 def family(view: NodeView) -> Iterator[Planned]:
-    """Yield IPv4 only, if NCCL may choose IPv6 addresses that may not be reachable."""
+    """Yield the setting that limits NCCL to IPv4, if NCCL may choose IPv6 addresses that may not be reachable."""
     name = "NCCL_SOCKET_FAMILY"
     if isinstance(view.node.netifs, Gap):
         yield LeftOut(name, f"the addresses could not be read: {view.node.netifs.reason}")
@@ -52,6 +55,6 @@ def family(view: NodeView) -> Iterator[Planned]:
 
 
 def _families(netif: Netif) -> tuple[bool, bool]:
-    """Return whether an interface has IPv4 and IPv6 addresses; none where they are not known."""
+    """Return whether an interface has IPv4 addresses, and whether it has IPv6 addresses; False if it is not known."""
     addresses = known_or(netif.addresses, ())
     return any(":" not in each for each in addresses), any(":" in each for each in addresses)

@@ -23,7 +23,7 @@ USABLE = frozenset({PortState.ACTIVE, PortState.ACTIVE_DEFER})
 
 
 def between_nodes(solo_results: Mapping[int, SoloResult], chosen: NetifSet | None) -> Iterator[Candidate]:
-    """Yield settings that may repair or speed up NCCL between these nodes, with reasons; none for other backends."""
+    """Yield candidates that may repair or speed up NCCL between these nodes; none for other backends."""
     if all(solo.dialect == "nccl" for solo in solo_results.values()):
         by_env: dict[object, Candidate] = {}
         for each in _planned(solo_results, chosen):
@@ -58,7 +58,10 @@ def _rails(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 
 
 def _adapters(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
-    """Yield the rails that every node has, and of mixed rates the fastest; one at a time is who isolates' work."""
+    """Yield a candidate with the ports that are active on every node, and one with only the fastest of these.
+
+    A candidate that would change nothing is left out. Single ports are tried by other candidates (`_without_ports`).
+    """
     by_node = [{(port.hca, port.port): port for port in _active(node)} for node in nodes]
     common = set.intersection(*map(set, by_node)) if by_node else set()
     everything = set.union(*map(set, by_node)) if by_node else set()
@@ -76,7 +79,10 @@ def _exactly(places: set[tuple[str, int]]) -> str:
 
 
 def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
-    """Yield each of several common ports alone, and of three or more all others without it."""
+    """Yield, for each usable port that all nodes have, a candidate with this port alone.
+
+    With three or more such ports, also yield one with all the others.
+    """
     by_node = [{(port.hca, port.port) for port in usable_ports(node)} for node in nodes]
     common = set.intersection(*by_node)
     if len(common) < 2:
@@ -90,9 +96,9 @@ def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 
 
 def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
-    """Yield ways that keep every port: GPU memory by way of the host's, a node that keeps off its rails, another GID.
+    """Yield candidates that keep every port: no GPUDirect, no adapters between ranks of one node, a fixed GID index.
 
-    Each costs speed or is what NCCL finds itself, so each is tried only if the log points at it (infiniband.py).
+    Each costs speed or sets what NCCL finds itself, so each is tried only if the log points at it (infiniband.py).
     """
     nodes = [solo.facts for solo in solo_results.values()]
     usable = [usable_ports(node) for node in nodes]
@@ -110,7 +116,10 @@ def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
 
 
 def _without_rdma(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
-    """Yield TCP sockets, where a node has an active port; a network of a plugin is no InfiniBand that could be off."""
+    """Yield a candidate that uses TCP sockets, if a node has an active RDMA port.
+
+    If a plugin brings the network, NCCL_NET=Socket is set: NCCL_IB_DISABLE turns off NCCL's own InfiniBand only.
+    """
     active = [_active(solo.facts) for solo in solo_results.values()]
     if not any(active):
         return
@@ -128,7 +137,7 @@ def _without_rdma(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]
 
 
 def _connections(nodes: Sequence[NodeFacts], chosen: NetifSet | None) -> Iterator[Candidate]:
-    """Yield more queue pairs where every node has RDMA, more TCP connections on a fast link where one has not."""
+    """Yield a candidate with more queue pairs if every node has RDMA, else with more TCP connections on a fast link."""
     speed_mbit_s = known_or(chosen.speed_mbit_s, 0) if chosen else 0
     if all(_active(node) for node in nodes):
         reason = "switches that choose a path by hash (ECMP) spread several queue pairs over several paths"

@@ -30,7 +30,7 @@ from preflight.model.trial import AS_IS, Candidate, Outcome, Scope, Setting, Tri
 from preflight.search.settings.duel import is_sound
 
 CORNER = "all workarounds"
-MOST_ALONE = 3  # settings that are tried by themselves where the corner did harm
+MOST_ALONE = 3  # settings that are tried alone if all workarounds together do harm
 NUMBERS = re.compile(r"0x[0-9a-f]+|[\d.]+")
 Env = tuple[tuple[str, str], ...]
 
@@ -41,18 +41,18 @@ class Cure:
 
     next: Candidate | None
     on: tuple[Setting, ...] = ()  # the fewest that are known to work together
-    repeats: bool = False  # `next` has failed once, and that keeps a setting: it is to fail again
+    repeats: bool = False  # `next` failed once; if it fails again, a setting is proved to be needed
 
 
 def always(_: Env) -> bool:
-    """Return True: every failure that matters was repeated."""
+    """Return True, as if every failure had been repeated."""
     return True
 
 
 def env_of(settings: Sequence[Setting]) -> Env:
     """Return the variables of several settings together.
 
-    A later setting overrides an earlier one unless it is empty.
+    A later value of a variable overrides an earlier one unless it is empty.
     """
     together: dict[str, str] = {}
     for setting in settings:
@@ -98,7 +98,10 @@ def minimise_inherited(
 
 
 def _tried(results: Sequence[TrialResult]) -> dict[Env, TrialResult]:
-    """Return the results by what they set; the default sets nothing, and as-is is no trial of settings."""
+    """Return the results by the variables that they set: none for the default settings.
+
+    The inherited environment is left out, because it is no trial of settings.
+    """
     return {tuple(sorted(each.env)): each for each in results if each.candidate != AS_IS}
 
 
@@ -122,9 +125,10 @@ def _corner(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
 
 
 def _corners(ordered: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
-    """Yield all settings, of those that exclude each other the most plausible; then with each other interface.
+    """Yield the sets of all workarounds: one of the settings that exclude each other, and all other settings.
 
-    Other sets of RDMA ports wait: with RDMA off their choice changes nothing.
+    The first set has the most plausible of those; each further set has another interface. Other sets of RDMA ports are
+    tried later: with RDMA off their choice changes nothing.
     """
     if not ordered:
         return
@@ -135,7 +139,10 @@ def _corners(ordered: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
 
 
 def _alone(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
-    """Return the trial of the most suspect settings by themselves, which needs no setting to be harmless."""
+    """Return the next trial of one of the most suspect settings alone, or the setting that worked alone.
+
+    Such a trial works even if another setting does harm.
+    """
     for setting in [each for each in reversed(ordered) if not each.choice][:MOST_ALONE]:
         result = tried.get(env_of((setting,)))
         if result is None:
@@ -156,7 +163,10 @@ def _give_up_by_halves(
     first_split: int = 0,
     prefix: str = "",
 ) -> Cure:
-    """Return the next step from settings that work together: of `rest`, the most in front that it works without."""
+    """Return the next step of the bisection of `on`, settings that work together.
+
+    It looks for the longest prefix of `rest` without which the collectives still work.
+    """
     kept: tuple[Setting, ...] = ()
     rest = on
     while rest:
@@ -180,7 +190,7 @@ def _give_up_by_halves(
 
 
 def _next_count(gone: int, fails: int, rest: int, first_split: int) -> int:
-    """Return how many to try without: all of the rest except what is needed, all but the suspects, else half."""
+    """Return how many settings to drop in the next trial: all of the rest, then the unsuspected ones, then half."""
     if fails > rest:
         return rest
     return first_split if gone < first_split < fails else (gone + fails) // 2
@@ -198,7 +208,7 @@ def _in_order(on: Sequence[Setting], some: Sequence[Setting]) -> tuple[Setting, 
 
 
 def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
-    """Return the trial of other RDMA ports in the place of no RDMA at all, where that is what remained."""
+    """Return the next trial of some RDMA ports instead of none, if the settings that remained turn RDMA off."""
     off = [setting for setting in on if "no-rdma" in setting.families]
     choices = [setting for setting in ordered if setting.choice == "hca"]
     if not off or any(setting in choices for setting in on):

@@ -1,4 +1,4 @@
-"""One node as the plan of the settings needs it: facts about the chosen GPUs, in the terms of NCCL's own choice."""
+"""The facts about one node and its chosen GPUs that decide which settings are worth a trial, in NCCL's terms."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class NodeView:
         return sum(NVLINK.fullmatch(level) is not None for level in self.levels().values())
 
     def denied_p2p(self) -> bool:
-        """Return whether the driver is known to deny peer access between every pair. NCCL then does not ask again."""
+        """Return whether the driver is known to deny peer access between every pair; NCCL then uses none anyway."""
         pairs = self.levels()
         stated = known_or(self.node.gpu_p2p, ())
         denied = {(min(p.a, p.b), max(p.a, p.b)) for p in stated if _is_denied(p.read) or _is_denied(p.write)}

@@ -1,4 +1,4 @@
-"""Settings that keep NCCL from all or some RDMA adapters, and those that send all data through one port."""
+"""Settings that stop NCCL from using all or some RDMA adapters, and those that send all data through one port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ V2, MAPPED_IPV4 = "RoCE v2", "0000:0000:0000:0000:0000:ffff:"
 
 
 def network(view: NodeView) -> Iterator[Planned]:
-    """Yield sockets instead of every other network: without the plugins that may bring one, and without RDMA.
+    """Yield the settings that leave NCCL only sockets: no other network, no network plugin, no RDMA.
 
     A plugin (libnccl-net) may belong to another site. RDMA that is up may fail because of memlock, device files, GIDs
     or the fabric.
@@ -34,7 +34,10 @@ def network(view: NodeView) -> Iterator[Planned]:
 
 
 def ports(view: NodeView) -> Iterator[Planned]:
-    """Yield each set of similar usable ports if there are several sets, the most plausible first."""
+    """Yield a setting for each set of similar usable ports, the most plausible first; none if there is only one set.
+
+    If there are just two usable ports and they are similar, each of them is a set.
+    """
     name = "NCCL_IB_HCA"
     if isinstance(view.node.hca_ports, Gap):
         yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
@@ -67,7 +70,10 @@ def usable_ports(node: NodeFacts) -> list[HcaPort]:
 
 
 def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
-    """Return the ports by link layer and rate: InfiniBand before RoCE, the fastest first, as compute fabrics are."""
+    """Return the ports in groups of one link layer and rate: InfiniBand before RoCE, then the fastest first.
+
+    Compute fabrics are usually InfiniBand, and the fastest.
+    """
     groups: dict[tuple[bool, float], list[HcaPort]] = {}
     for port in usable:
         groups.setdefault((port.link_layer == "Ethernet", -known_or(port.rate_gbit_s, 0.0)), []).append(port)
@@ -75,7 +81,7 @@ def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
 
 
 def gid(view: NodeView) -> Iterator[Planned]:
-    """Yield the RoCE v2 GID index of the ports if NCCL is too old to find it."""
+    """Yield the setting of the ports' RoCE v2 GID index if NCCL is too old to find it."""
     name = "NCCL_IB_GID_INDEX"
     if isinstance(view.node.hca_ports, Gap):
         yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")

@@ -35,12 +35,12 @@ from preflight.search.settings.minimise import Cure, env_of, find_cure, minimise
 from preflight.search.settings.steps import Again, Compare, Known, Next, Repeat, Stop, Try
 from preflight.search.settings.suspicion import by_suspicion, suspected_families
 
-FEWEST = "fewest settings"  # what a search by settings ended with, measured at every size of a cure
+FEWEST = "fewest settings"  # the result of a search among settings, measured at every size of a workaround
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the search has to do with."""
+    """The arguments of `next_step`, and the results by candidate."""
 
     candidates: Sequence[Candidate]
     screen_all: bool
@@ -76,8 +76,8 @@ def next_step(
 
     If the default settings fail but the inherited settings work, the search finds which of the inherited settings are
     needed (`inherited` has them one by one). Otherwise it searches the conservative `settings` for a workaround
-    (minimise.py), or tries every candidate if there are none. The control (control.py) follows, with `runs_each` of the
-    default settings and of the workaround.
+    (minimise.py), or tries every candidate if there are none. The control (control.py) follows, with `runs_each` runs
+    of the default settings and as many of the workaround.
 
     If the default settings work, inherited settings that look far slower are compared with them. With `screen_all`,
     every candidate is tried, and comparisons follow. A candidate that fails although the default settings work has a
@@ -87,10 +87,9 @@ def next_step(
     `on_gpus`, the limits for late GPU ranks apply.
 
     If a rank of the default settings died by SIGKILL, they are repeated first, because the kill came from outside.
-
     Nothing more is tried after a process that SIGKILL does not end, because every candidate would run on its GPU. The
-    same holds if the same settings ended differently and no workaround can be shown any more (control.py). Settings
-    that failed once are no workaround, even if they worked before or work later: the search continues without them.
+    same holds if the same settings ended differently and no control can confirm a workaround any more. Settings that
+    failed once are no workaround, even if they worked before or work later: the search continues without them.
     """
     if known.unkillable or is_lost(known.results, known.reruns):
         return Stop()
@@ -157,10 +156,10 @@ def _was_killed(default: TrialResult) -> bool:
 
 
 def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None:
-    """Return what to try next where InfiniBand is the suspect: what the log points at, then sockets, then the others.
+    """Return the next candidate if InfiniBand is suspect: what the log suggests, then sockets, then the others.
 
-    Nothing more where a way that keeps InfiniBand cured it. Where only sockets did, one more such way is worth a
-    trial, if that leaves time for the control.
+    Return None if a candidate that keeps InfiniBand works. If only sockets work, one more candidate that keeps
+    InfiniBand is tried, if that leaves time for the control.
     """
     order = in_order(asked.candidates, default, asked.known.node_sizes)
     cured = [each for each in asked.candidates if each.name in asked.tried and is_sound(asked.tried[each.name])]
@@ -176,7 +175,7 @@ def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None
 
 
 def _cure(asked: _Asked, default: TrialResult) -> Next:
-    """Return the next step of a search for the settings that cure the default, and of the control behind it."""
+    """Return the next step of the search for the fewest settings with which the job works, then of the control."""
     if not has_failed(default):
         return Stop()
     known, runs_each = asked.known, asked.runs_each
@@ -195,7 +194,7 @@ def _cure(asked: _Asked, default: TrialResult) -> Next:
 
 
 def _found(asked: _Asked, default: TrialResult) -> Cure:
-    """Return how far the search for the fewest settings has come."""
+    """Return the state of the search for the fewest settings."""
     known, as_is = asked.known, asked.tried.get(AS_IS)
     needed = to_failure(asked.cure_measures, known.failed_at)
     # A trial that worked and ended before where another failed says nothing of that.
@@ -210,7 +209,7 @@ def _found(asked: _Asked, default: TrialResult) -> Cure:
 
 
 def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return what a trial measures to reach the size of the failures, or the smallest size if there are none."""
+    """Return the measures of a trial up to the largest size at which trials failed; the first one if none failed."""
     largest = max((each.nominal_bytes for each in failed_at), default=0)
     places = list(Collective)
     whole = {(each.nominal_bytes, places.index(each.collective)): each for each in (*cure_measures, *failed_at)}
@@ -224,7 +223,7 @@ def _latest(results: Sequence[TrialResult], env: tuple[tuple[str, str], ...]) ->
 
 
 def _best_of(candidates: Sequence[Candidate], results: Sequence[TrialResult]) -> Candidate | None:
-    """Return the candidate that works with the fewest settings, the fastest of equals."""
+    """Return the working candidate with the fewest settings; the fastest if several have as few."""
     sound = [each for each in results if is_sound(each) and each.env and each.candidate not in (DEFAULT, AS_IS)]
     best = min(sound, key=lambda each: (len(each.env), -_mean_busbw(each), each.candidate), default=None)
     return next((each for each in candidates if best is not None and each.name == best.candidate), None)

@@ -23,7 +23,7 @@ def speed_candidates(view: NodeView) -> tuple[tuple[Candidate, ...], tuple[LeftO
 
 
 def default_level(view: NodeView) -> str:
-    """Return NCCL's own level for peer copies over PCIe, or "" if neither version nor CPU shows it."""
+    """Return the farthest level at which NCCL uses peer copies over PCIe by default, or "" if it is not known."""
     amd = view.is_amd()
     if view.version is not None and view.version >= PXB_FOR_ALL_SINCE:
         few = len(view.gpus) <= AMD_GPUS_WITH_SYS
@@ -53,7 +53,7 @@ def _further_p2p(view: NodeView) -> Iterator[Candidate | LeftOut]:
 
 
 def _p2p_off(view: NodeView) -> Iterator[Candidate | LeftOut]:
-    """Yield P2P off where peer copies cross a host bridge, and may be slower there than host memory is."""
+    """Yield a candidate with P2P off if peer copies cross a host bridge, where host memory may be faster."""
     levels, own = _pcie_levels(view), default_level(view)
     crossing = [level for level in ("PHB", "SYS") if level in levels and (_covers(own, level) or not own)]
     if not crossing or view.denied_p2p():
@@ -66,14 +66,14 @@ def _p2p_off(view: NodeView) -> Iterator[Candidate | LeftOut]:
 
 
 def _gpu_direct(view: NodeView) -> Iterator[LeftOut]:
-    """Yield why GPUDirect's level is not tried: the ranks of one node never meet over an adapter."""
+    """Yield why GPUDirect's level is not tried: the ranks of one node do not communicate over an adapter."""
     if isinstance(view.node.hca_ports, tuple) and view.node.hca_ports:
         reason = "the ranks of one node don't use the RDMA adapters, so that nothing could be measured"
         yield LeftOut("NCCL_NET_GDR_LEVEL", reason)
 
 
 def _pcie_levels(view: NodeView) -> set[str]:
-    """Return NCCL's levels of the pairs that PCIe alone joins."""
+    """Return the levels, in NCCL's terms, of the pairs of GPUs that only PCIe joins."""
     pairs = [level for level in view.levels().values() if not NVLINK.fullmatch(level)]
     return {NCCL_LEVEL[level] for level in pairs if level in NCCL_LEVEL}
 

@@ -14,8 +14,8 @@ class Try:
     """Run a trial of this candidate; an earlier step may have made it already."""
 
     candidate: Candidate
-    is_for_cure: bool = False  # one of many that only have to work: a few sizes tell
-    to_failure: bool = False  # and it ends where trials have failed
+    is_for_cure: bool = False  # one of many trials that only show whether settings work: few sizes
+    to_failure: bool = False  # it ends with the size at which trials failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Repeat:
     """Try these settings again, up to the sizes at which trials have failed, to learn whether they end alike."""
 
     candidate: Candidate
-    control: str = ""  # the candidate that alternates with the default; "" where one failure is repeated
+    control: str = ""  # the candidate whose runs alternate with the default's; "" if only a failure is repeated
     runs_each: int = 0
 
     def ended(self, result: TrialResult, duration_s: float | None = None) -> Rerun:
@@ -66,14 +66,14 @@ class Known:
     """What the run has found so far."""
 
     results: tuple[TrialResult, ...] = ()
-    heated: tuple[Duel, ...] = ()  # one pair each
+    heated: tuple[Duel, ...] = ()  # short comparisons, in one pair of process groups each
     compared: tuple[Duel, ...] = ()
     unkillable: bool = False  # a process is stuck in the kernel and keeps its GPU
     broken_pairs: tuple[tuple[int, int], ...] = ()  # local ranks between whose GPUs peer copies hang or arrive wrong
-    repeats: tuple[TrialResult, ...] = ()  # of a default that looked slow
+    repeats: tuple[TrialResult, ...] = ()  # repetitions of default settings that looked slow
     suspects: tuple[str, ...] = ()  # families of settings that other evidence made suspect
     reruns: tuple[Rerun, ...] = ()
-    failed_at: tuple[Measure, ...] = ()  # what was measured when trials failed; empty for failures before that
+    failed_at: tuple[Measure, ...] = ()  # the measures at which trials failed; empty if they failed earlier
     left_s: float = math.inf  # until the deadline
-    seed: int = 0  # of the order of a control's turns
-    node_sizes: tuple[int, ...] = ()  # ranks of each node, where several run together
+    seed: int = 0  # of the random order of a control's runs
+    node_sizes: tuple[int, ...] = ()  # ranks of each node, if several run together
