@@ -341,7 +341,7 @@ class JobSoftware:
             if len(several) > 1:
                 own = [each for each in self.libraries if each.component == name and each.version]
                 paths = (f"{each.version} ({each.how + ' ' if each.how else ''}{each.path})" for each in own)
-                return f"two versions of {name} are loaded: {', '.join(paths)}"
+                return f"several versions of {name} are loaded: {', '.join(paths)}"
         return ""
 
 

@@ -31,7 +31,8 @@ def sizes_without_room(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
     """Return the sizes in bytes that are left out because they don't fit into the free memory."""
-    return (asked or _wanted(profile, on_gpu))[len(sizes(profile, on_gpu, free_bytes_per_rank, asked)) :]
+    tried = sizes(profile, on_gpu, free_bytes_per_rank, asked)
+    return tuple(size for size in asked or _wanted(profile, on_gpu) if size not in tried)
 
 
 def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:

@@ -52,6 +52,12 @@ def test_a_size_is_tried_or_left_out_for_want_of_memory(profile: Profile, on_gpu
     assert tried + left_out == sizes(profile, on_gpu, 1 << 50)
 
 
+def test_of_sizes_that_all_lack_memory_all_are_left_out() -> None:
+    asked = (MIB, 1024 * MIB)
+    assert sizes(Profile.QUICK, True, 64, asked) == (8,)
+    assert sizes_without_room(Profile.QUICK, True, 64, asked) == asked
+
+
 def test_every_size_is_measured_with_both_collectives() -> None:
     planned = measures(Profile.QUICK.effort.timing, (8, MIB))
     assert [(each.nominal_bytes, each.collective) for each in planned] == [

@@ -108,7 +108,7 @@ def test_a_rank_that_saves_is_no_bug_of_nccl() -> None:
 def test_two_nccls_are_named_with_their_paths_and_either_may_have_the_bug() -> None:
     report = judged(software("2.30.7", "2.28.9"))
     assert report.known_bugs[0].version == "NCCL 2.28.9"
-    assert any("two versions of NCCL are loaded: 2.30.7 (" in hint for hint in report.hints)
+    assert any("several versions of NCCL are loaded: 2.30.7 (" in hint for hint in report.hints)
 
 
 def test_evidence_of_an_older_preflight_has_no_software() -> None:

@@ -20,7 +20,7 @@ LOW_BYTES = Bound(
     1 << 30, "bytes that may be locked",
     "NCCL registers some hundreds of MiB per rank with many peers; NVIDIA asks for unlimited",
     JUDGMENT,
-    "too low: a limit that makes trials fail is not named; too high: it only warns",
+    "too low: a limit that a larger job exceeds gets no warning; too high: a sufficient one gets a warning",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     proofs = symptoms_of(case, MEMLOCK)
     if not (case.wants_gpus or proofs):
         raise NotApplicable(NO_GPU)
-    if isinstance(allowed, Limit) or allowed >= LOW_BYTES.whole:
+    if isinstance(allowed, Limit) or (allowed >= LOW_BYTES.whole and not proofs):
         return
     ipoib = (netif for netif in known_or(node.netifs, ()) if netif.kind is NetifKind.IPOIB and netif.is_up)
     adapters = [*(netif.name for netif in ipoib), *(nic.name for nic in _rdma(node))]

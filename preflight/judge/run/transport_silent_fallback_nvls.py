@@ -98,7 +98,8 @@ def _is_refused(pair: GpuP2p) -> bool:
 
 
 FELL_BACK = Carrier(CarrierKind.NETWORK, "Socket")
-CHOSEN = ("NCCL_NET", "NCCL_IB_DISABLE")  # if one of these is set, the user chose the network
+# With any other value of these, sockets may be what the user wants.
+UNCHOSEN = {"NCCL_NET": ("", "ib"), "NCCL_IB_DISABLE": ("", "0")}
 PLUGIN_NETWORKS = {"NCCL_FASTRAK_": "GPUDirect-TCPXO", "NCCL_GPUDIRECTTCPX_": "GPUDirect-TCPX"}
 EFA = "Unspecified"  # the link layer of its ports
 
@@ -244,6 +245,7 @@ def _carries_data(port: HcaPort) -> bool:
 
 
 def _was_asked_for(default: TrialResult, case: Case) -> bool:
-    """Return whether the user chose the network: by a variable of the trial, or in a file that NCCL reads."""
-    files = {entry.name for node in case.nodes if isinstance(node.nccl_conf, tuple) for entry in node.nccl_conf}
-    return any(name in files or name in dict(default.trial_env) for name in CHOSEN)
+    """Return whether the user chose sockets: by a variable of the trial, or in a file that NCCL reads."""
+    said = [(e.name, e.value) for node in case.nodes if isinstance(node.nccl_conf, tuple) for e in node.nccl_conf]
+    said += default.trial_env
+    return any(value.strip().lower() not in UNCHOSEN.get(name, (value.strip().lower(),)) for name, value in said)

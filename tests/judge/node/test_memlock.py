@@ -32,6 +32,13 @@ def test_a_trial_that_could_not_register_memory_fails_the_run() -> None:
     assert only(found(memlock, gpu_case(NO_MEMORY))).severity is Severity.FAIL
 
 
+def test_a_limit_at_which_a_trial_failed_is_too_low_however_high_it_is() -> None:
+    high = gpu_node(limits=limits(memlock_bytes=2 * LOW_BYTES.whole))
+    assert only(found(memlock, gpu_case(NO_MEMORY, nodes=(high,)))).severity is Severity.FAIL
+    unlimited = gpu_node(limits=limits(memlock_bytes=Limit.UNLIMITED))
+    assert found(memlock, gpu_case(NO_MEMORY, nodes=(unlimited,))) == ()
+
+
 def test_it_stays_a_warning_where_a_candidate_works() -> None:
     assert only(found(memlock, gpu_case(NO_MEMORY, trial("ib-off")))).severity is Severity.WARN
 

@@ -42,6 +42,13 @@ def test_nothing_is_said_where_sockets_were_asked_for_or_the_default_failed() ->
     assert judged(trial(outcome=Outcome.HANG, transport=SOCKETS)) == []
 
 
+@pytest.mark.parametrize(("name", "value"), [("NCCL_IB_DISABLE", "0"), ("NCCL_NET", "IB"), ("NCCL_NET", "")])
+def test_a_value_that_asks_for_no_sockets_does_not_silence_the_warning(name: str, value: str) -> None:
+    (finding,) = judged(trial(transport=SOCKETS), nccl_conf=(NcclConfEntry("/etc/nccl.conf", name, value),))
+    assert finding.severity is Severity.WARN
+    assert judged(trial(transport=SOCKETS, trial_env=((name, value),)))
+
+
 TCPXO = (("NCCL_FASTRAK_IFNAME", "eth1"),)
 
 
