@@ -171,14 +171,17 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 
 
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks whose last enqueued number of a group is below the other ranks' number; () if all are equal."""
+    """Return the ranks of a group that enqueued the fewest collectives, if another rank waits in a later one; else ().
+
+    A rank that enqueued less, but also what the others wait in, has joined them: it only runs less far ahead.
+    """
     by_group: dict[str, list[Wait]] = defaultdict(list)
     for wait in waits:
         if wait.rank and wait.last_enqueued >= 0:
             by_group[wait.group].append(wait)
     for _, members in sorted(by_group.items(), key=lambda item: -len(item[1])):
         low = min(wait.last_enqueued for wait in members)
-        if low < max(wait.last_enqueued for wait in members):
+        if low < max(max(wait.seq, wait.last_completed + 1) for wait in members):
             return by_number(w.rank for w in members if w.last_enqueued == low)
     return ()
 

@@ -59,6 +59,7 @@ DIAGNOSED = 3  # notes
 PROCESSES = 256
 FEW_SILENT = 8
 TEXT = 200
+LATE_MS = 10_000  # the watchdog looks once a second or so
 TIMEOUT_CAUSES = frozenset(
     {"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"}
 )
@@ -274,7 +275,8 @@ def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
     notes = list(useless_advice(evidence)) if _is_timeout(named) or evidence.timeout_options_s else []
     if _is_timeout(named):
         notes = [*when_ranks_parted(evidence), *notes]
-    frozen = [w for w in evidence.waits.all() if w.timeout_ms and w.ran_for_ms > w.timeout_ms * 1.2]
+    waits = (w for w in evidence.waits.all() if w.timeout_ms)
+    frozen = [w for w in waits if w.ran_for_ms > max(w.timeout_ms * 1.2, w.timeout_ms + LATE_MS)]
     if frozen:
         notes.append(
             f"A wait of {frozen[0].ran_for_ms} ms under a timeout of {frozen[0].timeout_ms} ms: "

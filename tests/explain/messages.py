@@ -146,6 +146,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "RuntimeError: CUDA error: no CUDA-capable device is detected",
     ),
     "rendezvous_failed": (
+        "[E socket.cpp:753] [c10d] The client socket has failed to connect to any network address of (node-0, 47389).",
         "[E socket.cpp:500] [c10d] The server socket has failed to listen on any local network address. server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
         "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: 0, code: -98, name: EADDRINUSE, message: address already in use",
         "[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect to (10.1.2.3, 29500).",

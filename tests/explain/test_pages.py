@@ -18,7 +18,7 @@ from tests.explain.logs import SEEDS, explain_bytes, status, watchdog
 GOLDEN = Path(__file__).parent.parent / "golden" / "explain"
 COMPOSED: dict[str, tuple[str, ...]] = {
     "straggler_named": tuple(
-        line for r in (0, 1, 2) for line in (watchdog(r, 77), status(r, 77, 79 - 2 * (r == 1), 76))
+        line for r in (0, 1, 2) for line in (watchdog(r, 77) * (r != 1), status(r, 77, 79 - 3 * (r == 1), 76))
     ),
     "mismatch": (watchdog(0, 12, "ALLREDUCE"), watchdog(1, 12, "ALLGATHER"), status(0, 12, 12, 11)),
     "host_memory": (

@@ -70,6 +70,7 @@ CAUSE = Cause(
              r"Port \d{1,5} is already (?:in use|allocated)|EI0019|EJ0003"),
         Sign("rendezvous.unreached", Authority.TRANSPORT, "the rendezvous endpoint of the job did not answer",
              r"client socket has (?:timed out|failed to connect)[^\n]{0,40}after|client socket has timed out|"
+             r"client socket has failed to connect to any network address|"
              r"RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|RendezvousStateError|"
              r"[Tt]he connection to the C10d store has failed|Name or service not known|Name does not resolve|"
              r"[Cc]an't resolve '|[Cc]ould not resolve host|Temporary failure in name resolution|gai error: \d|"

@@ -14,6 +14,10 @@ from preflight.explain.timeout_advice import duration, longer_timeout, parted_at
 from preflight.model.explanation import Confidence
 
 FIRST = "look first at rank "
+SHORT_MS = (
+    10_000  # the first collective alone may connect for longer; somebody has written ms for s, or tests the timeout
+)
+ONLY = "the timeout was only "
 ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 
 
@@ -39,6 +43,11 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
         return _claim(events, ranks, "the library names the rank that did not come", Confidence.HIGH)
     if ranks := behind(waits) or behind_by_seq(waits):
         return _claim(events, ranks, "its sequence number stays below that of the others", Confidence.MEDIUM)
+    timeout_ms = min((wait.timeout_ms for wait in waits if wait.timeout_ms), default=SHORT_MS)
+    if timeout_ms < SHORT_MS:
+        verdict = f"The timeout of the collectives was only {timeout_ms:,} ms, which is too short for any job."
+        because = "the log gives the timeout of the collective"
+        return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, verdict, (f"{ONLY}{timeout_ms:,} ms",))
     if ranks := _silent(evidence.processes):
         because = f"the other ranks report the timeout; the output of {_who(ranks)} has no error"
         return _claim(events, ranks, because, Confidence.MEDIUM, place=_place(evidence))
@@ -103,6 +112,11 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
             "The first run of a model may compile or load for longer than the engine waits: look for a worker that "
             "still compiles, loads or downloads before you suspect the GPUs.",
             "If all workers stand in a collective: preflight check on the same GPUs tests the paths between them.",
+        )
+    if any(text.startswith(ONLY) for text in claim.detail):
+        return Remedy(
+            "Give a longer timeout: dist.init_process_group(..., timeout=datetime.timedelta(minutes=10)), which is the "
+            "default of torch for NCCL; `preflight timeout` works out the length for your job.",
         )
     late = next((text.removeprefix(FIRST) for text in claim.detail if text.startswith(FIRST)), "")
     look = (
