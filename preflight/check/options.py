@@ -208,7 +208,7 @@ OnNodes = Annotated[
     str | None,
     valued(
         "HOW:NODES",
-        "Check nodes: ssh:node[01-40], ssh:@FILE, slurm:4; k8s:4 prints a Job. Reports: preflight-reports/.",
+        "Check several nodes: ssh:node[01-40], ssh:@FILE or slurm:4; k8s:4 only prints a Job.",
         "--on",
         group=NODES,
     ),

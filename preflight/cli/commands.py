@@ -265,9 +265,11 @@ class BaselineOptions:
     quiet: option_kinds.Quiet = False
 
 
-GoodFile = Annotated[str, typer.Argument(metavar="GOOD", help="Report of when it worked, or a capture; - is stdin.")]
+GoodFile = Annotated[
+    str, typer.Argument(metavar="GOOD", help="Report or capture from when the node worked; - is stdin.")
+]
 NowFile = Annotated[
-    str | None, typer.Argument(metavar="NOW", help="Report or capture of now [default: probe this machine].")
+    str | None, typer.Argument(metavar="NOW", help="Current report or capture [default: probe this machine].")
 ]
 
 

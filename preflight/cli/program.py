@@ -24,6 +24,7 @@ from preflight.cli.hints import hint
 from preflight.cli.output import PROGRAM
 from preflight.cli.plain_values import take_plain_values
 from preflight.errors import BrokenInstallation, PreflightError, Stopped
+from preflight.model.units import counted
 from preflight.show.text import clean
 from preflight.system.last_resort import retire_outputs
 from preflight.system.signals import ignore_signals, raise_dropped, raise_on_signals
@@ -257,7 +258,7 @@ class GroupedCommand(TyperCommand):
             if record is not None and not is_option and param.metavar:
                 record = param.metavar, param.help  # without its type, which for typer is a Python type
             if HELP_ALL in param.opts:
-                more = f"; {HELP_ALL} also shows {len(rare)} rare options" if rare and not shows_all else ""
+                more = f"; {HELP_ALL} also shows {counted(len(rare), 'rare option')}" if rare and not shows_all else ""
                 record = "-h, --help", f"Show this page{more}."
                 param.rich_help_panel = PRINTED
             group = (getattr(param, "rich_help_panel", None) or "Options") if is_option else "Arguments"

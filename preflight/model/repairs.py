@@ -38,13 +38,13 @@ def shm_room(gib: int = 8) -> Repair:
 
 IOMMU = "boot with `iommu=pt`, or turn the IOMMU off in the firmware"
 ACS = (
-    "turn ACS off on the PCIe bridges between the GPUs: `sudo setpci -s BRIDGE ECAP_ACS+6.w=0` after every boot (`sudo "
-    "lspci -vvv | grep ACSCtl` shows them), or in the firmware"
+    "turn ACS off in the firmware, or run `sudo setpci -s BRIDGE ECAP_ACS+6.w=0` after every boot for each PCIe bridge "
+    "between the GPUs (`sudo lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'` lists the bridges)"
 )
-P2P = f"{IOMMU}; also {ACS}"
-PASS_THROUGH = "have its host set ACS and ATS as the vendor's guide for pass-through says"
+P2P = f"{IOMMU}. Also {ACS}"
+PASS_THROUGH = "its host must set ACS and ATS as the vendor's pass-through guide says"
 P2P_VIRTUAL = f"this is a virtual machine: {PASS_THROUGH}"
-P2P_ANYWHERE = f"{P2P}; in a virtual machine, {PASS_THROUGH}"
+P2P_ANYWHERE = f"{P2P}. In a virtual machine, {PASS_THROUGH}"
 UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code'
 NVLINKS = "look at `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"
 FABRIC_MANAGER = (

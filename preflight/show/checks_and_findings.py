@@ -84,8 +84,8 @@ def counts_line(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> list[Bl
 
 UNSEEN_WORDS = {
     Unseen.NOTHING: "it is noted; the verdict does not change",
-    Unseen.ACCEPTANCE: "no node is accepted",
-    Unseen.ANSWER: "there is no answer",
+    Unseen.ACCEPTANCE: "`--accept` does not accept the node",
+    Unseen.ANSWER: "the verdict is unknown",
 }
 
 

@@ -209,8 +209,8 @@ def _footer(sources: Sequence[SourceRead]) -> list[Block]:
     shown = notes[:REASONS] + ([bullet(f"{len(notes) - REASONS} more reasons in --json")] if notes[REASONS:] else [])
     return [
         Text(
-            f"Read {names}: {counted(lines, 'line')}, {_size(size)}."
-            + (" Not read, or not all of it:" if shown else "")
+            f"Input: {names}, {counted(lines, 'line')}, {_size(size)}."
+            + (" Not read, or only in part:" if shown else "")
         ),
         *shown,
     ]

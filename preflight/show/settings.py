@@ -41,7 +41,7 @@ def recommendation_section(report: Report, env_path: str) -> list[Block]:
     blocks += _settings(advice, settings)
     if not isinstance(advice.pg_timeout_s, Gap) and not isinstance(advice.init_timeout_s, Gap):
         limits = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start"
-        more = "`preflight timeout --report` includes the job too: model size, checkpoints, storage."
+        more = "The model and its checkpoints are not included; `preflight timeout --params N` includes them."
         blocks.append(Text(f"{limits}: {advice.timeout_reason}. {more}", 2, 4, label="Safe timeout: "))
     if advice.one_node_only:
         blocks.append(note(ON_ONE_NODE))

@@ -29,8 +29,8 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         return f"maybe no timeout is enough: {needs}, {capped}"
     if not found.is_enough:
         return (
-            f"no reasonable timeout is enough: {needs}, longer than the cap of {found.cap_s:,} s. Only "
-            f"{60 * math.ceil(found.sum_s / 60):,} s would cover it: move that work off the path of the other ranks"
+            f"no reasonable timeout is enough: {needs}, longer than the cap of {found.cap_s:,} s. The job "
+            f"would need {60 * math.ceil(found.sum_s / 60):,} s: shorten this step, or run it where no other rank waits"
         )
     if current_s is not None and found.pg_timeout_s <= current_s:
         is_guess = found.longest_source is Source.ASSUMED

@@ -32,8 +32,8 @@ VERSIONS = {"WHEELS", "CURED_IN", "RIGHT_SINCE", "OLDEST_RUN", "NVLS_LOGGED_SINC
 UNITS = {"HOUR_S", "IP_AND_ICMP_BYTES"}
 RULES = {"LEAST_TO_JUDGE", "(RUNS, ENOUGH)"}  # of how many a check needs: docs/dev/method.md, docs/accept.md
 OTHERS = (
-    "Each of these checks decides by a fact that it reads, by a comparison with one half, by a "
-    "[time limit](../dev/method.md#when-a-rank-hangs), or by the site's policy"
+    "These checks have no threshold above. Each decides by a fact, by whether something exceeds half of a total "
+    "(`shm-stale`: half of /dev/shm), by a [time limit](../dev/method.md#when-a-rank-hangs), or by the site's policy"
 )
 # The answers that no check gives, by the module that decides them.
 ANSWERS = {

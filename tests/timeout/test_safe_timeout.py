@@ -163,7 +163,7 @@ def test_beyond_the_cap_it_says_why_there_is_one_and_how_much_is_still_covered()
 def test_a_phase_that_no_sensible_timeout_covers_is_said_to_be_moved_away() -> None:
     safe = safe_timeout(Job(eval_s=7200), NOTHING)
     assert not safe.is_enough
-    assert "move that work" in safe.verdict
+    assert "run it where no other rank waits" in safe.verdict
     assert any("gloo group" in hint for hint in safe.smaller)
 
 

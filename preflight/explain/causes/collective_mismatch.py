@@ -127,6 +127,6 @@ CAUSE = Cause(
     ),
     infers=True,
     needs="a run with TORCH_DISTRIBUTED_DEBUG=DETAIL in which torch names ranks with different collectives",
-    confirm_with="the same command with TORCH_DISTRIBUTED_DEBUG=DETAIL; `preflight check` checks the machine",
+    confirm_with="run the same command with TORCH_DISTRIBUTED_DEBUG=DETAIL",
     outranks=("not_nccl",),
 )  # fmt: skip

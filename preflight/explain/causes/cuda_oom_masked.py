@@ -60,6 +60,6 @@ CAUSE = Cause(
         "evaluate in smaller batches.",
     ),
     needs="torch.cuda.max_memory_allocated() near the card's size on that rank",
-    confirm_with="the same command with half the batch; `preflight check` checks the machine",
+    confirm_with="run the same command with half the batch",
     outranks=("not_nccl", "nccl_plugin_problem"),
 )  # fmt: skip

@@ -17,7 +17,7 @@ CAUSE = Cause(
              r"BrokenProcessPool|[Ww]orker process [^\n]{0,40}died while (?:loading|mapping)"),
     ),
     judge=by_signs(
-        "A worker process that prepares data died ({who}{host}); its rank followed, and the others lost it.",
+        "A data worker of {who} died{host}, so that rank failed, and the other ranks lost their connections to it.",
     ),
     remedy=fixed(
         'Find out how it died: sudo dmesg -T | grep -i -e "killed process" -e oom  (killed: host '
@@ -28,6 +28,6 @@ CAUSE = Cause(
         'On Windows and wherever "spawn" is used, the script needs: if __name__ == "__main__":',
     ),
     needs="it runs with one worker, or the kernel log names the worker's pid",
-    confirm_with="the same command with num_workers=0 (num_proc=1); `preflight check` checks the machine",
+    confirm_with="run the same command with num_workers=0 (num_proc=1)",
     outranks=("not_nccl", "segfault_worker"),
 )  # fmt: skip

@@ -27,14 +27,17 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     at = f" at {found.clock} UTC" if found.clock else ""
     because = "`preflight stuck` read the ranks while the job hung"
     if found.works:
-        verdict, confidence = f"Others waited for a rank that worked{at}: {found.what}.", Confidence.MEDIUM
+        verdict, confidence = (
+            f"The other ranks waited for a rank that was still busy{at}: {found.what}.",
+            Confidence.MEDIUM,
+        )
     else:
         verdict, confidence = f"{found.what}, while the job hung{at and ','}{at}.", Confidence.HIGH
     return Claim(Authority.MISMATCH, events, confidence, because, verdict)
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps for the finding of `stuck`, which led to the timeouts and lost connections."""
+    """Return the steps for the hang that `stuck` found; timeouts and lost connections are its secondary errors."""
     found = [answer for _, answer in evidence.stuck[:1]]
     steps = (step for answer in found for step in answer.steps if not step.startswith(LIVE))
     if any(answer.works for answer in found):

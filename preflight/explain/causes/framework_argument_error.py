@@ -75,6 +75,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     needs="the same refusal in a run of one step",
-    confirm_with="the same command with the setting changed; `preflight check` checks the machine",
+    confirm_with="run the same command with the setting changed",
     outranks=("not_nccl",),
 )  # fmt: skip

@@ -182,5 +182,5 @@ CAUSE = Cause(
     remedy=remedy,
     infers=True,
     needs="the same traceback in a run of one process",
-    confirm_with="the same command on one GPU; `preflight check` checks the machine",
+    confirm_with="run the same command on one GPU",
 )  # fmt: skip

@@ -64,7 +64,7 @@ def nic_numa(node: NodeFacts, case: Case) -> Findings:
         if not isinstance(path.level, Gap) and carries_traffic(node, path.nic):
             levels.setdefault(path.gpu, []).append(path.level)
     if not any(levels.get(gpu) for gpu in case.gpus):
-        raise NotApplicable("no RDMA adapter carries traffic of the chosen GPUs")
+        raise NotApplicable("no active RDMA adapter has a known path to the chosen GPUs")
     far = [gpu for gpu in case.gpus if levels.get(gpu) and ACROSS.issuperset(levels[gpu])]
     if not far:
         return

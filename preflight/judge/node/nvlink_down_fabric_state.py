@@ -43,7 +43,7 @@ def nvlink_down(node: NodeFacts, case: Case) -> Findings:
                 Severity.FAIL if switched else Severity.WARN,
                 subject(node, gpu),
                 f"{has} of {most} NVLinks are up{are_down}; its peers have {most}",
-                "`nvidia-smi nvlink -s` and `dmesg | grep -i nvlink`; reset all GPUs of the board or reboot; if "
+                "run `nvidia-smi nvlink -s` and `dmesg | grep -i nvlink`; reset all GPUs of the board or reboot; if "
                 "it stays down, reseat the bridge, or have the vendor look at the board",
                 Evidence("active links", f"{has}, peers {most}", "nvmlDeviceGetNvLinkState"),
                 parts=part_of_gpu(node, gpu.nvml_index),

@@ -74,8 +74,8 @@ def busbw_low(case: Case) -> Findings:
         Severity.INFO if other else severity,
         f"trial {trial.candidate}, {collective} {fine_size(worst.result.size_bytes)}",
         _problem(worst) + (f" [{other} decides; else {severity.value}]" if other else ""),
-        "`nvidia-smi -q -d CLOCK,PERFORMANCE,PCIE`, `nvidia-smi nvlink -s`, `nvidia-smi topo -m`: a link that runs "
-        "below its width or generation, a throttled GPU, ranks bound to the far socket",
+        "look for a link below its width or generation, a throttled GPU, or ranks bound to the far socket: `nvidia-smi "
+        "-q -d CLOCK,PERFORMANCE,PCIE`, `nvidia-smi nvlink -s`, `nvidia-smi topo -m`",
         Evidence("expected speed", worst.expected.formula, "preflight/data/links.toml"),
         *(_evidence(each) for each in measured),
         Evidence("paths of the data", ", ".join(sorted(ways)) or "not known", f"trial {trial.candidate}"),

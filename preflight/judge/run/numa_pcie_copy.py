@@ -65,7 +65,7 @@ def numa_copy(case: Case) -> Findings:
 # Healthy copies of pinned memory reach 76 to 90% of the link (16x gen 3: 12 of 15.75, gen 5: 55 of 63 GB/s).
 WARN_BELOW = Bound(
     0.60, "of the rate of the PCIe link",
-    "published copies of healthy machines are faster",
+    "in published measurements, healthy machines copy faster than this",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip

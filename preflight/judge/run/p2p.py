@@ -115,9 +115,9 @@ def p2p_slow(case: Case) -> Findings:
             Severity.FAIL if slow.is_far_below else Severity.WARN,
             pairs_called(case.nodes[0], [slow.pair]),
             f"copies at {rate_text(slow.time.gb_s)} over {slow.limit.level or 'an unknown path'}; {slow.usual}",
-            "`nvidia-smi nvlink -s` and `-e` for links that are down or repeat; reseat the bridge"
+            "look for links that are down or repeat (`nvidia-smi nvlink -s` and `-e`); reseat the bridge"
             if slow.over_nvlink
-            else "the slots' lanes and generation (`lspci -vv | grep LnkSta`), ACS on the bridges between the two",
+            else "look at the slots' lanes and generation (`lspci -vv | grep LnkSta`), and ACS on the bridges between",
             Evidence("copy engine, slower direction", _timed(slow), "64 MiB, behind a spinning kernel"),
             blame=Blame.GPU if slow.over_nvlink else Blame.HOST,
         )

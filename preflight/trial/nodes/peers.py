@@ -1,4 +1,4 @@
-"""The common part of node 0 and the other nodes: this node's side of the rendezvous, and which callers belong to it."""
+"""What every node does in the rendezvous: it holds its own state, and decides whether a caller belongs to this run."""
 
 from __future__ import annotations
 

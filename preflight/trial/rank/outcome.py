@@ -219,7 +219,8 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
     if len(waited) in (0, len(ends)):
         stages = {end.stage for end in ends}
         where = f"at {stage_words(stages.pop())}" if len(stages) == 1 else f": {_where(ends)}"
-        who, how = f"all {len(ends)} ranks", f"{how} {where}".replace(" :", ":")
+        who = "both ranks" if len(ends) == 2 else f"all {len(ends)} ranks"
+        how = f"{how} {where}".replace(" :", ":")
     else:
         who, how = _ranks(waited), f"{how}: {_where(ends)}"
     why = f"no single rank is identifiable as the cause{_lost_connections(ends)}"

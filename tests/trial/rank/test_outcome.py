@@ -102,7 +102,7 @@ def test_a_connection_that_breaks_is_told_and_accuses_neither_end() -> None:
 def test_a_hang_in_which_nobody_raised_names_nobody() -> None:
     verdict = classify(answers(STUCK, STUCK), "hang")
     assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, ())
-    assert "all 2 ranks hung" in verdict.problem
+    assert "both ranks hung" in verdict.problem
 
 
 def test_ranks_that_were_done_did_not_wait_in_vain() -> None:
