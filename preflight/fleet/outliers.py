@@ -12,6 +12,7 @@ from preflight.fleet.digest import NodeDigest
 from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.fleet import Drift, Group, Metric, Odd
 from preflight.model.stats import MAD_TO_SIGMA, t_quantile
+from preflight.model.units import counted
 
 LEAST_NODES = Bound(
     8, "nodes",
@@ -75,7 +76,8 @@ def _group(kind: tuple[tuple[str, str], ...], members: list[NodeDigest], judgeme
     members = sorted(members, key=lambda node: node.host)
     hosts = tuple(node.host for node in members)
     if len(members) < LEAST_NODES.value:
-        too_few = f"{len(members)} nodes are too few to find outliers; {LEAST_NODES.whole} are needed"
+        are_few = f"{counted(len(members), 'node')} {'is' if len(members) == 1 else 'are'} too few to find outliers"
+        too_few = f"{are_few}; {LEAST_NODES.whole} are needed"
         return Group(kind, hosts, (), (), _drifts(members), too_few)
     freedom = max(LEAST_FREEDOM, MAD_EFFICIENCY * (len(members) - 1))
     limit = t_quantile(freedom, 1 - FALSE_ALARMS.value / 2 / max(1, judgements))

@@ -90,7 +90,7 @@ def test_one_node_that_hangs_is_silent_and_the_page_comes(cluster: Cluster) -> N
     page = " ".join(ran.stdout.split())
     assert ran.returncode == 3, ran.stdout + ran.stderr
     assert "node1: silent: nothing came within 50 s" in page
-    assert "1 passed, 0 failed, 0 odd, 1 unknown" in page
+    assert "1 passed, 0 failed, 0 outliers, 1 unknown" in page
     assert "--exclude=node1" in page
     must_be_clean(cluster)
 

@@ -127,7 +127,7 @@ def test_one_page_says_which_node_is_down_full_or_silent(cluster: Cluster) -> No
         stdout, stderr = process.communicate(timeout=200)
     page = " ".join(stdout.split())
     assert process.returncode == 3, stdout + stderr
-    assert "1 passed, 0 failed, 0 odd, 3 unknown" in page, stdout
+    assert "1 passed, 0 failed, 0 outliers, 3 unknown" in page, stdout
     assert "node1: unreachable: ssh: connect to host node1 port 22: Connection refused" in page
     of_full = json.loads((cluster.command.cwd / "preflight-reports" / "node2.json").read_text())
     assert (of_full["verdict"], "No usable temporary directory" in of_full["headline"]) == ("unknown", True), of_full[
