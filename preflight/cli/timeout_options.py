@@ -113,8 +113,8 @@ class TimeoutOptions:
     """Compute a safe timeout for the collectives of a job.
 
     Prints the setting of each framework. With --params, it also estimates whether the job fits into GPU memory.
-    Exit codes: 0 safe timeout found, 1 none is long enough or the GPUs are too small, 2 usage, 3 the
-    checkpoint directory could not be measured, or the maximum is too short by an assumption only.
+    Exit codes: 0 safe timeout found, 1 none is long enough or the GPUs are too small, 2 usage,
+    3 the checkpoint directory was not measured, so no answer is sure.
     """
 
     params: Params = None

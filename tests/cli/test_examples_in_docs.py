@@ -138,6 +138,7 @@ def prepare(folder: Path) -> None:
     for place in range(6):
         made = report.replace('"host": "n1"', f'"host": "n{place}"')
         (folder / "reports" / f"{place}.json").write_text(made, encoding="utf-8")
+    shutil.copytree(folder / "reports", folder / "preflight-reports")  # what `check --on` leaves
     (folder / "golden.json").write_text(render_json(learn_from(documents()).baseline), encoding="utf-8")
     (folder / "site.toml").write_text('[floors]\n"all_reduce 1 GiB" = 380\n', encoding="utf-8")
     (folder / "machine.json").write_text((MACHINES / "l20x10.json").read_text(encoding="utf-8"), encoding="utf-8")

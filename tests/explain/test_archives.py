@@ -102,7 +102,7 @@ def test_an_archive_is_the_folder_that_was_packed(form: str, tmp_path: Path) -> 
     assert (quoted.source.split(":")[1].removeprefix("./"), quoted.rank) == ("rank_3.log.gz", "3")
     reasons = {name.rsplit("/", 1)[-1].rsplit(":", 1)[-1]: why for name, why in _notes(explanation).items()}
     assert (reasons["train.py"], reasons["core"]) == ("by its name no log", "binary data")
-    assert "Read 2 logs" in explain_page(explanation).shown(Detail.ALL, Style(width=100))
+    assert "Input: 2 logs" in explain_page(explanation).shown(Detail.ALL, Style(width=100))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -192,7 +192,7 @@ def test_the_page_shows_what_is_said_of_an_archive(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     explanation = explain_paths(["job-logs.tar"])
     lines = explain_page(explanation).shown(Detail.ALL, Style(width=80)).splitlines()
-    footer = lines[next(number for number, line in enumerate(lines) if line.startswith("Read ")) :]
+    footer = lines[next(number for number, line in enumerate(lines) if line.startswith("Input: ")) :]
     assert "\n".join([*lines[:2], *footer]) in (PROJECT / "docs" / "explain.md").read_text(encoding="utf-8")
 
 

@@ -96,7 +96,7 @@ def test_what_lies_beside_logs_is_left_out_with_the_reason(tmp_path: Path) -> No
     assert notes["pipe"] == "no regular file"
     assert "No such file" in notes["dangling.log"]
     page = explain_page(explanation).shown(Detail.ALL, Style(width=100))
-    assert "Read 2 logs" in page
+    assert "Input: 2 logs" in page
     assert "by its name no log" in " ".join(page.split())
 
 

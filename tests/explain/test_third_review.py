@@ -160,7 +160,7 @@ def test_dumps_alone_are_counted_as_read_and_their_deciding_fact_is_on_the_page(
         dump = {"version": "2.4", "entries": entries, "pg_config": {"0": {"name": "0"}}}
         (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
     shown = page(explain_paths([str(tmp_path)]))
-    assert "Read 0 logs" not in shown
+    assert "Input: 0 logs" not in shown
     assert "all_gather" in shown
 
 
