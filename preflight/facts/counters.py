@@ -33,6 +33,7 @@ from preflight.model.counters import (
 )
 from preflight.model.facts import Gap, Gpu
 from preflight.model.gpu import RecoveryAction
+from preflight.model.hca import LINK_ERRORS
 from preflight.model.xids import KILLED, XID_LINE
 from preflight.system.isolate import run_isolated
 from preflight.system.machine import Json, Machine
@@ -46,11 +47,7 @@ FATAL, SURVIVED = CounterKind.FATAL, CounterKind.SURVIVED
 REPAIRED, TRAFFIC = CounterKind.REPAIRED, CounterKind.TRAFFIC
 
 # Of an RDMA port (Documentation/ABI/stable/sysfs-class-infiniband); the data counters count words of 4 bytes.
-PORT_COUNTERS = {
-    "symbol_error": REPAIRED,
-    "link_error_recovery": REPAIRED,
-    "port_rcv_errors": REPAIRED,
-    "local_link_integrity_errors": REPAIRED,
+PORT_COUNTERS = dict.fromkeys(sorted(LINK_ERRORS), REPAIRED) | {
     "link_downed": FATAL,
     "port_xmit_data": TRAFFIC,
     "port_rcv_data": TRAFFIC,

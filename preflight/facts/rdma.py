@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from preflight.system.machine import Machine
 EMPTY_GIDS = frozenset({"0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000"})
 EMPTY_PKEY = "0x0000"
 COUNTER_FOLDERS = ("counters", "hw_counters")
+NO_COUNTER = "lifespan"  # a file beside them: how long the driver keeps their values
 # An index with no address ends the table in practice; RoCE ports have 256 slots, of which a handful is in use.
 MOST_EMPTY_IN_A_ROW = 32
 S = TypeVar("S", PortState, PhysState)
@@ -36,22 +38,15 @@ def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
 
 
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
-    """Return the error counters of each port (`mlx5_0:1`) by their names; counters that can't be read are left out.
+    """Return the error counters of each port, by the port's name (`mlx5_0:1`) and the counter's; without unread ones.
 
-    It reads one file per counter, so it is quick enough to run before and after a trial.
+    It reads one file per counter, so it is quick enough for before and after a trial.
     """
-    found: dict[str, dict[str, int]] = {}
-    for hca in machine.names(HCAS):
-        for port in machine.names(f"{HCAS}/{hca}/ports"):
-            paths = [f"{HCAS}/{hca}/ports/{port}/{kind}" for kind in COUNTER_FOLDERS]
-            values = {
-                name: gap_or(partial(read_whole, machine, f"{path}/{name}"))
-                for path in paths
-                for name in machine.names(path)
-                if name in PORT_ERRORS
-            }
-            found[f"{hca}:{port}"] = {name: value for name, value in values.items() if isinstance(value, int)}
-    return found
+    return {
+        f"{hca}:{port}": _values(machine, f"{HCAS}/{hca}/ports/{port}", PORT_ERRORS.__contains__)
+        for hca in machine.names(HCAS)
+        for port in machine.names(f"{HCAS}/{hca}/ports")
+    }
 
 
 def _adapters(machine: Machine) -> list[str]:
@@ -149,16 +144,21 @@ def _pkeys(machine: Machine, directory: str) -> tuple[str, ...]:
 
 def _counters(machine: Machine, directory: str) -> tuple[PortCounter, ...]:
     """Return the counters of both directories; a virtual function lacks some, and some need root."""
-    found: dict[str, int] = {}
-    kinds = [f"{directory}/{kind}" for kind in COUNTER_FOLDERS]
-    if not any(map(machine.exists, kinds)):
+    if not any(machine.exists(f"{directory}/{folder}") for folder in COUNTER_FOLDERS):
         raise UnreadableFact(f"/{directory}/counters: not there")
-    for kind in kinds:
-        for name in machine.names(kind):
-            value = gap_or(partial(read_whole, machine, f"{kind}/{name}"))
-            if isinstance(value, int) and name != "lifespan":  # how long the driver keeps values, no counter
+    values = _values(machine, directory, NO_COUNTER.__ne__)
+    return tuple(PortCounter(name, value) for name, value in sorted(values.items()))
+
+
+def _values(machine: Machine, directory: str, is_wanted: Callable[[str], bool]) -> dict[str, int]:
+    """Return the wanted counters of a port that can be read, by name."""
+    found: dict[str, int] = {}
+    for folder in COUNTER_FOLDERS:
+        for name in filter(is_wanted, machine.names(f"{directory}/{folder}")):
+            value = gap_or(partial(read_whole, machine, f"{directory}/{folder}/{name}"))
+            if isinstance(value, int):
                 found.setdefault(name, value)
-    return tuple(PortCounter(name, value) for name, value in sorted(found.items()))
+    return found
 
 
 def _parse_state(kind: type[S], what: str, text: str) -> S:

@@ -11,7 +11,7 @@ from preflight.judge.check import Case
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Evidence
 from preflight.model.gap import known_or
-from preflight.model.hca import PORT_ERRORS
+from preflight.model.hca import LINK_ERRORS, PORT_ERRORS
 from preflight.model.trial import FAILED, Outcome, TrialResult
 from preflight.model.units import counted
 
@@ -35,7 +35,6 @@ ERRNO = {
     22: "PKey or GID is not valid",
 }
 NO_PEER = frozenset({61, 22})  # the card refused what this end had set
-OF_LINK = frozenset(name for name, meaning in PORT_ERRORS.items() if meaning.is_of_link)
 MOST = 8
 DIED = frozenset({"signal", "unkillable"})
 
@@ -117,7 +116,7 @@ def _of_links(case: Case, trial: TrialResult) -> Iterator[tuple[str, str]]:
     """Yield each end whose own link counted errors during the trial, and its counters."""
     hosts = _hosts(case)
     for errors in trial.port_errors:
-        of_link = [f"{each.name} +{each.value}" for each in errors.counters if each.name in OF_LINK]
+        of_link = [f"{each.name} +{each.value}" for each in errors.counters if each.name in LINK_ERRORS]
         if of_link:
             yield f"{_host_of(hosts, errors.rank)} {errors.port.partition(':')[0]}", ", ".join(of_link)
 

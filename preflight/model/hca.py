@@ -90,6 +90,7 @@ PORT_ERRORS = {
     "req_transport_retries_exceeded": PortError("the last retry failed too"),
     "roce_adp_retrans": PortError("packets were sent again"),
 }
+LINK_ERRORS = frozenset(name for name, meaning in PORT_ERRORS.items() if meaning.is_of_link)
 
 
 @dataclass(frozen=True, slots=True)

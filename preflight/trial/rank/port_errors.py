@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from preflight.facts.pci_bus import HCAS
 from preflight.facts.rdma import read_port_errors
 from preflight.system.isolate import run_isolated
-from preflight.system.kernel_queries import live_machine
+from preflight.system.machine import Machine
 
 LIMIT_S = 1.0  # an adapter whose firmware hangs may keep a reader for a minute
 READ = "port errors"
@@ -17,14 +16,14 @@ READ = "port errors"
 Counted = Mapping[str, Mapping[str, int]]
 
 
-def port_errors_now() -> Counted:
-    """Return the error counters of this node's RDMA ports; empty if it has none, or if they can't be read in time.
+def port_errors_now(machine: Machine, limit_s: float = LIMIT_S) -> Counted:
+    """Return the error counters of the node's RDMA ports; empty if it has none, or if they can't be read in time.
 
     Call it from a process with a single thread, since it forks.
     """
-    if not os.path.isdir(os.path.join("/", HCAS)):
+    if not machine.exists(HCAS):
         return {}
-    answer = run_isolated({READ: lambda: read_port_errors(live_machine())}, {READ: LIMIT_S})[READ]
+    answer = run_isolated({READ: lambda: read_port_errors(machine)}, {READ: limit_s})[READ]
     return answer.value or {}
 
 

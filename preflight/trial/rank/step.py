@@ -25,6 +25,7 @@ from preflight.model.run_spec import (
 from preflight.model.transport import texts_of
 from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
 from preflight.search.settings.environment import trial_environment
+from preflight.system.kernel_queries import live_machine
 from preflight.system.shm_segments import remove_segments
 from preflight.system.wakeups import OwnTime
 from preflight.trial.rank import children
@@ -136,11 +137,11 @@ def take_step(rank: Rank, index: int, order: Order, on_stage: Listener | None = 
     step = decode(Step, order)
     rank = replace(rank, spec=_with_limit(rank.spec, step.first_s)) if step.first_s else rank
     counts = rank.local_rank == 0 and rank.spec.uses_adapters
-    before = port_errors_now() if counts else {}
+    before = port_errors_now(live_machine()) if counts else {}
     assignments = [assign(rank, index, step, side) for side in range(len(step.candidates))]
     running = [start(rank, each, step.by_exec) for each in assignments]
     ends = run_to_end(rank, index, running, on_stage)
-    grown = port_errors_between(before, port_errors_now()) if before else []
+    grown = port_errors_between(before, port_errors_now(live_machine())) if before else []
     if grown:
         ends = [end | {PORT_ERRORS: grown} for end in ends]
     rank.channel.put(f"end/{index}/{rank.rank}", ends)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
-
-import pytest
 
 from preflight.model.codec import encode
 from preflight.model.hca import PortCounter, PortErrors
 from preflight.model.run_spec import Assignment, Backend, RankGpus, StageLimits, StorePlace
 from preflight.model.trial import RankEnd
 from preflight.search.settings.candidates import DEFAULT_CANDIDATE
-from preflight.system.isolate import Answer
-from preflight.trial.rank import port_errors
+from preflight.system.machine import Json, Tree
 from preflight.trial.rank.outcome import PORT_ERRORS, trial_result
 from preflight.trial.rank.port_errors import port_errors_between, port_errors_now
+from tests.sysroot import build
 
 BEFORE = {"mlx5_0:1": {"link_downed": 3, "symbol_error": 0}, "mlx5_1:1": {"symbol_error": 5}}
 
@@ -30,17 +30,23 @@ def test_what_grew_is_told_and_what_stayed_fell_or_came_new_is_not() -> None:
     assert port_errors_between(BEFORE, {}) == port_errors_between(BEFORE, BEFORE) == []
 
 
-def test_an_adapter_that_does_not_answer_leaves_the_trial_without_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.path.isdir", lambda _: True)
-    late = Answer(None, "no answer within 1.0 s; the call is stuck", 1.0, True)
-    monkeypatch.setattr(port_errors, "run_isolated", lambda *_: {port_errors.READ: late})
-    assert port_errors_now() == {}
+class Stalled(Tree):
+    """A machine whose adapter's firmware hangs: whoever reads a counter waits."""
+
+    def read(self, kind: str, key: str) -> Json:
+        """Read a name at once, and a file after a minute."""
+        if kind == "text":
+            time.sleep(60)
+        return Tree.read(self, kind, key)
 
 
-def test_a_machine_without_adapters_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.path.isdir", lambda _: False)
-    monkeypatch.setattr(port_errors, "run_isolated", lambda *_: pytest.fail("it forked"))
-    assert port_errors_now() == {}
+def test_the_counters_of_a_node_are_read_in_a_process_with_a_limit(tmp_path: Path) -> None:
+    counter = "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"
+    assert port_errors_now(build(tmp_path, {counter: "3"})) == {"mlx5_0:1": {"link_downed": 3}}
+    since = time.monotonic()
+    assert port_errors_now(Stalled(tmp_path), limit_s=0.2) == {}
+    assert time.monotonic() - since < 30
+    assert port_errors_now(build(tmp_path / "other", {"sys/class/net/eth0/mtu": "1500"})) == {}
 
 
 def test_the_trial_has_the_errors_of_every_node_by_its_first_rank() -> None:
