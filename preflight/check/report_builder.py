@@ -133,6 +133,7 @@ def _judged(run: RunRecord, joint: JointPhase, seen: LookedAgain) -> Report:
         isolation=run.launch.isolation,
         control=_control(run, joint),
         rails=run.launch.rails,
+        nccl_diagnosis=run.launch.diagnoses,
         storage=run.storage or NO_DIRECTORY,
         parts_tried=run.parts_tried,
     )
@@ -171,7 +172,7 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], se
     case = Case(
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
         links=load_links(), policy=run.policy, rails=_rails(run, trials, seen.disturbed), storage=run.storage,
-        hardware=seen.hardware, outside=seen.outside, before=seen.before,
+        hardware=seen.hardware, diagnosis=launched.diagnoses, outside=seen.outside, before=seen.before,
         baseline=run.baseline, baseline_source=request.baseline or "",
         control=_control(run, joint), bugs=load_known_bugs(),
         skip=dict.fromkeys(request.skipped, SKIPPED),
@@ -180,7 +181,7 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], se
         return case
     solos = joint.solo_results.values()
     return replace(
-        case, nodes=tuple(solo.facts for solo in solos), gpus_by_node=tuple(solo.gpus for solo in solos),
+        case, diagnosis=(), nodes=tuple(solo.facts for solo in solos), gpus_by_node=tuple(solo.gpus for solo in solos),
         world_size=sum(solo.ranks for solo in solos), between=joint.network, isolation=launched.isolation,
     )  # fmt: skip
 

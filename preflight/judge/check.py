@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `prob
     from preflight.model.known_bugs import KnownBug
     from preflight.model.links import Links
     from preflight.model.lookback import KernelHistory
+    from preflight.model.nccl_diagnostics import NcclDiagnosis
     from preflight.model.network_survey import NetworkSurvey
     from preflight.model.policy import Policy
     from preflight.model.storage import StorageSpeed
@@ -59,6 +60,7 @@ class Case:
     hardware: Hardware | Gap | None = None  # tests without NCCL; a Gap if they should have run, None for `probe`
     gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: `gpus` of each of `nodes`
     rails: tuple[RailTest, ...] | Gap | None = None  # tests of single RDMA ports; Gap and None as for `hardware`
+    diagnosis: tuple[NcclDiagnosis, ...] = ()  # of this node's own trials; empty if NCCL was not asked
     storage: StorageSpeed | None = None  # one node: the directory of --checkpoint-dir, if one was given
     between: NetworkSurvey | None = None  # several nodes: the survey of the network paths
     isolation: Isolation | None = None  # several nodes: the search for a node at fault

@@ -9,6 +9,9 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from preflight.model.parsing import version_tuple
+
+SINCE = (2, 31)
 PREFIX = r"NCCL DIAG (?:\[\w{1,8}\])? {0,4}"
 LINE = re.compile(r"NCCL DIAG (?:\[\w{1,8}\])? {0,4}(\S[^\n]{0,600})")
 
@@ -38,6 +41,10 @@ RDMA_TOPOLOGY = r"rdma_topo check: failed on rank"
 LINK_DIFFERS = r"NVLink: (?:link-count mismatch|inactive link|inconsistent link speeds)"
 VERSION_DIFFERS = r"(?:CUDA driver version|NVIDIA graphics driver version): mismatch"
 VARIABLE_DIFFERS = r"NCCL environment: NCCL_\w{1,60}=[^\n]{0,200} on rank\(s\)"
+
+PAIR = re.compile(r"p2p: [\w /-]{1,40} srcRank=(\d{1,6}) [^\n]{0,80}?dstRank=(\d{1,6})(?:[^\n]{0,80}? path=(\w{1,8}))?")
+VALUES = re.compile(r"expected=(0x[0-9a-f]{1,16}) got=(0x[0-9a-f]{1,16})")
+COMPLETED = "NCCL diagnostics completed in"
 
 FORMS = (
     Diag(Says.FAILED, PAIR_FAILED),
@@ -90,6 +97,38 @@ FORMS = (
     Diag(Says.FINE, r"[\w /]{2,40}: [^\n]{1,120} (?:consistent )?across \d{1,7} ranks in comm"),
     Diag(Says.FINE, r"=== \w{2,8} Diagnostics ===|(?:RAS|NCCL) diagnostics completed in"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class NcclDiagnosis:
+    """What NCCL's own diagnosis printed in one trial, and what kept it from its end."""
+
+    nccl: str  # its version
+    lines: tuple[str, ...]  # without NCCL's prefix, as far as they were kept
+    problem: str  # why the diagnosis did not run to its end; empty if it did
+    duration_s: float
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The lines that a healthy machine never prints."""
+        forms = {line: form_of(line) for line in self.lines}
+        return tuple(line for line, form in forms.items() if form is not None and form.says is Says.FAILED)
+
+    @property
+    def failed_pairs(self) -> dict[tuple[int, int], str]:
+        """The first failing line of each pair of ranks, (from, to)."""
+        found = [(pair, line) for line in self.failures if (pair := PAIR.search(line))]
+        return {(int(pair[1]), int(pair[2])): line for pair, line in reversed(found)}
+
+
+def may_run(version: str) -> bool:
+    """Return whether this version of NCCL has the diagnosis."""
+    return version_tuple(version) >= SINCE
+
+
+def lines_of(text: str) -> tuple[str, ...]:
+    """Return the diagnosis' lines of a log, without NCCL's prefix, each once."""
+    return tuple(dict.fromkeys(match[1] for match in LINE.finditer(text)))
 
 
 def printed(*patterns: str) -> str:

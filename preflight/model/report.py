@@ -15,6 +15,7 @@ from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.launchers import NODE_COUNTS
 from preflight.model.links import Expected
+from preflight.model.nccl_diagnostics import NcclDiagnosis
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
 from preflight.model.shown import Printable
@@ -159,6 +160,7 @@ class Report(Printable):
     between: NetworkSurvey | Gap = ONE_NODE  # several nodes: the network paths between them
     storage: StorageSpeed | Gap = NO_DIRECTORY  # one node: the directory of --checkpoint-dir
     rails: tuple[RailTest, ...] = ()  # tests of this node's RDMA ports, one at a time
+    nccl_diagnosis: tuple[NcclDiagnosis, ...] = ()  # NCCL 2.31 and later: what its own diagnosis printed, if it was run
     shadow: bool = False  # --shadow: preflight exited with 0; `exit_code` is the code without --shadow
     isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: which is at fault
     narrowed: str = ""  # the options that left something out: --skip, --tests, --sizes, --collectives

@@ -12,6 +12,7 @@ from preflight.errors import HarnessError, Interrupted, PreflightError
 from preflight.model.codec import decode
 from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.isolation import NO_ISOLATION, Isolation
+from preflight.model.nccl_diagnostics import NcclDiagnosis
 from preflight.model.run_spec import Duel
 from preflight.model.trial import NO_CONTROL, Control, RailTest, TrialResult, stage_words
 
@@ -22,6 +23,7 @@ RESULTS: dict[str, tuple[str, Any]] = {
     "pair": ("pairs", PairTruth),
     "gpu": ("gpus", GpuTest),
     "rail": ("rails", RailTest),
+    "diagnosis": ("diagnoses", NcclDiagnosis),
 }
 
 
@@ -43,6 +45,7 @@ class LaunchResult:
     pairs: tuple[PairTruth, ...] = ()
     gpus: tuple[GpuTest, ...] = ()
     rails: tuple[RailTest, ...] = ()
+    diagnoses: tuple[NcclDiagnosis, ...] = ()  # NCCL's own; at most one
     isolation: Isolation = NO_ISOLATION
     control: Control = NO_CONTROL  # the A/B confirmation of a workaround
     simulated: bool = False
@@ -146,7 +149,7 @@ class Launch:
                 self.is_at(event["label"])
             case "stage":
                 self.is_at(f"{now.running.partition(' at ')[0]} at {stage_words(event['stage'])}")
-            case "trial" | "duel" | "tested" | "isolated" | "rail" | "paused" | "control":
+            case "trial" | "duel" | "tested" | "isolated" | "rail" | "diagnosed" | "paused" | "control":
                 self._take_result(event)
             case "simulated":
                 self.result = replace(now, simulated=True)

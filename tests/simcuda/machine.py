@@ -170,7 +170,7 @@ def install(machine: Machine, folder: Path, data: bool = False, torch: bool = Fa
     folder.mkdir(parents=True, exist_ok=True)
     links = {name: built(name) for name in (*LIBRARIES, *((TUNER,) if data or torch else ()))}
     if torch:
-        links["libnccl.so.2"] = nccl(WITH_DATA)
+        links["libnccl.so.2"] = nccl(_version(machine))
     if machine.has_adapters:
         links |= dict.fromkeys(("libibverbs.so", "libibverbs.so.1"), built("libibverbs.so.1"))
     for name, target in links.items():
@@ -190,8 +190,13 @@ def install(machine: Machine, folder: Path, data: bool = False, torch: bool = Fa
     environ["SIMCUDA_MACHINE"] = str(folder / "libnvidia-ml.so.1.machine")
     if torch:
         environ["LD_LIBRARY_PATH"] += f":{built('stubs')}"
-        environ |= {"SIMCUDA_NCCL": str(nccl(WITH_DATA)), "CUDA_MODULE_LOADING": "LAZY"}
+        environ |= {"SIMCUDA_NCCL": str(nccl(_version(machine))), "CUDA_MODULE_LOADING": "LAZY"}
     return environ
+
+
+def _version(machine: Machine) -> str:
+    """Return the version of NCCL that torch finds here; only one of them moves data."""
+    return machine.settings.get("NCCL", WITH_DATA)
 
 
 def _settings(machine: Machine) -> dict[str, str]:

@@ -13,6 +13,7 @@ from preflight.explain.nccl_start import StartStep
 from preflight.explain.run_ends import ABORT
 from preflight.model.explanation import Confidence
 from preflight.model.job_phases import Phase
+from preflight.model.nccl_diagnostics import PAIR, VALUES
 from preflight.model.repairs import ACS, IOMMU, PASS_THROUGH
 
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
@@ -24,9 +25,6 @@ STOPPED = (
     "The log stops at the first copies between the GPUs of one machine; most often direct copies (P2P) hang there."
 )
 DIAGNOSED = "NCCL's own check of direct copies failed from rank {from} to rank {to} over {path}{others}{values}."
-# What NCCL 2.31 and later prints with NCCL_RUN_DIAGNOSTICS=1 (src/diagnostics/p2p.cc); RCCL has the same words.
-PAIR = re.compile(r"p2p: [\w /-]{1,40} srcRank=(\d{1,6}) [^\n]{0,80}?dstRank=(\d{1,6})(?:[^\n]{0,80}? path=(\w{1,8}))?")
-VALUES = re.compile(r"expected=(0x[0-9a-f]{1,16}) got=(0x[0-9a-f]{1,16})")
 FABRIC = re.compile(r"path=NET\b|handle=CUMEM_FABRIC")
 AT_END = 3  # lines
 FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else

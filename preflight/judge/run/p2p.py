@@ -39,7 +39,7 @@ def p2p_data(case: Case) -> Findings:
     Can't see: faults that appear only with more load, other sizes or several hours.
     """
     hardware = gpu_results_of(case)
-    linked = _nvlink_pairs(case.nodes[0])
+    linked = nvlink_pairs(case.nodes[0])
     groups: dict[bool, list[PairTruth]] = defaultdict(list)
     for pair in hardware.pairs:
         if pair.end in BROKEN:
@@ -55,7 +55,7 @@ def p2p_data(case: Case) -> Findings:
             pairs_called(case.nodes[0], sorted({(pair.a, pair.b) for pair in pairs})),
             f"{faults}, over {'NVLink' if over_nvlink else 'PCIe'}, without NCCL; {UNPROTECTED}: those copies go wrong "
             "all the same",
-            _repair(case.nodes[0], over_nvlink),
+            repair_of_copies(case.nodes[0], over_nvlink),
             *(_evidence(pair) for pair in pairs[:8]),
             *_configuration(case.nodes[0]),
             blame=Blame.GPU if over_nvlink else Blame.HOST,
@@ -81,14 +81,16 @@ def _configuration(node: NodeFacts) -> Iterator[Evidence]:
         yield Evidence("IOMMU groups", f"translating ({', '.join(sorted(types))})", "/sys/kernel/iommu_groups")
 
 
-def _repair(node: NodeFacts, over_nvlink: bool) -> str:
+def repair_of_copies(node: NodeFacts, over_nvlink: bool) -> str:
+    """Return the repair of copies between two GPUs that NVLink connects, or that PCIe does."""
     if over_nvlink:
         return f"{NVLINKS}; {FABRIC_MANAGER}; reset or replace the GPU"
     hypervisor = "none" if isinstance(node.system, Gap) else known_or(node.system.hypervisor, "none")
     return P2P if hypervisor == "none" else P2P_VIRTUAL
 
 
-def _nvlink_pairs(node: NodeFacts) -> frozenset[frozenset[int]]:
+def nvlink_pairs(node: NodeFacts) -> frozenset[frozenset[int]]:
+    """Return the pairs of GPUs (nvml_index) that NVLink connects."""
     paths = known_or(node.gpu_paths, ())
     return frozenset(frozenset((path.a, path.b)) for path in paths if NVLINK.fullmatch(known_or(path.level, "")))
 

@@ -41,6 +41,18 @@ ALGORITHMS = Candidate(
     Scope.ANYWHERE,
 )
 
+# NCCL 2.31 and later tests its own paths when it starts. RAS has a port of its own here, so that a job that starts
+# meanwhile gets the usual one.
+DIAGNOSIS = Candidate(
+    "nccl-diagnosis",
+    (
+        ("NCCL_RUN_DIAGNOSTICS", "1"), ("NCCL_RUN_RAS_DIAGNOSTICS", "1"), ("NCCL_RAS_ENABLE", "1"),
+        ("NCCL_RAS_ADDR", "localhost:28037"),
+    ),
+    "NCCL's own diagnosis, untimed",
+    Scope.ANYWHERE,
+)  # fmt: skip
+
 
 # What a `.env` of ours holds beside tuning: which GPUs, the timeouts, torch's record of collectives.
 OWN_NAMES = (

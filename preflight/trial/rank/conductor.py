@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from dataclasses import replace
 
 from preflight.errors import HarnessError
 from preflight.model.codec import encode
+from preflight.model.nccl_diagnostics import may_run
 from preflight.model.run_spec import Assignment, Duel, DuelTurn, Measure
 from preflight.model.transport import texts_of
-from preflight.model.trial import AGAIN, DEFAULT, UNDER_LOAD, Candidate, Control, Outcome, Rerun, TrialResult
+from preflight.model.trial import AGAIN, DEFAULT, FAILED, UNDER_LOAD, Candidate, Control, Outcome, Rerun, TrialResult
 from preflight.search.settings import search, steps
-from preflight.search.settings.environment import ALGORITHMS, inherited_settings
+from preflight.search.settings.environment import ALGORITHMS, DIAGNOSIS, inherited_settings
+from preflight.trial.rank.diagnosis_log import read_diagnosis
 from preflight.trial.rank.gpu_release import GpuKeeper
 from preflight.trial.rank.gpu_test_step import GpuTestRounds
 from preflight.trial.rank.group_step import GroupConductor
@@ -77,6 +80,7 @@ class Conductor:
                     self._report_control(chosen)
                     break
         self._try_rails()
+        self._ask_nccl()
         if not self._known.unkillable:  # who is at fault, where nodes fail together or one slows all down
             GroupConductor(self._steps).run(self._known.results)
         self._burn()
@@ -145,6 +149,22 @@ class Conductor:
 
     def _try_rail(self, candidate: Candidate) -> TrialResult:
         return self._after_release(self._try_apart(candidate, candidate, rail_measures(self._plan.cure_measures)))
+
+    def _ask_nccl(self) -> None:
+        """Have NCCL 2.31 or later test its own paths, as a second witness of a run on one node."""
+        results, place = self._known.results, self._spec.place
+        nccl = next((each.nccl for each in results if each.nccl), "")
+        is_due = self._plan.screen_all or any(each.outcome in FAILED for each in results)
+        if not is_due or place.nodes > 1 or place.world_size < 2 or not may_run(nccl) or self._why_no_more():
+            return
+        started_at = time.monotonic()
+        assignment, answers, why = self._take(DIAGNOSIS.name, (DIAGNOSIS,))
+        took_s = time.monotonic() - started_at
+        result = trial_result(DIAGNOSIS, assignment, [answer[0] for answer in answers], why, took_s)
+        self._after_release(result)
+        log = os.path.join(self._spec.run_dir, "logs", f"{assignment.label}.rank0.log")
+        found = read_diagnosis(log, nccl, result, took_s)
+        self._steps.report({"event": "diagnosed", "diagnosis": encode(found)})
 
     def _why_no_more(self) -> str:
         return "a process can't be killed and keeps its GPU" if self._known.unkillable else self._why_no_time()

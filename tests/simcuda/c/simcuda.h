@@ -114,6 +114,7 @@ CUresult sim_launch(const Function *function, unsigned grid, void **parameters, 
 int sim_nccl_launch(const Function *function, void *arguments, size_t size, CUstream stream); /* CUresult; -1: not NCCL's */
 
 int sim_torch_launch(const Function *function, void **parameters, CUstream stream); /* as above; torch_kernels.c */
+int sim_diagnosis_launch(const Function *function, void **parameters, CUstream stream); /* as above; diagnosis_kernels.c */
 CUresult sim_sleep(CUstream stream, long ns);
 
 /* ---- lookup.c, attach.c */

@@ -78,6 +78,8 @@ CUresult sim_launch(const Function *function, unsigned grid, void **parameters, 
     if (nccl >= 0) return (CUresult)nccl;
     int torch = sim_torch_launch(function, parameters, stream);
     if (torch >= 0) return (CUresult)torch;
+    int diagnosis = sim_diagnosis_launch(function, parameters, stream);
+    if (diagnosis >= 0) return (CUresult)diagnosis;
     const char *kernels = sim_setting("KERNELS"); /* "ignored": whoever asks for connections only says so */
     if (kernels && !strcmp(kernels, "ignored")) {
         sim_log(1, "kernel %s is ignored: SIMCUDA_KERNELS", function->name);
