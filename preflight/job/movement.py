@@ -30,16 +30,22 @@ class Look(Enum):
 
 
 class Movement:
-    """Watches one job from the creation of this object on, and decides when `stuck` should examine it."""
+    """Watches one job from the creation of this object on, and decides when `stuck` should examine it.
 
-    def __init__(self, after_s: float, output_bytes: Callable[[], int], pid: int) -> None:
+    `clock` gives seconds; a replay of a log has its own.
+    """
+
+    def __init__(
+        self, after_s: float, output_bytes: Callable[[], int], pid: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
         self._after_s = after_s
         self._output_bytes = output_bytes
         self._pid = pid
         self._seen = (0, 0)
         self._longest_s = 0.0  # nothing moved, and yet it was not stuck
         self._is_found_stuck = False
-        self._moved_at = self._looked_at = self._asked_at = time.monotonic()
+        self._moved_at = self._looked_at = self._asked_at = self._clock()
 
     @property
     def look_s(self) -> float:
@@ -49,11 +55,11 @@ class Movement:
     @property
     def still_s(self) -> float:
         """Return for how many seconds there has been no progress."""
-        return time.monotonic() - self._moved_at
+        return self._clock() - self._moved_at
 
     def look(self) -> Look:
         """Return whether `stuck` should examine the job now; if it is time, first measure its progress."""
-        now = time.monotonic()
+        now = self._clock()
         if now - self._looked_at < self.look_s:
             return Look.NO
         if now - self._looked_at > 3 * self.look_s + 5:  # we were stopped (Ctrl-Z), and so was the job
@@ -79,7 +85,7 @@ class Movement:
 
     def found_moving(self) -> None:
         """Record that an examination found progress."""
-        now = time.monotonic()
+        now = self._clock()
         if not self._is_found_stuck:
             self._longest_s = max(self._longest_s, now - self._moved_at)
         self._is_found_stuck = False
@@ -95,7 +101,7 @@ class Movement:
 
     def look_later(self) -> None:
         """Double the time until the next examination, up to an hour."""
-        self._asked_at = time.monotonic()
+        self._asked_at = self._clock()
         self._after_s = min(2 * self._after_s, max(self._after_s, SELDOM_S))
 
 
