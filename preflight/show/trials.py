@@ -10,10 +10,12 @@ from itertools import zip_longest
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap
 from preflight.model.report import Report
-from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
-from preflight.model.units import percent_text, size_text, three_digits, time_text
+from preflight.model.trial import DEFAULT, FAILED, CollectiveResult, Outcome, TrialResult
+from preflight.model.units import counted, percent_text, size_text, three_digits, time_text
+from preflight.search.profiles import stage_limits
 from preflight.search.settings.control import Proof, has_failed, intermittent, is_cure, proof_of, proof_text
 from preflight.search.settings.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results, is_sound
+from preflight.search.settings.infiniband import GIVES_UP_S, losing_trial_s, lost_packets
 from preflight.search.settings.minimise import CORNER
 from preflight.search.settings.search import FEWEST
 from preflight.show.document import Block, Column, Heading, Items, Text, grouped, note, right, section, table
@@ -56,7 +58,27 @@ def trials_section(report: Report) -> list[Block]:
         blocks.append(note("GB/s is busbw; at these sizes it says little."))
     verified = verified_calls_text(report.trials)
     blocks += [note(verified)] if verified else []
+    blocks += [note(text) for text in _on_real_adapters(report)]
     return [Heading("Trials"), *blocks]
+
+
+def _on_real_adapters(report: Report) -> Iterator[str]:
+    """Yield how long this search takes if real adapters lose the packets; nothing if they did, or none was lost."""
+    lost = [trial for trial in report.trials if lost_packets(trial)]
+    if not lost or min(trial.duration_s for trial in lost) >= GIVES_UP_S[0]:
+        return
+    each_s = losing_trial_s(stage_limits(report.backend, None, len(report.nodes)).first_s)
+    again = [rerun for rerun in report.control.reruns if rerun.candidate == DEFAULT and rerun.outcome in FAILED]
+    all_s, lost_s = (
+        sum(trial.duration_s for trial in trials) + sum(rerun.duration_s for rerun in reruns)
+        for trials, reruns in ((report.trials, report.control.reruns), (lost, again))
+    )
+    least_s, most_s = (all_s - lost_s + (len(lost) + len(again)) * seconds for seconds in each_s)
+    yield (
+        f"On real adapters, NCCL gives a lost packet up after {GIVES_UP_S[0]:.0f} to {GIVES_UP_S[1]:.0f} s. There, the "
+        f"{counted(len(lost) + len(again), 'trial')} that lost packets would take {each_s[0]:.0f} to {each_s[1]:.0f} s "
+        f"each, and all trials {least_s / 60:.0f} to {most_s / 60:.0f} min (computed)."
+    )
 
 
 def verified_calls_text(trials: Sequence[TrialResult]) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from preflight.model.collective import Collective
 from preflight.model.report import Report
-from preflight.model.trial import Outcome, TrialResult
+from preflight.model.trial import DEFAULT, Candidate, Control, LogLine, Outcome, RankEnd, Scope, TrialResult
 from preflight.search.settings.minimise import CORNER
+from preflight.search.settings.steps import Repeat
 from preflight.show.check_page import render_check
 from preflight.show.console_writer import lines_of
 from preflight.show.text import Style
 from preflight.show.trials import is_step, search_section
-from tests.node_facts import result, trial
+from tests.node_facts import node, result, trial
 from tests.reports import advice_of, report_of
 
 P2P, SHM = ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")
@@ -43,6 +46,30 @@ def test_what_the_rest_works_without_is_told_once_and_what_is_needed_with_its_fa
     assert "all enabled works: NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1" in told
     assert "not needed NCCL_SHM_DISABLE: the collectives work with this left out" in told
     assert f"needed NCCL_P2P_DISABLE: without it {HUNG}" in told
+
+
+LOST = (RankEnd(0, "stuck", "first", "", log=(LogLine(9, "NET/IB: Got completion with status=12 opcode=0"),)),)
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "says"),
+    [
+        (6.0, "the 3 trials that lost packets would take 39 to 90 s each, and all trials 2 to 5 min (computed)"),
+        (40.0, ""),
+    ],
+)
+def test_trials_that_lost_packets_sooner_than_real_adapters_say_what_real_ones_take(
+    duration_s: float, says: str
+) -> None:
+    lost = trial("default", Outcome.HANG, problem=HUNG, ranks=LOST, duration_s=duration_s)
+    other = replace(lost, candidate="hca mlx5_0:1")
+    works = trial("hca mlx5_1:1", duration_s=10.0)
+    again = Repeat(Candidate(DEFAULT, (), "", Scope.ANYWHERE), "hca mlx5_1:1", 1).ended(lost)
+    report = report_of(
+        backend="nccl", trials=(lost, other, works), nodes=(node(), node()), control=Control(reruns=(again,))
+    )
+    page = " ".join(render_check(report, Style(width=100)).split())
+    assert says in page and ("On real adapters" in page) is bool(says)
 
 
 def test_where_all_together_fail_as_well_that_is_the_message() -> None:

@@ -29,7 +29,8 @@ def of_pairs(*settings: tuple[str, str]) -> list[str]:
 
 
 def checked(folder: Path, **settings: str) -> Checked:
-    ran = check(folder, machine_of(MACHINE, NCCL=VERSION, KERNELS="ignored", **settings), *QUICKLY, "--gpus", "0,1,2,3")
+    machine = machine_of(MACHINE, 1, NCCL=VERSION, KERNELS="ignored", **settings)
+    ran = check(folder, machine, *QUICKLY, "--gpus", "0,1,2,3")
     assert {trial["nccl"] for trial in ran.report["trials"] if trial["nccl"]} == {VERSION}, ran
     return ran
 

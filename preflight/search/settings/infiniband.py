@@ -24,6 +24,25 @@ GID_INDEX = re.compile(r"local GID index (\d{1,3})\b")
 # Of RoCE, with IPv4 addresses: `local GID ::ffff:10.0.1.1, remote GID ::ffff:10.0.2.2`, `localGid ... remoteGids...`
 BOTH_GIDS = re.compile(r"local ?G[iI][dD] ?::ffff:([\d.]{7,15}),? remote ?G[iI][dD]s? ?::ffff:([\d.]{7,15})")
 
+# NCCL gives a packet up after 8 attempts of 4.096 us * 2**20 each; an adapter may wait up to four times as long.
+GIVES_UP_S = (34.0, 137.0)
+AFTER_GIVING_UP_S = 5.0  # until the trial is ended, because NCCL 2.26.2 to 2.27.7 keeps the error to itself
+PACKET_LOST = re.compile(r"status[= ]\(?12\b")
+
+
+def lost_packets(trial: TrialResult) -> bool:
+    """Return whether NCCL gave up a packet in this trial, by its own log."""
+    return any(PACKET_LOST.search(line.text) for end in trial.ranks for line in end.log)
+
+
+def losing_trial_s(limit_s: float) -> tuple[float, float]:
+    """Return the least and the most seconds until a trial ends whose packets real adapters lose.
+
+    `limit_s` is the limit of its first collective.
+    """
+    least_s, most_s = (min(each + AFTER_GIVING_UP_S, limit_s) for each in GIVES_UP_S)
+    return least_s, most_s
+
 
 @dataclass(frozen=True, slots=True)
 class Signs:

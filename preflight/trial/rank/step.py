@@ -25,6 +25,7 @@ from preflight.model.run_spec import (
 from preflight.model.transport import texts_of
 from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
 from preflight.search.settings.environment import trial_environment
+from preflight.search.settings.infiniband import AFTER_GIVING_UP_S
 from preflight.system.kernel_queries import live_machine
 from preflight.system.shm_segments import remove_segments
 from preflight.system.wakeups import OwnTime
@@ -57,7 +58,6 @@ TIMES_AN_ERROR = 1.5  # an error that came late must not be cut off as a hang wh
 KNOWN_BROKEN_S = 12.0  # peer copies of a pair of GPUs hung or went wrong already
 LOOK_AT_LOG_S = 1.0
 # A release of NCCL that passes an error of InfiniBand on has failed by then; 2.26.2 to 2.27.7 would wait for ever.
-AFTER_GIVING_UP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
