@@ -161,6 +161,11 @@ class Process:
         return bool(first) and first == last
 
     @property
+    def was_read_once(self) -> bool:
+        """Return whether the stacks are known at one end of the watch only."""
+        return isinstance(self.earlier_stacks, Gap) and not isinstance(self.stacks, Gap)
+
+    @property
     def busiest_changing_thread(self) -> ThreadState | None:
         """The busiest thread whose Python stack differs between the two ends of the watch; None if there is none."""
         first, last = (

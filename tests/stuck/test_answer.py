@@ -21,6 +21,7 @@ from preflight.model.stuck_evidence import (
 )
 from preflight.show.stuck import stuck_page
 from preflight.show.text import Detail, Style
+from preflight.stuck.collect.stacks import READ_ONCE
 from preflight.stuck.judge.answer import answer
 from tests.stuck.evidence import ALL_REDUCE, C10D, SAVE, SITE, four, frames, node, process, rank, thread
 
@@ -63,6 +64,13 @@ def test_a_rank_works_if_it_computes_and_its_line_changes(
     assert ("computes in changing lines (95% of a CPU)" in report.summary) == (verdict is StuckVerdict.UNKNOWN)
 
 
+def test_a_rank_that_computes_and_was_read_only_once_is_not_called_stuck() -> None:
+    own = dataclasses.replace(works(101, cpu_s=1.9, earlier_line=71), earlier_stacks=READ_ONCE)
+    report = answer([four(rank(1, own))])
+    assert report.verdict is StuckVerdict.UNKNOWN
+    assert "computes in lines that were read only once (95% of a CPU)" in report.summary
+
+
 def test_a_rank_that_stands_is_named_though_another_works() -> None:
     sleeps = process(103, frames(("pause", "train.py", 9)), thread(103, "S", "hrtimer_nanosleep"))
     report = answer([node(rank(0), rank(1, works(101, cpu_s=1.9, earlier_line=68)), rank(2), rank(3, sleeps))])
@@ -84,6 +92,15 @@ def test_a_rank_that_waits_for_a_child_works_if_the_child_does(cpu_s: float, is_
     report = answer([four(rank(0, waits, (compiler,)))])
     assert (report.verdict is StuckVerdict.STUCK) == is_stuck, report.summary
     assert ("waits for its child cc1plus (pid 500), which computes (95% of a CPU)" in report.summary) != is_stuck
+
+
+@pytest.mark.parametrize(("age_s", "is_stuck"), [(60.0, False), (2.0, True)], ids=("worked", "of a loop that polls"))
+def test_a_child_that_ended_during_the_watch_had_worked_if_it_had_not_just_begun(age_s: float, is_stuck: bool) -> None:
+    waits = process(100, frames(("build", "train.py", 5)), thread(100, "S", "do_wait"))
+    ended = dataclasses.replace(process(500, None, name="cc1plus"), state="X", threads=(), age_s=age_s)
+    report = answer([four(rank(0, waits, (ended,)))])
+    assert (report.verdict is StuckVerdict.STUCK) == is_stuck, report.summary
+    assert ("waits for its child cc1plus (pid 500), which has ended since" in report.summary) != is_stuck
 
 
 def test_a_stopped_rank_comes_before_everything_that_others_do() -> None:

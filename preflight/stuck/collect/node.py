@@ -120,9 +120,11 @@ def collect_node(
     watched = answers["watch"].value or glance_at_threads(machine, pids)
     threads = {int(pid): decode_value(tuple[ThreadState, ...], each) for pid, each in watched["threads"].items()}
     earlier: dict[int, Stacks] = {pid: answered(Stacks, "stacks", pid) for pid in pids}
-    stacks = earlier if stopped else reread_stacks(earlier, threads, options.is_native, uid)
+    stacks: dict[int, Stacks] = earlier
     if stopped:
         earlier = dict.fromkeys(pids, Gap(str(stopped[0])))
+    else:
+        earlier, stacks = reread_stacks(earlier, threads, options.is_native, uid)
     moved = {pid: read_moved_bytes(machine, pid) for pid in pids}
     connections = file_watch.waiting_connections()
     files = {pid: file_watch.files(pid) for pid in rank_pids}

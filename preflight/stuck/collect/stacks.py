@@ -29,6 +29,7 @@ MOST_AT_ONCE = 4
 MOST_FRAMES, NAME_CHARS, PATH_CHARS, THREAD_CHARS = 200, 200, 300, 80
 TRIES = 4
 MOST_LOOKS, PAUSE_S = 12, 0.1  # at the end of the watch, at who computes and is found in the same line
+READ_ONCE = Gap("the stacks could not be read a second time")
 FORBIDDEN = re.compile(r"(?i)permission denied|operation not permitted|EPERM|os error 1\b|os error 13\b")
 NOT_PYTHON = re.compile(r"(?i)failed to find python version|not a python|python interpreter")
 GONE = re.compile(r"(?i)no such (file|process)|os error 3\b|os error 2\b")
@@ -81,11 +82,12 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) 
 
 def reread_stacks(
     earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool, uid: int
-) -> dict[int, Stacks]:
-    """Return the stacks at the end of the watch; stacks of processes that slept through the watch are not read again.
+) -> tuple[dict[int, Stacks], dict[int, Stacks]]:
+    """Return the stacks at both ends of the watch; those of processes that slept through it are not read again.
 
     The earlier stacks stay if the second read failed, or if it gave the same stacks without C frames: `--native` stops
-    a process only once.
+    a process only once. If it failed, the beginning counts as unknown, because one
+    look does not tell whether a stack changes.
     A process that computes at the same place in both reads is read several more times: a loop spends most of its time
     in one line.
     """
@@ -95,7 +97,7 @@ def reread_stacks(
         for pid, stacks in earlier.items()
         if not isinstance(stacks, Gap) and (own := threads.get(pid)) and (own[0].may_have_run or _busy(own))
     ]
-    last = dict(earlier)
+    last, unread = dict(earlier), set(moving)
     for look in range(MOST_LOOKS):
         left_s = end_at - time.monotonic()
         if not moving or left_s <= 0:
@@ -107,6 +109,7 @@ def reread_stacks(
             first = earlier[pid]
             if isinstance(first, Gap) or isinstance(stacks, Gap) or not has_frames(stacks):
                 continue
+            unread.discard(pid)
             is_same = [each.python_frames for each in first] == [each.python_frames for each in stacks]
             if not (was_native and is_same):
                 last[pid] = stacks
@@ -116,7 +119,7 @@ def reread_stacks(
             ):
                 again.append(pid)
         moving = again
-    return last
+    return {pid: READ_ONCE if pid in unread else stacks for pid, stacks in earlier.items()}, last
 
 
 def _busy(threads: Sequence[ThreadState]) -> list[int]:

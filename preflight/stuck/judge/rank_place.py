@@ -14,6 +14,7 @@ from preflight.stuck.judge.python_stack import StackPlace
 
 COMPILERS = ("cc1", "cc1plus", "c++", "g++", "gcc", "clang", "clang++", "nvcc", "ptxas", "cicc", "ninja", "ld", "as")
 BUSY_SHARE = 0.5  # of the watch that a data worker computes: one that computes less waits for work
+JUST_BEGUN_S = 1.0  # a child that was younger when the watch began says nothing by its end
 WORKING_SHARE = 0.1  # of the watch: who shares its CPU with others gets no more, and who only polls takes less
 WORKING_BYTES_PER_S = 16 << 10  # heartbeats and logs are less
 # What a rank is in by the kernel's word alone, and how its call is named then.
@@ -192,6 +193,8 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
         return ""
     thread, native_cpu_s = process.busiest_changing_thread, process.native_cpu_s
     cpu_s, where = (thread.cpu_s, "changing lines") if thread else (0.0, "")
+    if thread is None and process.was_read_once:
+        cpu_s, where = main.cpu_s, "lines that were read only once"
     if cpu_s < WORKING_SHARE * watched_s:
         cpu_s, where = native_cpu_s, "native threads"
     if cpu_s >= WORKING_SHARE * watched_s:
@@ -215,7 +218,12 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
 
 
 def _helper_works(helper: Process, watched_s: float) -> str:
-    """Return how a rank's child makes progress; "" if it rests, or is a Python process that computes in one line."""
+    """Return how a rank's child makes progress; "" if it rests, or is a Python process that computes in one line.
+
+    A child that ended during the watch has made progress, unless it had just begun, as those of a loop that polls.
+    """
+    if helper.state == "X" and helper.age_s > watched_s + JUST_BEGUN_S:
+        return "has ended since"
     cpu_s = sum(each.cpu_s for each in helper.threads)
     if cpu_s >= WORKING_SHARE * watched_s and not helper.keeps_its_stack:
         return f"computes ({_percent(cpu_s, watched_s)} of a CPU)"
