@@ -47,7 +47,9 @@ IGNORED = re.compile(
 )
 FINALIZER = b", in _run_finalizers"  # of multiprocessing, which prints what they raise
 IGNORED_BYTES = 300
-ONLY_WARNED = "To silence this warning"  # vLLM and SGLang: they go on without their own all-reduce
+# Lines after which an engine goes on, and the signs that are no fault there: vLLM and SGLang go on without their own
+# all-reduce, SGLang without the models that it can't import.
+ONLY_WARNED = (("To silence this warning", "p2p.failed"), ("Ignore import error when loading", "version."))
 FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})(?![0-9A-Za-z])|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
 TABLE = re.compile(
     rb"\brank {1,12}: (\d{1,7}) \(local_rank: \d{1,7}\)[^\n]{0,20}\n[^\n]{0,60}exitcode {1,9}: (-?\d{1,5})"
@@ -170,8 +172,9 @@ class Scanner:
         if not prefix.rank and source.file_rank:
             prefix = Prefix(source.file_rank, prefix.host, prefix.moment)
         matches = self._matches(text)
-        if ONLY_WARNED in text:
-            matches = [match for match in matches if self._signs[match[0]][0] != "p2p.failed"]
+        for words, sign in ONLY_WARNED:
+            if words in text:
+                matches = [match for match in matches if not self._signs[match[0]][0].startswith(sign)]
         if not any(index in self._open for index, *_ in matches):
             return self._is_barren(block, at)
         has_sign = any(self._signs[index][1] for index, *_ in matches)

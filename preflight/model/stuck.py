@@ -58,6 +58,7 @@ class Activity(Word):
     BACKWARD = "backward"
     GPU_WORK = "gpu_work"  # waits for its own GPU
     IDLE = "idle"  # a server's worker that waits for the next request
+    RING = "ring"  # a serving engine's processes wait for each other at their shared-memory ring
     PYTHON = "python"
     ENDING = "ending"
     STOPPED = "stopped"
@@ -76,7 +77,7 @@ IN_WORDS = {
     Activity.GIL: "holding or waiting for the GIL:", Activity.FILE_IO: "in a file operation:",
     Activity.NETWORK_IO: "waiting for the network:", Activity.SUBPROCESS: "waiting for a child process:",
     Activity.SLEEPING: "sleeping:", Activity.BACKWARD: "computing in", Activity.GPU_WORK: "waiting for",
-    Activity.IDLE: "idle in",
+    Activity.IDLE: "idle in", Activity.RING: "waiting for",
     Activity.PYTHON: "in Python code:", Activity.ENDING: "ending:", Activity.STOPPED: "stopped:",
     Activity.DEAD: "dead:", Activity.MISSING: "missing:", Activity.UNSEEN: "unseen:",
 }  # fmt: skip
@@ -129,7 +130,7 @@ class RankPlace:
     @property
     def wait(self) -> str:
         """The wait in words: `in all_reduce`, or `for the GPU` if the rank waits for its GPU's work."""
-        return f"for {self.doing}" if self.activity is Activity.GPU_WORK else f"in {self.doing}"
+        return f"for {self.doing}" if self.activity in (Activity.GPU_WORK, Activity.RING) else f"in {self.doing}"
 
     @property
     def surroundings(self) -> str:

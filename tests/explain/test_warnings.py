@@ -41,6 +41,24 @@ def test_a_warning_is_likely_at_most_where_the_run_failed_without_another_word()
     assert "a warning says so" in explanation.causes[0].because
 
 
+# SGLang 0.5.23, on the way to its model.
+MODELS = (
+    "[2026-11-27 16:00:39 TP0] Ignore import error when loading sglang.srt.models.mamba: cannot import name "
+    "'causal_conv1d_fn' from 'sglang.srt.layers.attention.mamba.mamba' (/opt/sglang/mamba.py)",
+)
+CRASHED = (
+    "[2026-11-27 16:05:14] Subprocess scheduler_1 (pid=21423) crashed with exit code -9. Triggering SIGQUIT for "
+    "cleanup...",
+)
+
+
+def test_models_that_sglang_does_not_import_are_no_fault_and_a_killed_scheduler_has_its_name() -> None:
+    assert explain_bytes("\n".join((*MODELS, START[1])).encode()).causes == ()
+    explanation = explain_bytes("\n".join((*MODELS, *CRASHED)).encode())
+    assert [cause.cause for cause in explanation.causes] == ["host_oom_killed"]
+    assert explanation.causes[0].verdict.startswith("SGLang's scheduler_1 was killed from outside (signal 9)")
+
+
 FINALIZER = (
     "Traceback (most recent call last):",
     '  File "/usr/lib/python3.12/multiprocessing/util.py", line 303, in _run_finalizers',

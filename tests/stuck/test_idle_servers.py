@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from preflight.model.stuck import Activity, Reason, StuckVerdict
-from preflight.model.stuck_evidence import Frame
+from preflight.model.stuck_evidence import Frame, RankProcess, ThreadState
 from preflight.show.stuck import stuck_page
 from preflight.show.text import Detail, Style
 from preflight.stuck.judge.answer import answer
-from tests.stuck.evidence import ALL_REDUCE, SITE, frames, node, process, rank, server, thread
+from tests.stuck.evidence import ALL_REDUCE, C10D, SITE, frames, node, process, rank, server, thread
 from tests.stuck.hanging_jobs import PROJECT, free_port
 
 VLLM = f"{SITE}/vllm"
@@ -100,6 +100,80 @@ def test_an_engine_core_that_waits_outside_its_loop_while_all_workers_are_idle_i
     assert report.summary.startswith("EngineCore_DP0 on n0 is ") and "all 2 ranks wait for work" in report.summary
     brief = process(90, waits, thread(90, "S", "do_poll", asleep_s=0.1))
     assert answer([node(*idle, servers=(server(90, "EngineCore_DP0", brief),))]).exit_code == 0
+
+
+# As py-spy showed it of vLLM 0.32.0, which looks again and again whether the block is free.
+FULL_RING = frames(
+    ("MessageQueue.acquire_write", MESSAGES, 744),
+    ("_GeneratorContextManager.__enter__", "/usr/lib/python3.11/contextlib.py", 137),
+    ("MessageQueue.enqueue", MESSAGES, 945),
+    ("MultiprocExecutor.collective_rpc", EXECUTOR, 427),
+    ("EngineCoreProc.run_busy_loop", f"{VLLM}/v1/engine/core.py", 1551),
+)
+CHECKS = (*frames(("MessageQueue.acquire_write.<locals>.check", MESSAGES, 727)), *FULL_RING)
+ELSEWHERE = frames(("pull", f"{VLLM}/worker/connector.py", 12), LOOP)
+
+
+def writer(stack: tuple[Frame, ...] = FULL_RING, earlier: tuple[Frame, ...] = CHECKS) -> RankProcess:
+    busy = ThreadState(90, "VLLM::EngineCor", "R", "", 6.0, 0, 0.0)
+    return server(90, "EngineCore", process(90, stack, busy, earlier=earlier))
+
+
+def test_a_worker_that_does_not_read_its_full_ring_holds_up_the_engine_core_and_an_idle_one_does_not() -> None:
+    names = ("Worker_TP0", "Worker_TP1")
+    pulls = process(101, ELSEWHERE, thread(101, "S", "hrtimer_nanosleep"))
+    ranks = [rank(0, process(100, IDLE, thread(100, "S", "do_poll")), size=2), rank(1, pulls, size=2)]
+    ranks = [replace(each, name=name) for each, name in zip(ranks, names, strict=True)]
+    report = answer([node(*ranks, servers=(writer(),))])
+    (culprit,) = report.culprits
+    assert (report.exit_code, culprit.reason, culprit.pids) == (1, Reason.RANK_ELSEWHERE, (101,))
+    assert report.summary.startswith(
+        "EngineCore waits for a free block in the shared-memory ring (shm_broadcast.py:744, acquire_write); "
+        "Worker_TP1 on n0 is sleeping: pull (connector.py:12), for 60 s."
+    ), report.summary
+
+
+def test_a_worker_that_makes_progress_while_its_ring_is_full_is_waited_for() -> None:
+    loads = ThreadState(101, "python", "R", "", 1.9, 40, 0.0)
+    pulls = process(101, ELSEWHERE, loads, earlier=ELSEWHERE[1:])
+    idle = rank(0, process(100, IDLE, thread(100, "S", "do_poll")), size=2)
+    report = answer([node(idle, rank(1, pulls, size=2), servers=(writer(),))])
+    assert report.summary.startswith("Not stuck yet: rank 1 on n0 is in Python code: pull"), report.summary
+
+
+def test_an_engine_core_that_only_passes_the_ring_does_not_wait_for_it() -> None:
+    report = answer([node(rank(0, process(100, ELSEWHERE), size=1), servers=(writer(earlier=IDLE_ENGINE),))])
+    assert "ring" not in report.summary
+
+
+# As py-spy showed them of SGLang 0.5.23: an idle server's schedulers broadcast "no request" hundreds of times a second.
+COMMON = f"{SITE}/sglang/srt/utils/common.py"
+
+
+def scheduler(number: int, line: int, main: ThreadState) -> RankProcess:
+    stack = frames(("broadcast", C10D, 3151), ("broadcast_pyobj", COMMON, line))
+    return replace(rank(number, process(main.tid, stack, main), size=2), name=f"scheduler_TP{number}")
+
+
+def test_schedulers_that_broadcast_again_and_again_are_not_stuck_in_whatever_line_they_are_seen() -> None:
+    turns = [ThreadState(100 + i, "sglang::schedul", "R", "", 0.6, 900, 0.0) for i in (0, 1)]
+    report = answer([node(*(scheduler(i, line, turns[i]) for i, line in enumerate((2715, 2730))))])
+    assert (report.verdict, report.exit_code) == (StuckVerdict.NOT_STUCK, 0), report.summary
+
+
+def test_schedulers_that_wait_in_one_broadcast_are_in_the_same_collective_though_the_root_calls_it_elsewhere() -> None:
+    report = answer([node(*(scheduler(i, line, thread(100 + i)) for i, line in enumerate((2715, 2730))))])
+    (culprit,) = report.culprits
+    assert culprit.reason is Reason.NOTHING_MOVES, report.summary
+
+
+def test_a_stopped_detokenizer_is_named_while_the_schedulers_go_on() -> None:
+    turns = [ThreadState(100 + i, "sglang::schedul", "S", "futex_do_wait", 0.6, 900, 0.0) for i in (0, 1)]
+    halted = server(90, "detokenizer", process(90, IDLE_ENGINE, thread(90, "T", "do_signal_stop")))
+    ranks = [scheduler(i, line, turns[i]) for i, line in enumerate((2715, 2730))]
+    report = answer([node(*ranks, servers=(halted,))])
+    assert (report.exit_code, report.culprits[0].pids) == (1, (90,))
+    assert "; detokenizer on n0 (pid 90) is stopped by a signal" in report.summary, report.summary
 
 
 def test_workers_have_the_names_that_their_engine_gives_them() -> None:

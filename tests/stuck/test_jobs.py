@@ -124,6 +124,21 @@ def test_the_processes_above_an_engine_s_workers_are_its_servers_and_a_shell_is_
     assert ProcessTable((shell, api, core, first, second)).jobs(6) == (job,)
 
 
+def test_a_server_s_other_processes_with_the_engine_s_titles_are_servers_too() -> None:
+    group = frozenset({"gloo_tcp_loop"})
+    processes = [
+        ListedProcess(pid, parent, 1000, arguments[0], "S", pid, arguments, {}, {}, threads)
+        for pid, parent, arguments, threads in (
+            (6, 1, ("python", "-m", "sglang.launch_server"), frozenset[str]()),
+            (7, 6, ("sglang::scheduler_TP0",), group), (8, 6, ("sglang::scheduler_TP1",), group),
+            (9, 6, ("sglang::detokenizer",), frozenset[str]()), (10, 6, ("python", "-c", "tracker"), frozenset[str]()),
+        )
+    ]  # fmt: skip
+    (job,) = ProcessTable(processes).jobs()
+    assert [each.process.engine_name for each in job.ranks] == ["scheduler_TP0", "scheduler_TP1"]
+    assert [each.pid for each in job.servers] == [6, 9]
+
+
 def test_a_process_leads_to_its_job_as_launcher_rank_or_helper_and_others_to_none() -> None:
     rank, shell = listed(20, 0, "python", "train.py", group=True), listed(23, 0, "bash", parent=20)
     table = ProcessTable((TORCHRUN, rank, shell, RANK_1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
@@ -16,6 +18,7 @@ OF_ENGINE = (
     "The engine lost {worker}{host}, which left no word of its own. Most often the kernel's out-of-memory killer ends "
     "it so; the engine does not say which signal it was."
 )
+OF_SGLANG = re.compile(r"Subprocess (\w{1,40}) \(pid=\d{1,9}\) crashed")  # scheduler_1, detokenizer
 NEAR = 20  # lines
 STACKS = 2000  # lines
 ALLOCATION = "{who}{host} could not get host memory."
@@ -40,7 +43,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             if any(_is_by_watchdog(event, events[0]) for event in evidence.of("watchdog.engine")):
                 return None
             because = "the exit code is that of SIGKILL, and the process left no Python error; no line says who sent it"
-            return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(IMPLIED, events))
+            name = OF_SGLANG.search(events[0].text)
+            implied = IMPLIED.replace("{who}", f"SGLang's {name[1]}") if name else IMPLIED
+            return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(implied, events))
 
 
 def _is_by_watchdog(timeout: Event, killed: Event) -> bool:

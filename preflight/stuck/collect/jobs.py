@@ -359,15 +359,17 @@ class ProcessTable:
                 yield FoundRank(each, rank, source, unknown, unknown, helpers, job_name)
 
     def servers_of(self, ranks: Iterable[FoundRank]) -> Iterator[ListedProcess]:
-        """Yield the processes above a serving engine's ranks: the engine's own, and the program that started them."""
+        """Yield the other processes of a serving engine: those above its ranks, and their children with its titles."""
         known = {rank.process.pid for rank in ranks}
         for rank in ranks:
             each, is_engine = rank.process, bool(rank.process.engine_name)
             while is_engine and (parent := self.by_pid.get(each.parent_pid)) is not None:
                 if parent.pid in known or parent.is_wrapper:
                     break
-                known.add(parent.pid)
-                yield parent
+                children = (other for other in self.children[parent.pid] if other.pid not in known)
+                servers = (parent, *(other for other in children if other.engine_name))
+                known |= {other.pid for other in servers}
+                yield from servers
                 each, is_engine = parent, bool(parent.engine_name)
 
     def orphans_of(self, ranks: Sequence[FoundRank]) -> Iterator[tuple[str, int, ListedProcess]]:

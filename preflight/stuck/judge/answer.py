@@ -62,7 +62,8 @@ def _verdict(job: JobState) -> StuckVerdict:
         return StuckVerdict.UNKNOWN
     if job.is_idle:
         return StuckVerdict.STUCK if any(idle_servers_faults(job)) else StuckVerdict.NOT_STUCK
-    if any(place.stands for place in waiting) or any(place.activity is Activity.STOPPED for place in alive):
+    is_stopped = any(place.activity is Activity.STOPPED for place in (*alive, *job.servers))
+    if is_stopped or job.before_full_rings or any(place.stands for place in waiting):
         return StuckVerdict.STUCK
     if not waiting and all(place.stands for place in alive):
         return StuckVerdict.STUCK
@@ -123,9 +124,10 @@ def _who_works(job: JobState, working: Sequence[RankPlace]) -> str:
 def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
     what = "; ".join(each.what for each in culprits[:3])
     blamed = {rank for each in culprits for rank in each.ranks}
-    waiting = [place for place in job.waiting if place.rank not in blamed]
+    waiting = [place for place in (job.waiting or job.before_full_rings) if place.rank not in blamed]
     if not waiting or culprits[0].reason in (Reason.NOTHING_MOVES, Reason.OTHER_COLLECTIVE):
-        return f"{what[0].upper()}{what[1:]}."
+        is_name = any(place.name and what.startswith(place.name) for place in job.places)  # as the engine spells it
+        return f"{what}." if is_name else f"{what[0].upper()}{what[1:]}."
     ((doing, at), count), *_ = Counter((place.doing, place.at) for place in waiting).most_common(1)
     alike = [place for place in waiting if (place.doing, place.at) == (doing, at)]
     first = alike[0]

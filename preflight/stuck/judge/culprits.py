@@ -5,6 +5,7 @@ Each function yields the culprits of one kind. `find_culprits` defines their ord
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,8 @@ from preflight.stuck.judge.advice import steps_for
 from preflight.stuck.judge.rank_place import JobState
 
 LOST = ("GpuIsLost", "fallen off")
+ROOTED = ("broadcast", "scatter", "gather", "reduce")  # called in one line on the root, and in another on the others
+LINE = re.compile(r":\d+(?=, )")
 ENGINE_LOOPS = ("EngineCore",)  # of vLLM
 
 
@@ -24,8 +27,10 @@ def find_culprits(job: JobState) -> tuple[Culprit, ...]:
     if job.is_idle:
         return tuple(idle_servers_faults(job))
     gone = [place for place in job.places if place.is_gone]
-    stopped = [place for place in job.alive if place.activity is Activity.STOPPED]
+    stopped = [place for place in (*job.alive, *job.servers) if place.activity is Activity.STOPPED]
     busy = [place for place in job.alive if place not in stopped and not place.waits_for_others]
+    if not job.waiting:  # an idle rank holds up only those that wait for it in a collective
+        busy = [place for place in busy if place.activity is not Activity.IDLE] or busy
     if certain := (*lost_gpus(job), *gone_ranks(job, gone), *stopped_processes(job, stopped, busy)):
         return certain
     if busy:
@@ -126,7 +131,7 @@ def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culpri
         alike[place.host, place.activity, place.at, place.doing].append(place)
     for (host, *_), members in alike.items():
         first = members[0]
-        reason = Reason.RANK_ELSEWHERE if job.waiting else Reason.ALL_WAIT
+        reason = Reason.RANK_ELSEWHERE if job.waiting or job.before_full_rings else Reason.ALL_WAIT
         if first.stands and "a file system" in first.detail:
             reason = Reason.STORAGE
         what = f"{rank_names(members)} on {host} {'are' if len(members) > 1 else 'is'} {first.whereabouts}"
@@ -141,7 +146,8 @@ def other_collectives(job: JobState) -> Iterator[Culprit]:
     calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
     for place in job.waiting:
         if place.activity is not Activity.UNSEEN:
-            calls[place.doing, place.at].append(place)
+            at = LINE.sub("", place.at) if place.doing in ROOTED else place.at
+            calls[place.doing, at].append(place)
     if len(calls) < 2 or all(place.activity is Activity.GPU_WORK for place in job.waiting):
         return
     usual = max(calls.values(), key=len)

@@ -35,6 +35,8 @@ def _rule(activity: Activity, file: str, function: str = ".", call: str = "") ->
     return Rule(activity, re.compile(file), re.compile(function), call)
 
 
+RING_FILE = r"/vllm/distributed/device_communicators/shm_broadcast\.py$"  # vLLM 0.32.0
+FULL_RING = "a free block in the shared-memory ring"  # a worker does not read the oldest message
 # Library calls, the innermost that matches decides. Function names as py-spy prints them: `Class.method` since 3.11.
 RULES = (
     _rule(Activity.STARTING, r"torch/distributed/rendezvous\.py$", call="rendezvous"),
@@ -65,6 +67,8 @@ RULES = (
     _rule(Activity.DATA_LOADING, r"torch/utils/data/", call="the DataLoader"),
     _rule(Activity.DATA_LOADING, r"/datasets/(?:arrow_|iterable_|builder|load|packaged)", call="datasets"),
     _rule(Activity.FILE_LOCK, r"/filelock/", call="a lock file"),
+    _rule(Activity.RING, RING_FILE, r"^acquire_write$|^enqueue$", FULL_RING),
+    _rule(Activity.RING, RING_FILE, r"^acquire_read$|^dequeue$", "a message in the shared-memory ring"),
     _rule(Activity.SUBPROCESS, r"/subprocess\.py$", call="a subprocess"),
     _rule(Activity.LOCK, r"/threading\.py$", r"acquire|wait|join"),
     _rule(Activity.LOCK, r"/queue\.py$|/concurrent/futures/|/multiprocessing/(?:queues|connection|synchronize)\.py$"),
@@ -86,7 +90,7 @@ SURROUNDINGS = (
 # How a serving engine waits for the next request: the loop, and what it calls; and the release that was looked at.
 IDLE_LOOPS = (
     (_rule(Activity.IDLE, r"/vllm/v1/executor/multiproc_executor\.py$", r"^worker_busy_loop$"),  # vLLM 0.32.0
-     _rule(Activity.IDLE, r"/vllm/distributed/device_communicators/shm_broadcast\.py$", r"^dequeue$")),
+     _rule(Activity.IDLE, RING_FILE, r"^dequeue$")),
     (_rule(Activity.IDLE, r"/vllm/v1/engine/core\.py$", r"^_process_input_queue$"),  # vLLM 0.32.0
      _rule(Activity.IDLE, r"/queue\.py$", r"^get$")),
 )  # fmt: skip

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 
 from preflight.model.gap import Gap, known_or
 from preflight.model.stuck import Activity, RankPlace
-from preflight.model.stuck_evidence import NodeEvidence, Process, RankProcess, RasAnswer, Stack
+from preflight.model.stuck_evidence import NodeEvidence, Process, RankProcess, RasAnswer, Stack, ThreadState
 from preflight.stuck.judge.kernel_wait import KernelWait
-from preflight.stuck.judge.python_stack import StackPlace
+from preflight.stuck.judge.python_stack import FULL_RING, StackPlace
 
 COMPILERS = ("cc1", "cc1plus", "c++", "g++", "gcc", "clang", "clang++", "nvcc", "ptxas", "cicc", "ninja", "ld", "as")
 BUSY_SHARE = 0.5  # of the watch that a data worker computes: one that computes less waits for work
 JUST_BEGUN_S = 1.0  # a child that was younger when the watch began says nothing by its end
 WORKING_SHARE = 0.1  # of the watch: who shares its CPU with others gets no more, and who only polls takes less
+LOOP_WAKES_PER_S = 20  # a thread that is woken this often and also computes goes round in a loop
 WORKING_BYTES_PER_S = 16 << 10  # heartbeats and logs are less
 # What a rank is in by the kernel's word alone, and how its call is named then.
 BY_KERNEL = {
@@ -81,6 +82,11 @@ class JobState:
         return bool(self.places) and all(place.activity is Activity.IDLE for place in self.places)
 
     @property
+    def before_full_rings(self) -> list[RankPlace]:
+        """Return the server's processes that can't give the ranks work, because a rank does not read its messages."""
+        return [place for place in self.servers if place.doing == FULL_RING and place.stands]
+
+    @property
     def world_size(self) -> int:
         """Return the number of ranks according to their variables; 0 if no variable gives it."""
         sizes = (rank.world_size for node in self.nodes for rank in node.ranks)
@@ -103,12 +109,14 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
     activity = place.activity
     stands = wait in (KernelWait.STOPPED, KernelWait.STORAGE) or main.rests(node.rest_s)
     if wait is KernelWait.RUNS and activity in (Activity.COLLECTIVE, Activity.GPU_WORK):
-        stands = process.keeps_its_stack  # NCCL's waiting is busy
+        stands = process.keeps_its_stack and not _is_in_loop(node, main)  # NCCL's waiting is busy
+    elif wait is KernelWait.RUNS and activity is Activity.RING:  # vLLM's too, in several lines
+        stands = _was_in(process, place.doing)
     for_s = main.asleep_s
     if stands and main.state == "R":
         for_s = Gap("it waits busily, so the kernel does not tell since when")
     waits_for_others = (
-        activity in (Activity.COLLECTIVE, Activity.STARTING)
+        activity in (Activity.COLLECTIVE, Activity.STARTING, Activity.RING)
         or (activity is Activity.UNSEEN and process.is_in_group)
         or (activity is Activity.GPU_WORK and process.uses_nccl)
     )
@@ -128,6 +136,19 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
         works="" if waits_for_others else _works(node, rank, activity, wait),
         name=rank.name,
     )
+
+
+def _is_in_loop(node: NodeEvidence, main: ThreadState) -> bool:
+    """Return whether a thread computes and is woken again and again, as a loop of short collectives does."""
+    watched_s = max(node.watched_s, 0.1)
+    is_woken = isinstance(main.wakes, int) and main.wakes >= LOOP_WAKES_PER_S * watched_s
+    return is_woken and main.cpu_s >= WORKING_SHARE * watched_s
+
+
+def _was_in(process: Process, doing: str) -> bool:
+    """Return whether the main thread was in the same call at the beginning of the watch."""
+    stacks = known_or(process.earlier_stacks, ())
+    return any(each.tid == process.pid and StackPlace.of(each.frames).doing == doing for each in stacks)
 
 
 def _by_kernel_alone(rank: RankProcess, wait: KernelWait) -> StackPlace:
