@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from preflight.explain import run_ends
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.endings import silent
 from preflight.explain.event import Authority, Event
@@ -16,6 +17,11 @@ PEER = re.compile(
 )
 LOOPBACK = re.compile(r"127\.\d|::1\b|localhost|::ffff:127\.")
 LOOPBACK_PEER = re.compile(r"\[?(?:127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1|localhost)\]?[:<]\d")
+# The line above the traceback of vLLM and SGLang, with the engine's name of the process.
+OF_ENGINE = re.compile(
+    r"\((Worker_\w{1,40}) pid=[^\n]{0,80}WorkerProc hit an exception|"
+    r" ((?:[A-Z][A-Z_]{1,8}\d{1,5} ?){1,4})\] Scheduler hit an exception"
+)
 LEFT_EARLY = "left early"
 SILENT = "the only log without an error is that of rank "
 FEWEST = 2  # logs of ranks: of two, the other one's error says as much
@@ -40,8 +46,17 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict, (f"{SILENT}{quiet[0]}",))
     peer = _peer(events)
     who = f"the process at {peer}" if peer else "a process of this job"
+    if names := _of_engine(evidence):
+        who = f"{names} lost the connection to {who}, which"
     verdict = f"This log shows only secondary errors: {who} died or disconnected first. Get its log."
     return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict)
+
+
+def _of_engine(evidence: LogEvidence) -> str:
+    """Return the processes of a serving engine that report an error, as the engine calls them: `scheduler_TP1`."""
+    found = filter(None, (OF_ENGINE.search(event.text) for event in evidence.of(run_ends.DEATH)))
+    names = dict.fromkeys(match[1] or f"scheduler_{match[2].replace(' ', '_')}" for match in found)
+    return ", ".join(list(names)[:4])
 
 
 def _peer(events: tuple[Event, ...]) -> str:

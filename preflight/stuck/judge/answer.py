@@ -125,9 +125,11 @@ def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
     what = "; ".join(each.what for each in culprits[:3])
     blamed = {rank for each in culprits for rank in each.ranks}
     waiting = [place for place in (job.waiting or job.before_full_rings) if place.rank not in blamed]
+    if not blamed:  # a process of a server, or of no rank: only who really waits does so because of it
+        waiting = [place for place in waiting if place.stands]
     if not waiting or culprits[0].reason in (Reason.NOTHING_MOVES, Reason.OTHER_COLLECTIVE):
-        is_name = any(place.name and what.startswith(place.name) for place in job.places)  # as the engine spells it
-        return f"{what}." if is_name else f"{what[0].upper()}{what[1:]}."
+        names = {place.name for place in (*job.places, *job.servers)}  # detokenizer, as the engine spells it
+        return f"{what}." if what.split()[0] in names else f"{what[0].upper()}{what[1:]}."
     ((doing, at), count), *_ = Counter((place.doing, place.at) for place in waiting).most_common(1)
     alike = [place for place in waiting if (place.doing, place.at) == (doing, at)]
     first = alike[0]
