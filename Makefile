@@ -8,7 +8,7 @@ HOSTILE := tests/hostile tests/nodes/test_strangers.py  # what `make test-hostil
 unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-timing test-integration everything test-hostile fuzz simcuda nccl-news test-simcuda simcuda-matrix vllm test-vllm gpu frameworks lint type fmt golden bench dist wheelhouse lock arm64 pairs clean
+.PHONY: help check test test-timing test-integration everything test-hostile fuzz simcuda nccl-news test-simcuda simcuda-matrix vllm test-vllm sglang test-sglang gpu frameworks lint type fmt golden bench dist wheelhouse lock arm64 pairs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -62,10 +62,16 @@ simcuda-matrix: $(STAMP) ## Hold simnccl against the real NCCL, 675 cells (root;
 	$(BIN)/python -m tests.simcuda.matrix
 
 vllm: $(STAMP) ## Fetch a vLLM that runs on the CPU, and a tiny model (4 GB)
-	$(BIN)/python -m tests.serving.fetch
+	$(BIN)/python -m tests.serving.fetch vllm
 
 test-vllm: vllm ## Run the tests on the real vLLM (minutes; outside CI)
-	PREFLIGHT_REQUIRE=vllm $(BIN)/pytest tests/serving
+	PREFLIGHT_REQUIRE=vllm $(BIN)/pytest tests/serving/test_vllm.py
+
+sglang: $(STAMP) ## Fetch an SGLang that runs on the CPU with stand-ins for its kernels, and a tiny model (2 GB)
+	$(BIN)/python -m tests.serving.fetch sglang
+
+test-sglang: sglang ## Run the tests on the real SGLang (minutes; outside CI)
+	PREFLIGHT_REQUIRE=sglang $(BIN)/pytest tests/serving/test_sglang.py
 
 gpu: $(STAMP) ## Run all that needs an NVIDIA GPU, and leave preflight-gpu.tar.gz
 	$(BIN)/preflight gpu-report; [ $$? -le 1 ]

