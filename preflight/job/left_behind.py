@@ -45,14 +45,15 @@ class Family:
         ours = {run, *(each.number for each in below(run, table))}
         group = os.getpgrp()
         # What is left of a job goes to init, or to a subreaper above us; a script in our group has children of its own.
-        reapers = {1, *(each for each in _ancestors(run, table)[1:] if each in table and table[each].group != group)}
+        ancestors = _ancestors(run, table)
+        reapers = {1, *(each for each in ancestors[1:] if each in table and table[each].group != group)}
         began = table[run].start_time if run in table else sys.maxsize
         found = set()
         for each in table.values():
             is_orphan = each.group == group and each.parent in reapers and each.start_time >= began
             if is_orphan or self._seen.get(each.number) == each.start_time:
                 found |= {each.number, *(child.number for child in below(each.number, table))}
-        return found - ours
+        return found - ours - set(ancestors)  # `timeout 1h preflight run`: in our group, and as young as we are
 
 
 def named(left: tuple[int, ...]) -> str:
