@@ -67,7 +67,7 @@ vllm: $(STAMP) ## Fetch a vLLM that runs on the CPU, and a tiny model (4 GB)
 test-vllm: vllm ## Run the tests on the real vLLM (minutes; outside CI)
 	PREFLIGHT_REQUIRE=vllm $(BIN)/pytest tests/serving/test_vllm.py
 
-sglang: $(STAMP) ## Fetch an SGLang that runs on the CPU with stand-ins for its kernels, and a tiny model (2 GB)
+sglang: $(STAMP) ## Fetch an SGLang that runs on the CPU with stand-ins for its kernels, and a tiny model (3 GB)
 	$(BIN)/python -m tests.serving.fetch sglang
 
 test-sglang: sglang ## Run the tests on the real SGLang (minutes; outside CI)
