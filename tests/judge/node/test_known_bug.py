@@ -64,7 +64,7 @@ def test_a_bug_of_several_nodes_is_said_of_several_nodes_only() -> None:
     assert found(one) == ()
     both = of(known_bug, gpu_case(nodes=(one, replace(one, host="node2")), bugs=load_known_bugs(), world_size=4))
     assert [each.subject for each in both] == ["node1 NCCL 2.27.5", "node2 NCCL 2.27.5"]
-    assert "reaches no rank" in both[0].problem
+    assert "does not report it to the rank" in both[0].problem
 
 
 def test_a_trial_that_fails_as_a_bug_does_is_told_of_it() -> None:
