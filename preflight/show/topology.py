@@ -131,7 +131,7 @@ def gpu_set_section(advice: GpuSetAdvice) -> list[Block]:
         blocks.append(note(f"slowest path in the set: {advice.worst or UNKNOWN}"))
     if advice.better:
         better = ",".join(map(str, advice.better))
-        blocks.append(item(f"better: --gpus {better}, since {advice.reason}"))
+        blocks.append(item(f"better: --gpus {better}, because {advice.reason}"))
     elif advice.crossings:
         blocks.append(note(f"no set of {len(advice.gpus)} free GPUs is closer together"))
     return blocks
