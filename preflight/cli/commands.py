@@ -88,7 +88,7 @@ class CaptureOptions:
 
 ReportedIn = Annotated[str, valued("FILE", "Write the archive to FILE.", "--output", "-o")]
 ReportDeadline = Annotated[
-    float | None, timed("Finish within T, without the last parts if need be [default: 10m].", "--deadline")
+    float | None, timed("Finish within T; leave out the last parts if necessary [default: 10m].", "--deadline")
 ]
 
 

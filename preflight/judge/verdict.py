@@ -206,7 +206,7 @@ def _why_open(judged: Sequence[Finding], failing: Sequence[Finding]) -> str:
 
 def _unseen(check: SkippedCheck) -> str:
     if check.crashed:
-        how = "crashed (a bug in preflight)"
+        how = "crashed (a defect in preflight)"
     else:
         how = "was not run" if check.outcome is CheckOutcome.NOT_RUN else "was inconclusive"
     return f"the check {check.check} {how}: {first_line(check.reason)}"

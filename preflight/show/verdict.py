@@ -173,7 +173,10 @@ def reasons(report: Report) -> tuple[str, ...]:
     found = [(f"{line(each.subject)}: {line(each.problem)}", f" [{line(each.check)}]") for each in deciding(report)]
     found += [(line(problem), "") for problem in report.problems]
     found += [
-        (f"the check {line(each.check)} crashed, a defect of preflight and not of the node: {line(each.reason)}", "")
+        (
+            f"the check {line(each.check)} crashed; this is a defect in preflight, not in the node: {line(each.reason)}",
+            "",
+        )
         for each in report.skipped_checks
         if each.crashed
     ]

@@ -25,7 +25,7 @@ TIMEOUT = (
 WORKING = {
     "schema_version": 1, "verdict": "unknown", "culprits": [],
     "summary": "Not stuck yet: rank 1 on n0 is in evaluation: run (train.py:18, run); it computes in changing lines "
-    "(96% of a CPU), and 1 other rank waits. Wait, and look again in a minute.",
+    "(96% of a CPU), and 1 other rank waits. Wait, and rerun in a minute.",
     "places": [{"rank": 0, "works": ""}, {"rank": 1, "works": "computes"}],
     "nodes": [{"taken_at": "2026-11-24T14:50:50Z"}],
 }  # fmt: skip

@@ -89,7 +89,7 @@ def test_some_nvlink_gives_the_gentler_level_beside_p2p_off_and_all_nvlink_does_
 def test_p2p_off_is_left_out_where_the_driver_denies_it_for_all_pairs() -> None:
     no = P2pStatus.CHIPSET_NOT_SUPPORTED
     facts = gpu_node(2, gpu_p2p=(gpu_p2p(0, 1, read=no, write=no),))
-    assert "does not use it anyway" in planned(facts)[1]["NCCL_P2P_DISABLE"]
+    assert "never uses it" in planned(facts)[1]["NCCL_P2P_DISABLE"]
     assert "NCCL_P2P_DISABLE" in planned(replace(facts, gpu_p2p=UNREADABLE))[0]
 
 

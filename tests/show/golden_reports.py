@@ -81,7 +81,7 @@ def nothing_works() -> Report:
         verdict=Verdict.NOT_READY,
         node_verdict=NodeVerdict.REJECT,
         exit_code=1,
-        headline="no setting that was tried lets 2 ranks talk to each other: rank 1 is stuck at init.",
+        headline="2 ranks can't communicate with any of the tested settings: rank 1 is stuck at init.",
         trials=trials,
         findings=(NO_INTERFACE,),
         advice=recommend(trials, (), (), cpu_path=True, control=confirmed_best(trials)),

@@ -39,7 +39,7 @@ def test_a_rank_whose_save_goes_on_is_named_with_file_and_rate_and_not_called_st
     assert (report.verdict, report.exit_code, report.culprits) == (StuckVerdict.UNKNOWN, 3, ())
     assert report.summary.startswith("Not stuck yet: rank 2 on n0 is writing a checkpoint: torch.save (train.py:52, ")
     assert "writing to /mnt/ckpt/model.pt (nfs4) at 3.0 MB/s" in report.summary
-    assert "3 other ranks wait. Wait, and look again in a minute." in report.summary
+    assert "3 other ranks wait. Wait, and rerun in a minute." in report.summary
 
 
 def works(pid: int, *, cpu_s: float, earlier_line: int) -> Process:

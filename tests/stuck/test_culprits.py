@@ -47,7 +47,11 @@ def test_unacknowledged_bytes_name_the_broken_way() -> None:
             (1,),
             "by NCCL's RAS rank 1 does not answer",
         ),
-        ({"recorded": RecordedLag(("2",), "has enqueued 6")}, (2,), "by the flight recorder rank 2 has enqueued 6"),
+        (
+            {"recorded": RecordedLag(("2",), "has enqueued 6")},
+            (2,),
+            "according to the flight recorder, rank 2 has enqueued 6",
+        ),
     ],
 )
 def test_ras_and_the_flight_recorder_tell_ranks_apart_that_look_alike(
@@ -81,7 +85,7 @@ def test_ranks_that_all_wait_for_gpus_which_do_not_compute_hang(state: str) -> N
     assert (culprit.reason, culprit.ranks) == (Reason.NOTHING_MOVES, ())
     assert "all 4 ranks that were found wait for the GPU (train.py:212, train)" in culprit.what
     assert culprit.evidence == (
-        "NCCL's RAS hears of all ranks, and all have launched the same (n0)",
+        "NCCL's RAS reaches all ranks, and all have launched the same operations (n0)",
         "no GPU computes: GPU 0 of n0 120 of 700 W",
     )
 
@@ -89,7 +93,7 @@ def test_ranks_that_all_wait_for_gpus_which_do_not_compute_hang(state: str) -> N
 @pytest.mark.parametrize("gpus", [gpu(620.0), NONE])
 def test_a_long_step_on_the_gpu_is_called_neither_a_hang_nor_a_job_that_goes_on(gpus: Any) -> None:
     report = answer([node(*(reads_loss(i) for i in range(4)), gpus=gpus)])
-    assert (report.exit_code, report.culprits) == (3, ()) and "a long step looks like a hang" in report.summary
+    assert (report.exit_code, report.culprits) == (3, ()) and "A long step looks like a hang" in report.summary
 
 
 def test_a_rank_that_slept_meanwhile_does_not_wait_for_its_gpu() -> None:

@@ -48,7 +48,7 @@ def ports(view: NodeView) -> Iterator[Planned]:
         groups = [[port] for port in usable]
     if len(groups) < 2:
         if view.node.hca_ports:
-            alike = f"the {len(usable)} usable ports are alike: NCCL takes all of them anyway"
+            alike = f"the {len(usable)} usable ports are alike, and NCCL uses all of them by default"
             few = ("no port is active", "only one port is usable, and NCCL uses it by default", alike)
             yield LeftOut(name, few[min(len(usable), 2)])
         return
