@@ -33,7 +33,7 @@ def with_cause(trial: TrialResult) -> TrialResult:
     proof, source = _proof(trial.ranks, causes[0])
     return replace(
         trial,
-        problem=f"{trial.problem}: {reason}" if trial.problem else reason,
+        problem=f"{trial.problem}. {reason}" if trial.problem else reason,
         causes=(TrialCause(causes[0].cause, verdict, proof, source),),
     )
 

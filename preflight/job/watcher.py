@@ -47,7 +47,7 @@ ELSEWHERE = "node {}: {} ({})"  # its number, the page's first sentence, and the
 LEFT = "{} is left running"
 MOVES = "it has made progress again since {}"
 UNCLEAR = "no progress for {:.0f} s, and `preflight stuck` {}; more: `preflight stuck -v --pid {}`"
-ENDED, KEPT = "{} ended with {}", "; its output is kept in {}"
+ENDED, KEPT = "{} ended with {}", "; its output is in {}"
 MORE = "`preflight explain -v {}` shows more than this page:"
 
 

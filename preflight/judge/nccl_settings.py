@@ -64,8 +64,7 @@ TRAPS = (
     Trap("NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "switches the watchdog off, so a job that hangs never ends",
          "unset it; its name today is TORCH_NCCL_ASYNC_ERROR_HANDLING"),
     Trap("TORCH_NCCL_BLOCKING_WAIT", "[1-9].*|[tTyY].*", WARN,
-         "has an effect from torch 2.8 on: no call waits and the watchdog does not end the job, so a job that hangs "
-         "never ends",
+         "switches the watchdog off from torch 2.8 on, and no call times out, so a job that hangs never ends",
          "unset it, so that the watchdog ends the job after the timeout"),
     Trap("CUDA_LAUNCH_BLOCKING", "1", WARN, "runs one kernel at a time; it is for debugging and slows the job",
          "unset it"),

@@ -57,7 +57,7 @@ def _trials(run: RunProgress, why: str) -> RunPhase:
     detail = f"{count} tried" if count else "no trial was completed"
     if not run.through:
         end = RunPhaseEnd.PARTIAL if run.ready else RunPhaseEnd.NOT_REACHED
-        return RunPhase(TRIALS, end, f"{detail}: {why}" if why else detail)
+        return RunPhase(TRIALS, end, f"{why} ({detail})" if why else detail)
     if skipped:
         names = ", ".join(trial.candidate for trial in skipped)
         return RunPhase(TRIALS, RunPhaseEnd.PARTIAL, f"{detail}; not {names}: {first_line(skipped[0].problem)}")

@@ -76,7 +76,7 @@ ENGINE_OPTIONS = (
     ),
     EngineOption(
         Engine.VLLM, Fault.P2P, "export VLLM_SKIP_P2P_CHECK=0",
-        "vLLM then tests one copy; by default it trusts the driver", VLLM_VERSIONS, "vllm/envs.py",
+        "vLLM then tests a copy once; by default it trusts the driver", VLLM_VERSIONS, "vllm/envs.py",
     ),
     EngineOption(
         Engine.VLLM, Fault.MULTICAST, "export VLLM_ALLREDUCE_USE_SYMM_MEM=0",

@@ -57,7 +57,7 @@ VARIABLES = (
     Variable(
         "NCCL_CUMEM_ENABLE", families=("cumem", "p2p", "nvls"), since=(2, 18), on_since=(2, 19), off="0",
         costs="cuMem allocations, and NVLS buffer registration with them",
-        repair=Repair("install a newer driver, and start the container with all driver capabilities"),
+        repair=Repair("install a newer driver, and start the container with all capabilities of the GPUs"),
     ),
     Variable(
         "NCCL_CUMEM_HOST_ENABLE", families=("cumem", "shm"), since=(2, 23), on_since=(2, 24),

@@ -58,8 +58,7 @@ MEMLOCK = Repair(
     "the container runtime (Kubernetes)",
 )
 RDMA = Repair(
-    "make sure that `ibstat` shows Active and LinkUp, and `ulimit -l` unlimited; for RoCE, `show_gids` must list "
-    "the address",
+    "check `ibstat` (Active, LinkUp) and `ulimit -l` (unlimited); for RoCE, `show_gids` must list the address",
     "start the container with `--device /dev/infiniband --ulimit memlock=-1` (docker, podman), or request the RDMA "
     "device plugin's resource (Kubernetes); then check the ports with `ibstat`",
 )

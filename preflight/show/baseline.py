@@ -90,8 +90,9 @@ def _weaknesses(learnt: Learnt) -> list[str]:
         []
         if not own
         else [
-            f"{len(own)} of these {counted(len(learnt.baseline.hosts), 'known-good node')} would be rejected by a baseline of the others: "
-            f"{', '.join(own[:MOST_NAMED])}{', ...' if len(own) > MOST_NAMED else ''}. There may be two kinds of node."
+            f"{len(own)} of these {counted(len(learnt.baseline.hosts), 'known-good node')} would be rejected by a "
+            "baseline of the others: "
+            f"{', '.join(own[:MOST_NAMED])}{', ...' if len(own) > MOST_NAMED else ''}. Two kinds of node?"
         ]
     )
     return [*named, *([NEVER] if _is_loss_hidden(learnt) else []), *once]

@@ -141,7 +141,7 @@ def _titled(blocks: list[Block]) -> list[Block]:
 
 
 def _defect(check: SkippedCheck) -> list[Block]:
-    text = f"the check {check.check} crashed; this is a defect in preflight, not in the node: {check.reason}"
+    text = f"the check {check.check} crashed, a defect in preflight, not in the node: {check.reason}"
     return [Text(text, 0, 6, label="ERROR ", label_tone="yellow", most_lines=2)]
 
 

@@ -28,7 +28,7 @@ LEAVE = (
     "leave the timeout as it is. Start the job with `preflight run -- COMMAND`, which shows where each rank waits "
     "if it hangs; for a job that hangs now, run `preflight stuck`"
 )
-MEASURE = "--checkpoint-dir DIR measures what was assumed here"
+MEASURE = "measure the assumed values with --checkpoint-dir DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,4 +210,4 @@ def _next(safe: SafeTimeout, cannot_fit: bool) -> str:
         is_guess = safe.longest_source is Source.ASSUMED
         return MEASURE if is_guess else f"{safe.smaller[0]}" if safe.smaller else "shorten that pause"
     is_assumed = any(term.name == "checkpoint" and term.source is Source.ASSUMED for term in safe.terms)
-    return f"{MEASURE}; or give the job this timeout" if is_assumed else "give the job this timeout"
+    return f"{MEASURE}, or give the job this timeout" if is_assumed else "give the job this timeout"

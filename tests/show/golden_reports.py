@@ -33,7 +33,7 @@ MEMLOCK = Finding(
     blame=Blame.HOST,
     severity=Severity.INFO,
     subject="n1",
-    problem="RLIMIT_MEMLOCK is 8 MiB; InfiniBand needs unlimited",
+    problem="the limit of locked memory is 8 MiB, but InfiniBand needs unlimited",
     fix="",
     evidence=(),
 )
@@ -44,7 +44,7 @@ NO_INTERFACE = Finding(
     subject="n1 eth0",
     problem="no interface carries traffic between the ranks: the default settings and both other configurations "
     "hang at init",
-    fix="check the firewall between the ranks: `nft list ruleset`, and that eth0 can reach its own address",
+    fix="check the firewall between the ranks (`nft list ruleset`), and check that eth0 can reach its own address",
     evidence=(Evidence("outcome", "hang at init on rank 1", "trial 'default'"),),
 )
 
@@ -136,7 +136,7 @@ def unknown() -> Report:
     return report_of(
         verdict=Verdict.UNKNOWN,
         exit_code=3,
-        headline="torch is not installed in this Python, so no collective could be tried.",
+        headline="torch is not installed in this Python, so no collective could be tested.",
         trials=(),
         advice=advice_of(reason="no trial ran, so nothing can be recommended"),
     )

@@ -45,7 +45,7 @@ def test_unacknowledged_bytes_name_the_broken_way() -> None:
         (
             {"ras": RasAnswer("localhost:28028", "2.27.5", "", (NO,), (), False)},
             (1,),
-            "by NCCL's RAS rank 1 does not answer",
+            "according to NCCL's RAS, rank 1 does not answer",
         ),
         (
             {"recorded": RecordedLag(("2",), "has enqueued 6")},

@@ -162,8 +162,8 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
 def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: bool) -> str:
     names = [" ".join(f"{name}={value}" for name, value in each.setting.env) for each in cure]
     work = "work" if len(names) > 1 else "works"
-    sentence = f"the default settings fail; {_and(names)} {work} around the fault: {figure(best, cpu_path)}, verified"
-    all_needed = "each of them is needed, because a trial without it failed"
+    sentence = f"the default settings fail; {_and(names)} {work}: {figure(best, cpu_path)}, verified"
+    all_needed = "each is needed, because a trial without it failed"
     return "; ".join(filter(None, (sentence, _open(cure) or (all_needed if len(names) > 1 else ""))))
 
 
@@ -203,7 +203,7 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         return _settings(run, best, against, reason)
     removed = tuple(name for name in default.unset if name in run.inherited)
     if as_is is None or not removed:
-        return _advice(f"the default settings work({speed}, verified), and {_nothing_beats(run)}")
+        return _advice(f"the default settings work ({speed}, verified), and {_nothing_beats(run)}")
     if not is_sound(as_is) and as_is.outcome is not Outcome.SKIPPED:
         why = f"with the inherited settings trial '{AS_IS}' {ending(as_is)}"
         return _unset(removed, f"{why}; without them the default settings work: {speed}, verified")
@@ -219,7 +219,7 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         kept = f"reached {figure(as_is, run.cpu_path)} in one trial; they stay, because no comparison has confirmed it"
     else:
         kept = "work too, so they stay; their speed was not compared"
-    why = f"the default settings work({speed}, verified), and {_nothing_beats(run)}"
+    why = f"the default settings work ({speed}, verified), and {_nothing_beats(run)}"
     return _advice(f"{why}; the inherited settings {kept}")
 
 

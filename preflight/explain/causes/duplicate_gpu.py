@@ -36,7 +36,7 @@ CAUSE = Cause(
         "Run `nvidia-smi` to see which process holds it, and end leftovers of an earlier run. Compute mode "
         "Exclusive_Process admits one process only. If no process holds it, run `dmesg | grep -i xid`, then reset "
         "the GPU.",
-        'Start one process per GPU: `nvidia-smi -L | wc -l` counts the GPUs. Look for a hard-coded "cuda:0".',
+        'Start at most one process per GPU (`nvidia-smi -L | wc -l` counts them). Look for a hard-coded "cuda:0".',
         "With Ray, Slurm or Docker, print CUDA_VISIBLE_DEVICES in every rank. The values must differ, or list all "
         "GPUs of the node.",
     ),

@@ -45,7 +45,7 @@ def _about(bug: KnownBug, version: str) -> str:
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the step: read the thread about the bug, which may have news."""
     bug = BUGS[claim.events[0].sign]
-    return Remedy(f"Read {bug.address}for news since it was reviewed ({bug.looked.partition(',')[0]}).")
+    return Remedy(f"Read {bug.address} for news since it was reviewed ({bug.looked.partition(',')[0]}).")
 
 
 CAUSE = Cause(

@@ -139,7 +139,7 @@ def _by_exit(evidence: LogEvidence) -> Claim | None:
         return None
     who = f"Rank {exits[-1].rank}" if exits[-1].rank else "A task"
     verdict = f"{who} ended early with an error. The other ranks waited for it until the scheduler's time limit."
-    because = "it exited before the time limit, and no communication error came before that"
+    because = "it failed before the time limit, and the log has no communication error before that limit"
     return Claim(Authority.KILLED, (exits[-1], *limits[:1]), Confidence.MEDIUM, because, verdict)
 
 

@@ -10,7 +10,7 @@ from preflight.model.repairs import FABRIC_MANAGER
 
 VERDICT = (
     "The NVLink/NVSwitch fabric{host} is not working: the service that sets it up (Fabric Manager) is missing, "
-    "needs a restart, or has another version than the driver."
+    "stale or of the wrong version."
 )
 DIFFERS = "The NVLinks of the GPUs differ. NCCL's own check says: {said}."
 

@@ -11,7 +11,7 @@ from preflight.model.explanation import Confidence
 from preflight.model.repairs import shm_room
 
 SHARED = re.compile(r"['/](?:dev/shm|psm_|torch_\d|sem\.)")
-VERDICT = "Shared memory (/dev/shm){host} is too small or full, so {who} could not allocate memory there."
+VERDICT = "Shared memory (/dev/shm){host} is too small or full, so {who} got no memory there."
 DENIED = "{who} may not write to /dev/shm{host}: its mode must be 1777 (ls -ld /dev/shm)."
 MISSING = (
     "{who} could not open a peer's shared memory in /dev/shm{host}. The peer had ended, or runs as another user or "

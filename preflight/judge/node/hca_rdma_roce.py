@@ -253,7 +253,7 @@ def roce_same_network(node: NodeFacts, case: Case) -> Findings:
             yield roce_same_network.finding(
                 Severity.WARN,
                 f"{node.host} {', '.join(netif.name for netif in sharing)}",
-                f"these RoCE interfaces are all in {network}, so they answer ARP requests for each other's addresses",
+                f"these RoCE interfaces are all in {network}, and they answer ARP requests for each other's addresses",
                 "run `sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2` on every node "
                 "(and put both into /etc/sysctl.d), or put each port into a different network",
                 Evidence("arp_ignore is 0 or 3 on", ", ".join(answering), "/proc/sys/net/ipv4/conf"),

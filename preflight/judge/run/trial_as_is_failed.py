@@ -189,9 +189,9 @@ def _fix(case: Case, default: TrialResult) -> str:
         )
     who = ranks_text(default.culprits) if default.culprits else "each rank"
     gpu_logs = (
-        " and run `dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q`" if case.wants_gpus else " and run `dmesg | tail`"
+        ", then `dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q`" if case.wants_gpus else ", then `dmesg | tail`"
     )
-    return f"read the log of {who} in the run directory{gpu_logs}; `preflight check --keep` keeps every log"
+    return f"read the log of {who} in the run directory{gpu_logs}; `check --keep` keeps every log"
 
 
 @run_check("as-is-failed", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials",), bounds=(FAR_SLOWER,))

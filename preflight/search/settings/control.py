@@ -224,8 +224,8 @@ def proof_text(control: Control, default: TrialResult) -> str:
     first = way_of(default.outcome) or Way.ERROR
     text = (
         f"repeated in random order (seed {control.seed}): with the default settings, {len(failures)} of "
-        f"{of_default} runs {first.value if {first} >= set(failures) else 'failed'}; with these settings, {worked} "
-        f"of {worked} worked; an intermittent fault gives this result at most 1 time in {odds_of(control)}"
+        f"{of_default} runs {first.value if {first} >= set(failures) else 'failed'}; with these, {worked} of "
+        f"{worked} worked; an intermittent fault gives this result at most 1 time in {odds_of(control)}"
     )
     return text if odds_of(control) >= PROVED_ODDS.value else f"{text} ({PROVISIONAL_TEXT})"
 

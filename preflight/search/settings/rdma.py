@@ -91,7 +91,7 @@ def gid(view: NodeView) -> Iterator[Planned]:
         return
     if view.version is None or view.version >= AUTOMATIC_GID_SINCE:
         since = "NCCL's version is not known, and from 2.21" if view.version is None else "from NCCL 2.21"
-        yield LeftOut(name, f"{since} NCCL finds the GID itself; setting it prevents that")
+        yield LeftOut(name, f"{since} NCCL finds the GID; this variable prevents that")
         return
     indices = {v2_index(port) for port in roce}
     is_shared = len(indices) == 1 and None not in indices

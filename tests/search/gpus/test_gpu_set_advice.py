@@ -38,7 +38,7 @@ def test_bridged_pairs_are_proposed_before_neighbours_across_pcie() -> None:
     advice = advise_gpus(_islands(4, 2, "NV4", "SYS"), (1, 2))
     assert [crossing.boundary for crossing in advice.crossings] == [Boundary.NVLINK, Boundary.NUMA]
     assert advice.better == (0, 1)
-    assert "NV4 instead of SYS" in advice.reason
+    assert "NV4, not SYS" in advice.reason
 
 
 def test_a_busy_gpu_is_not_proposed_but_a_chosen_one_is_kept() -> None:

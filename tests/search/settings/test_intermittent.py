@@ -162,7 +162,7 @@ def test_fishers_exact_test_decides_and_blocks_multiply(ends: tuple[str, ...], o
     assert (odds_of(control), proof_of(control, tried)) == (odds_shown, proof)
     failures, runs = "".join(ends).count("h"), len("".join(ends))
     assert (
-        f"with the default settings, {failures} of {runs} runs hung; with these settings, {runs} of {runs} worked"
+        f"with the default settings, {failures} of {runs} runs hung; with these, {runs} of {runs} worked"
         in proof_text(control, tried[0])
     )
 
