@@ -70,10 +70,8 @@ def timeout(asked: TimeoutOptions) -> None:
     taken = ""
     if asked.world_size is None:
         ranks, why = _ranks(earlier, chosen)
-        job, taken = (
-            replace(job, world_size=ranks),
-            (f"Taken for {ranks} rank{'s' * (ranks > 1)}, {why} (change with --world-size)"),
-        )
+        job = replace(job, world_size=ranks)
+        taken = f"Taken for {ranks} rank{'s' * (ranks > 1)}, {why} (change with --world-size)"
     storage = None
     if asked.checkpoint_dir is not None:
         must_have_linux("--checkpoint-dir")

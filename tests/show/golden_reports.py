@@ -33,7 +33,7 @@ MEMLOCK = Finding(
     blame=Blame.HOST,
     severity=Severity.INFO,
     subject="n1",
-    problem="the limit of locked memory is 8 MiB, but InfiniBand needs unlimited",
+    problem="only 8 MiB can be locked; InfiniBand needs unlimited",
     fix="",
     evidence=(),
 )
@@ -136,7 +136,7 @@ def unknown() -> Report:
     return report_of(
         verdict=Verdict.UNKNOWN,
         exit_code=3,
-        headline="torch is not installed in this Python, so no collective could be tested.",
+        headline="torch is not installed in this Python, so no collective could be tried.",
         trials=(),
         advice=advice_of(reason="no trial ran, so nothing can be recommended"),
     )

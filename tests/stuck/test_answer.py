@@ -235,7 +235,7 @@ def test_a_gpu_that_is_lost_is_the_cause() -> None:
 def test_full_use_at_low_power_is_a_hint() -> None:
     gpus = (GpuState(0, "GPU-0", 100.0, 120.0, 700.0, 1980.0), GpuState(1, "GPU-1", 100.0, 650.0, 700.0, 1980.0))
     (hint,) = answer([node(*(rank(i) for i in range(4)), gpus=gpus)]).hints
-    assert hint.startswith("GPU 0 of n0") and "a hint" in hint
+    assert hint.startswith("GPU 0 of n0") and "suggests" in hint
 
 
 def test_busy_waiting_in_a_collective_stands_where_its_stack_does_not_change() -> None:

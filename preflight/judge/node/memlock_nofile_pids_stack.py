@@ -57,7 +57,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     yield memlock.finding(
         severity,
         f"{node.host} RLIMIT_MEMLOCK",
-        f"the limit of locked memory is {fine_size(allowed)}: {why}",
+        f"only {fine_size(allowed)} can be locked: {why}",
         repairs.MEMLOCK.where(is_contained(node)),
         Evidence("RLIMIT_MEMLOCK", fine_size(allowed), "getrlimit"),
         *(Evidence("RDMA adapter or IPoIB interface", name, "/sys/class") for name in adapters),

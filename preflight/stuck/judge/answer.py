@@ -168,5 +168,5 @@ def _not_seen(job: JobState) -> Iterator[str]:
         start = f"{node.host}: " if len(job.nodes) > 1 else ""
         yield from (f"{start}{each}" for each in node.not_seen)
     if (rest := job.world_size - len(job.places)) > 0:
-        there = "some nodes were not checked: run `preflight stuck --out DIR` there too"
+        there = "nodes that were not checked: run `preflight stuck --out DIR` there too"
         yield f"{rest} of {job.world_size} ranks run on {there}"
