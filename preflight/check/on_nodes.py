@@ -175,7 +175,7 @@ def _why(lost: Lost, code: int | None, last: str, limit_s: float, *, has_started
         case Lost.LATE:
             return f"silent: nothing came within {limit_s:.0f} s, not even that preflight started{words}"
         case Lost.GARBLED:
-            return "what came back is no report; does its login shell print something?"
+            return "the answer is not a report; check whether its login shell prints text"
         case Lost.DIED if code == NO_WAY:
             return f"{'the connection was lost' if has_started else 'unreachable'}{words}"
         case Lost.DIED if code == NOT_FOUND:

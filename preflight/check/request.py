@@ -99,7 +99,7 @@ class Request:
         if self.is_elsewhere and not str(self.on).startswith(WAYS):
             raise UsageError(f"--on {self.on}: {FORMS}")
         if self.together and not str(self.on).startswith(("ssh:", "slurm:")):
-            raise UsageError("--together: only --on ssh:... and slurm:... start nodes that can meet")
+            raise UsageError("--together: only --on ssh:... and slurm:... start nodes that can join one run")
         if (self.image is not None or self.apply) and not str(self.on).startswith("k8s:"):
             raise UsageError("--image and --apply: only --on k8s:... makes a Job")
         if self.apply and self.image is None:

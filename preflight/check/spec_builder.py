@@ -90,8 +90,8 @@ def too_little_memory(run: RunRecord) -> str:
         return ""
     have, needed = (size_text(int(each * ranks / CPU_MEMORY_SHARE)) for each in (free_bytes_per_rank(run), need))
     return (
-        f"only {have} of memory is free for {ranks} ranks, which need {needed}: "
-        "end what uses it, raise the cgroup's limit, or take fewer ranks (`--nproc`)"
+        f"only {have} of memory is free for {ranks} ranks, which need {needed}: end other processes, raise the "
+        "cgroup's limit, or start fewer ranks (`--nproc`)"
     )
 
 

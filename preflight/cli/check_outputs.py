@@ -131,7 +131,9 @@ def _render_also(form: Format, report: Report) -> str:
         return render_as(form, report)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise OutputError(f"the {form.value} form could not be made, a defect in preflight: {reason}") from error
+        raise OutputError(
+            f"the {form.value} form could not be made because of a defect in preflight: {reason}"
+        ) from error
 
 
 def write_and_print(checked: application.Checked, outputs: Outputs) -> None:

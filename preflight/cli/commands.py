@@ -88,7 +88,7 @@ class CaptureOptions:
 
 ReportedIn = Annotated[str, valued("FILE", "Write the archive to FILE.", "--output", "-o")]
 ReportDeadline = Annotated[
-    float | None, timed("Finish within T, without the last parts if need be [default: 10m].", "--deadline")
+    float | None, timed("Finish within T; leave out the last parts if necessary [default: 10m].", "--deadline")
 ]
 
 
@@ -105,7 +105,7 @@ OnReportNodes = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class GpuReportOptions:
-    """Pack what only a real GPU can show, for an issue.
+    """Pack test results of real GPUs, to attach to an issue.
 
     Takes 10 minutes at most, needs no root, and uses the torch of this environment. Names of hosts, users and jobs,
     addresses, UUIDs and serial numbers are removed. Exit codes: 0 every part passed, 1 a part failed or found a fault,
@@ -307,7 +307,7 @@ class ChecksOptions:
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """Say whether this installation is sound, and what is missing.
+    """Check this installation, and list what is missing.
 
     Reads torch's version without importing it. Exit codes: 0 sound, 2 usage, 3 not sound.
     """

@@ -66,7 +66,7 @@ def check_on_k8s(request: Request) -> None:
     create(job)
     to_stderr(
         f"{PROGRAM}: nothing is checked yet (exit code 3); `kubectl logs -f job/preflight` has the page; the exit code "
-        "of the pods is that of the check. Before the next one: kubectl delete job,service preflight\n"
+        "of the pods is that of the check. Before the next check, run: kubectl delete job,service preflight\n"
     )
     with shadowed(request.shadow):
         raise typer.Exit(3)

@@ -88,17 +88,17 @@ COMMANDS = {
         ("preflight capture -o node.json", "record this machine"),
         ("preflight probe --machine node.json", "probe it on another machine"),
     )),
-    "gpu-report": ("gpu_report", "Pack what only a real GPU can show, for an issue.", (
+    "gpu-report": ("gpu_report", "Pack test results of real GPUs, to attach to an issue.", (
         ("preflight gpu-report", "all GPUs, 10 minutes at most"),
         ("preflight gpu-report --on ssh:node[01-04]", "these nodes"),
     )),
-    "doctor": ("doctor", "Say whether this installation is sound, and what is missing.", (
+    "doctor": ("doctor", "Check this installation, and list what is missing.", (
         ("preflight doctor", "check this installation (about 10 lines)"),
         ("preflight doctor --json -", "as JSON"),
     )),
     "checks": ("reports", "List the checks, or explain the named ones.", (
         ("preflight checks", "all checks, a line each"),
-        ("preflight checks memlock acs-redirects", "what these two verify"),
+        ("preflight checks memlock acs-redirects", "explain these two"),
     )),
     "schema": ("reports", "Print the JSON Schema of the report, or of another document.", (
         ("preflight schema", "schema of the report of `check`"),

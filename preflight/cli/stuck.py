@@ -149,7 +149,7 @@ def _look(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: list[In
 
 def _nobody(pid: int | None, job: str | None, process_count: int) -> str:
     about = f" of --pid {pid}" if pid is not None else f" of --job {job}" if job is not None else ""
-    more = "" if os.geteuid() == 0 else "; other users' ranks take root and --user, --job or --pid"
+    more = "" if os.geteuid() == 0 else "; for other users' ranks, run as root with --user, --job or --pid"
     return f"no rank{about} was found among {process_count} processes of this user{more}"
 
 

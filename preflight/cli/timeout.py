@@ -70,7 +70,8 @@ def timeout(asked: TimeoutOptions) -> None:
     taken = ""
     if asked.world_size is None:
         ranks, why = _ranks(earlier, chosen)
-        job, taken = replace(job, world_size=ranks), f"Taken for {ranks} rank{'s' * (ranks > 1)}, {why}: --world-size"
+        job = replace(job, world_size=ranks)
+        taken = f"Taken for {ranks} rank{'s' * (ranks > 1)}, {why} (change with --world-size)"
     storage = None
     if asked.checkpoint_dir is not None:
         must_have_linux("--checkpoint-dir")
@@ -111,7 +112,7 @@ def _ranks(earlier: Report | None, chosen: tuple[int, ...]) -> tuple[int, str]:
     """Return the number of ranks if --world-size is not given, and the source of that number."""
     if earlier is not None and earlier.world_size:
         return earlier.world_size, "as in the report"
-    return (len(chosen), "one for each GPU here") if chosen else (1, "as nothing else is known")
+    return (len(chosen), "one for each GPU here") if chosen else (1, "because nothing else is known")
 
 
 def _node(earlier: Report | None, gpus: str | None) -> tuple[NodeFacts, tuple[int, ...]]:
@@ -133,7 +134,7 @@ def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
     """Return the measured speed of the directory; show the progress."""
 
     def show(share: float) -> None:
-        text = f"trying {clean(directory)}: {100 * min(1.0, max(0.0, share)):.0f}%"
+        text = f"measuring {clean(directory)}: {100 * min(1.0, max(0.0, share)):.0f}%"
         progress.show(lambda width: text[: max(0, width - 1)])
 
     try:

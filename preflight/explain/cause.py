@@ -138,7 +138,7 @@ def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> C
     if not timeouts:
         return None
     said = unusual(events[0].text).partition(" in comm 0x")[0].rstrip(". ")
-    because = "NCCL's own diagnostics say so, and the timeouts do not say what they waited for"
+    because = "NCCL's own diagnostics say so, and the timeouts do not name what the ranks waited for"
     proof = (*events[:3], *timeouts[:1])
     return Claim(Authority.REFINED_TIMEOUT, proof, Confidence.MEDIUM, because, verdict.replace("{said}", said))
 

@@ -22,7 +22,7 @@ WHY = {
     Authority.UNEXPLAINED_DEATH: "a process that fails is often ended by a signal",
 }
 WARNING = re.compile(r"\[W\d{3,4} ")
-OTHERWISE = "it came later, or such failures usually follow from the cause"
+OTHERWISE = "it came after the cause, or usually follows from it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def _not_sure(warned: Ranked) -> Ranked:
-    because = "a warning says so, and nothing else tells why the run failed"
+    because = "a warning says so, and nothing else shows why the run failed"
     return replace(warned, claim=replace(warned.claim, confidence=Confidence.MEDIUM, because=because))
 
 

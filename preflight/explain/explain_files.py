@@ -123,12 +123,12 @@ class _Reader:
                 self.left_out[member.name] = str(error).removeprefix(f"{member.name}: ")
                 continue
             if is_archive(head):
-                self.left_out[member.name] = "an archive within an archive: unpack it"
+                self.left_out[member.name] = "an archive inside an archive: unpack it first"
             else:
                 for log in self._file(member, is_named=False):
                     found = True
                     yield log
-        note = source.note or ("" if found or self.recordings else "there is no log in it")
+        note = source.note or ("" if found or self.recordings else "it contains no log")
         if note:
             yield Log(source.name, (), lambda: note, lambda: source.is_whole)
 
@@ -140,7 +140,7 @@ class _Reader:
             self.left_out[source.name] = str(error).removeprefix(f"{source.name}: ")
             return
         if seen is None:
-            self.left_out[source.name] = "an answer of `preflight stuck` that names nothing stuck"
+            self.left_out[source.name] = "an output of `preflight stuck` that names no stuck rank"
         else:
             self.stuck.append(seen)
 

@@ -44,11 +44,12 @@ from preflight.model.units import counted
 WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a program goes on after these
 BROKEN_OFF = 4  # lines
 IF_IT_HANGS = (
-    "If it hangs: py-spy dump --pid PID on each rank, and the end of every rank's log; if it was cut: fetch the rest."
+    "If it hangs: run `py-spy dump --pid PID` on each rank, and get the end of every rank's log. If the log was "
+    "cut: get the rest."
 )
-LEFT_OUT = "Nothing failed in what could be read of this log; its end is missing."
-OPEN_END = "Nothing in this log failed so far, and nothing says that the job ended: still running, or cut."
-PROSE = "This does not look like a log: give preflight what the job itself printed."
+LEFT_OUT = "The part of this log that could be read shows no failure; its end is missing."
+OPEN_END = "This log shows no failure and no end of the job: the job is still running, or the log was cut."
+PROSE = "This does not look like a log. Give preflight the output of the job."
 MAPPED = re.compile(r"(?:Map|Filter|[Tt]okeni\w{1,10})[^\n]{0,80}\(num_proc=(\d{1,4})\)")
 PEER_DIED = "remote_peer_died"
 UNUSUAL = "healthy runs print no such line"
@@ -74,8 +75,8 @@ CAPTURE = (
     KERNEL,
 )
 CAPTURE_OF_ENGINE = (
-    "py-spy dump --pid PID   # on each worker of the engine, while it hangs: where each one waits",
-    "export VLLM_LOGGING_LEVEL=DEBUG   # SGLang: --log-level debug; every worker then says what it begins",
+    "py-spy dump --pid PID   # on each worker of the engine, while it hangs; shows where it waits",
+    "export VLLM_LOGGING_LEVEL=DEBUG   # SGLang: --log-level debug; every worker then logs each step that it starts",
     NCCL_LOG,
     KERNEL,
 )
@@ -245,8 +246,8 @@ def _terminated(evidence: LogEvidence) -> Iterator[str]:
     got = [event for event, error in evidence.echoes if "got signal: 15" in error.message]
     if got and not evidence.failures() and not evidence.exceptions:
         yield (
-            f"The launcher got SIGTERM from outside (line {got[0].line}), and nothing failed before that: a scheduler, "
-            "a time limit or a person ended the job. sacct -j JOBID, kubectl describe pod or journalctl says which."
+            f"The launcher got SIGTERM from outside (line {got[0].line}), and nothing failed before that. A "
+            "scheduler, a time limit or a person ended the job: see sacct -j JOBID, kubectl describe pod or journalctl."
         )
 
 
@@ -279,8 +280,8 @@ def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
     frozen = [w for w in waits if w.ran_for_ms > max(w.timeout_ms * 1.2, w.timeout_ms + LATE_MS)]
     if frozen:
         notes.append(
-            f"A wait of {frozen[0].ran_for_ms} ms under a timeout of {frozen[0].timeout_ms} ms: "
-            "the whole process was paused (swapping, a suspended container, or Python's lock)."
+            f"A collective with a timeout of {frozen[0].timeout_ms} ms waited {frozen[0].ran_for_ms} ms, so the "
+            "whole process was paused (swapping, a suspended container, or Python's lock)."
         )
     if (nan := evidence.of("context.nan")) and not evidence.sources[nan[0].source].note:
         notes.append(f"The loss is nan since line {nan[0].line}: {nan[0].text.strip()[-TEXT // 2 :]}")
@@ -324,7 +325,7 @@ def _named(ranked: Ranked, evidence: LogEvidence, before: tuple[str, ...]) -> Na
 def _known_remedy(found: KnownMessage, evidence: LogEvidence) -> str:
     """Return the remedy of a known message, and the version from which on it is not needed."""
     row, has = found.row, evidence.versions.get(found.row.library, "")
-    needless = f" {row.library} {row.fixed} and later need no such step" if row.fixed else ""
+    needless = f" {row.library} {row.fixed} and newer do not need this step" if row.fixed else ""
     here = f"; this log has {has}." if needless and has else "." if needless else ""
     return f"{found.remedy}{'.' if needless else ''}{needless}{here}"
 

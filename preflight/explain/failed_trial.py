@@ -13,8 +13,8 @@ FAILED = frozenset({Outcome.HANG, Outcome.CRASH, Outcome.INIT_ERROR})
 MOST_LOGS = 8  # whose lines stay in the report: the ranks of a large job all say the same
 # Causes that a trial shares with programs, as they read where only NCCL's and torch's own kernels run.
 IN_A_TRIAL = {
-    "cuda_illegal_address": "a kernel failed, and a trial runs only NCCL's and torch's own: the GPU, its memory or a "
-    "copy from another GPU is at fault",
+    "cuda_illegal_address": "a kernel failed, and a trial runs only kernels of NCCL and torch, so the GPU, its "
+    "memory or a copy from another GPU is at fault",
 }
 SUFFERED = frozenset({"timeout", "connection", "killed", "stuck"})
 OWN, LIBRARY = "error", "log"  # what a rank raised, and what its library wrote
@@ -33,7 +33,7 @@ def with_cause(trial: TrialResult) -> TrialResult:
     proof, source = _proof(trial.ranks, causes[0])
     return replace(
         trial,
-        problem=f"{trial.problem}: {reason}" if trial.problem else reason,
+        problem=f"{trial.problem}. {reason}" if trial.problem else reason,
         causes=(TrialCause(causes[0].cause, verdict, proof, source),),
     )
 

@@ -74,7 +74,7 @@ def read_recording(source: str, data: bytes, kept_per_group: int = KEPT_PER_GROU
     """
     document = load_plain(source, data)
     if not isinstance(document, dict) or not isinstance(document.get("entries"), list):
-        raise MalformedInput(f"{source}: not a flight recorder dump: it holds no list of entries")
+        raise MalformedInput(f"{source}: not a flight recorder dump, because it has no list of entries")
     match = NAME.search(source.rsplit("/", 1)[-1])
     rank = document.get("rank")
     shown = str(rank) if isinstance(rank, int) else next((g for g in match.groups() if g), "") if match else ""

@@ -49,5 +49,5 @@ def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> t
 def _sentence(bug: KnownBug, around: Surroundings) -> str:
     version = bug.version_in(around)
     if version == bug.component:
-        version += f" {bug.span} (the log does not tell the version)"
+        version += f" {bug.span} (the log does not show the version)"
     return f"This may be a known bug of {version}: {bug.says} ({bug.address})."

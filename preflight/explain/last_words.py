@@ -28,7 +28,7 @@ PRINTED = re.compile(
 MEANS = {
     RECORDED: "what the flight recorder's dump of this rank shows",
     run_ends.TRACEBACK: "a traceback begins",
-    run_ends.STOP_ORDER: "an order to stop",
+    run_ends.STOP_ORDER: "a request to stop",
     run_ends.EXCEPTION: "the last line of a traceback",
     run_ends.ABORT: "a process aborted",
     run_ends.EXIT_CODE: "a process ended with an error code",
@@ -77,8 +77,8 @@ def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
     if ranks:
         noun = "rank" if len(ranks) == 1 else "ranks"
         yield (
-            f"Fetch the log of {noun} {', '.join(ranks[:4])}, which the launcher names and whose own last "
-            "words are not here (torchrun --log-dir DIR --redirects 3 --tee 3 keeps one per rank)."
+            f"Fetch the log of {noun} {', '.join(ranks[:4])}, which the launcher names and whose end is not in "
+            "these logs (torchrun --log-dir DIR --redirects 3 --tee 3 keeps one per rank)."
         )
     if any("NCCL" in event.text for event, _ in evidence.echoes):
         yield f"Run it again with {NCCL}"

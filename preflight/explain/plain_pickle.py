@@ -91,7 +91,7 @@ class _Machine:
             self.result = stack.pop()
         else:
             raise MalformedInput(
-                f"{self._source}: refused: a dump holds plain values only, and this pickle asks for {name} "
+                f"{self._source}: refused: a dump may contain plain values only, but this pickle asks for {name} "
                 f"({str(argument)[:60]!r}), which can run code"
             )
 
@@ -116,5 +116,5 @@ class _Machine:
         target = self._stack[-1]
         keys = values[::2]
         if not isinstance(target, dict) or len(values) % 2 or not all(type(key) is str for key in keys):
-            raise MalformedInput(f"{self._source}: refused: a dump's keys are texts")
+            raise MalformedInput(f"{self._source}: refused: the keys of a dump must be text")
         target.update(zip(keys, values[1::2], strict=True))

@@ -68,7 +68,7 @@ def _named(document: dict[str, Any], name: str) -> tuple[dict[str, Any] | None, 
         culprits = document.get("culprits")
         first = culprits[0] if isinstance(culprits, list) and culprits else None
         if not isinstance(first, dict) or not isinstance(what := first.get("what"), str) or not what.strip():
-            raise MalformedInput(f"{name}: it says stuck, and names nothing")
+            raise MalformedInput(f"{name}: it says stuck, but names no rank")
         return first, first.get("ranks")
     summary, places = document.get("summary"), document.get("places")
     found = WORKING.match(summary) if isinstance(summary, str) else None

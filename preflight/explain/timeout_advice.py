@@ -14,13 +14,11 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
     died_at_s = evidence.timeout_ms() // 1000
     asked = f"`preflight timeout --current {died_at_s}`" if died_at_s else "`preflight timeout`"
     if died_at_s >= LONGEST_S:
-        return (
-            f"A timeout beyond the {died_at_s} s that it had only hides what is wrong; {asked} says what may wait.",
-        )
+        return (f"A timeout above {died_at_s} s only hides the problem; {asked} shows how long each step may take.",)
     names = [name for name, _ in evidence.frameworks.most_common(2) if name in FRAMEWORK_SETTING] or ["torch"]
     lines = [f"    {FRAMEWORK_SETTING[name].format(s=LONGEST_S, m=LONGEST_S // 60)}" for name in names]
-    how_long = f"{asked} works out from the job how long it must be; at most {LONGEST_S} s:"
-    return (f"Only if the waiting is legitimate, raise the timeout. {how_long}", *lines)
+    how_long = f"{asked} computes what the job needs; at most {LONGEST_S} s:"
+    return (f"Raise the timeout only if the ranks must wait so long. {how_long}", *lines)
 
 
 def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
@@ -58,8 +56,8 @@ def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
     for option_s in sorted(set(evidence.timeout_options_s)):
         if option_s > died_at_s:
             notes.append(
-                f"The log mentions a timeout of {option_s:g} s, but the run died at {died_at_s:g} s: "
-                "the option did not reach init_process_group."
+                f"The log mentions a timeout of {option_s:g} s, but the run timed out at {died_at_s:g} s: "
+                "init_process_group did not get the option."
             )
         elif option_s != 1800 or died_at_s != 1800:
             notes.append(f"The timeout of {option_s:g} s that the log mentions will not help, for the same reason.")

@@ -40,14 +40,14 @@ def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
     """Return the machine in a capture, and the probes that gave no answer; MalformedInput, one line, if it is none."""
     document = parse_json(text, CAPTURE, "the capture")
     if not isinstance(document, dict) or FORMAT not in document:
-        raise MalformedInput(f"this is no capture: the key {FORMAT!r} is missing; `preflight capture` writes one")
+        raise MalformedInput(f"this is not a capture: the key {FORMAT!r} is missing; `preflight capture` writes one")
     if document[FORMAT] != FORMAT_VERSION or isinstance(document[FORMAT], bool):
         raise MalformedInput(f"the capture's format is {document[FORMAT]!r:.40}; this preflight reads {FORMAT_VERSION}")
     reads, silent = document.get("reads"), document.get("silent", {})
     if not isinstance(reads, dict) or not isinstance(silent, dict):
-        raise MalformedInput("the capture's `reads` or `silent` is no object")
+        raise MalformedInput("the capture's `reads` or `silent` is not an object")
     if not all(isinstance(why, str) for why in silent.values()):
-        raise MalformedInput("the capture's `silent` holds something that is no text")
+        raise MalformedInput("the capture's `silent` has a value that is not text")
     for kind in KINDS:
         _check_notes(kind, reads.get(kind, {}))
     return Replay(reads), silent
@@ -83,7 +83,7 @@ def _note(scrub: Scrubber, kind: str, key: str, note: Json) -> Json:
 
 def _check_notes(kind: str, notes: Any) -> None:
     if not isinstance(notes, dict):
-        raise MalformedInput(f"the capture's reads.{kind} is no object")
+        raise MalformedInput(f"the capture's reads.{kind} is not an object")
     for key, note in notes.items():
         is_note = isinstance(note, dict) and ("value" in note or isinstance(note.get("unreadable"), str))
         if not is_note or ("value" in note and not _fits(kind, note["value"])):

@@ -162,7 +162,7 @@ def _aer(machine: Machine) -> tuple[Counter, ...]:
     devices = [device.bdf for device in probe_pci(machine)]
     found = tuple(counter for bdf in devices for counter in _of_device(machine, bdf))
     if devices and not found:
-        why = f"{NOT_KEPT} AER counters of these devices: it has no AER, or the firmware keeps them to itself"
+        why = f"{NOT_KEPT} AER counters of these devices: they have no AER, or the firmware does not share them"
         return (Counter("PCI bus", "aer", REPAIRED, Gap(why), f"/{DEVICES}/*/aer_dev_*"),)
     return found
 

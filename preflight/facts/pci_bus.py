@@ -209,7 +209,7 @@ CONTROLS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "Eg
 def parse_acs(config: bytes) -> tuple[str, ...]:
     """Return the ACS controls that are on; empty if the device has no ACS. UnreadableFact if root is needed."""
     if len(config) <= UNPRIVILEGED_BYTES:
-        raise UnreadableFact(f"config space: only {len(config)} bytes are readable without root; ACS lies beyond 256")
+        raise UnreadableFact(f"config space: without root only {len(config)} bytes are readable; ACS is after byte 256")
     offset = _capability(config, ACS_ID)
     if offset == 0:
         return ()

@@ -21,12 +21,12 @@ def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
     NUMA node; SYS: between NUMA nodes.
     """
     if not (a.host_bridge and b.host_bridge):
-        raise UnreadableFact("/sys does not show on which host bridge both hang")
+        raise UnreadableFact("/sys does not show the host bridges of both devices")
     if a.host_bridge != b.host_bridge:
         if isinstance(a.numa_node, Gap) or isinstance(b.numa_node, Gap):
             if numa_count == 1:
                 return "NODE"
-            raise UnreadableFact("the firmware does not tell the NUMA node of both: NODE or SYS")
+            raise UnreadableFact("the firmware does not report both NUMA nodes, so the path is NODE or SYS")
         return "NODE" if a.numa_node == b.numa_node else "SYS"
     common = len(posixpath.commonprefix([a.parents, b.parents]))
     if common == 0:

@@ -121,7 +121,7 @@ def probe_node(
 
 
 def cut_short(node: NodeFacts) -> tuple[str, ...]:
-    """Return the facts that were not read before the deadline."""
+    """Return the facts that were not read: the deadline came first."""
     return tuple(each.name for each in fields(node) if getattr(node, each.name) == Gap(CUT_SHORT))
 
 

@@ -43,7 +43,9 @@ def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
         kind = _hardware(report)
         differs = difference(kind, hardware) if hardware else ""
         if differs:
-            raise UsageError(f"mixed hardware: {path} has {differs} as in {first}; one baseline is of one kind of node")
+            raise UsageError(
+                f"mixed hardware: {path} has {differs} as in {first}; make one baseline for each kind of node"
+            )
         first, hardware, reports = first or path, kind, reports + 1
         for name, value in software_of(report.nodes[0]):
             software.setdefault(name, set()).add(value)

@@ -84,7 +84,7 @@ def _state(node: NodeDigest) -> NodeState:
     """Return the node's verdict. A simulated or incomplete report neither passes nor fails the node."""
     verdict, reasons = node.node_verdict or node.verdict, node.reasons
     if node.is_simulated:
-        verdict, reasons = UNKNOWN, ("simulated: it says nothing of the real node", *reasons)
+        verdict, reasons = UNKNOWN, ("simulated, so it shows nothing about the real node", *reasons)
     elif node.is_interrupted and verdict in PASSING:
         verdict, reasons = UNKNOWN, ("interrupted before it finished", *reasons)
     return NodeState(node.host, node.path, verdict, reasons or (f"{verdict}, without a reason in the report",))

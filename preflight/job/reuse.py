@@ -41,9 +41,9 @@ def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
         made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))
         age_s = (now.at - made_at).total_seconds()
     except (ValueError, TypeError):  # no time, or one without its zone
-        return "does not say when it was made"
+        return "has no time of creation"
     if report.exit_code != 0 or report.shadow:
-        return "does not say ready"
+        return "is not a ready report"
     if not 0 <= age_s <= most_s:
         return f"is {age_s:.0f} s old"
     if made_at < now.booted_at:

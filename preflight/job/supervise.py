@@ -28,7 +28,7 @@ REFUSED = "not ready, so {} was not started (exit code {})"
 STOPPED = "unknown, so {} was not started (exit code 3; --on-unknown stop)"
 CUT_SHORT = "the check was stopped, so {} was not started"
 KILLED = "the check was ended by signal {} ({})"
-STARTED = "unknown; {} starts all the same (see --on-unknown)"
+STARTED = "unknown; {} starts anyway (see --on-unknown)"
 # Names the settings that sourcing the file makes: the variables before and after it, as a shell has them.
 SOURCE = "env -0; printf '\\0\\0'; . \"$0\"; env -0"
 

@@ -41,13 +41,13 @@ TIMED_OUT = re.compile(
 )
 HEARD_BY_NONE = {signal.SIGTSTP, signal.SIGINT, signal.SIGQUIT}  # they are the job's; our own end with us
 # What is said around the pages of `stuck` and `explain`.
-TIMES_OUT = "it prints that a collective timed out; more: `preflight stuck -v --pid {}`"
+TIMES_OUT = "a collective timed out; more: `preflight stuck -v --pid {}`"
 STILL = "no progress for {:.0f} s; more: `preflight stuck -v --pid {}`"
 ELSEWHERE = "node {}: {} ({})"  # its number, the page's first sentence, and the file of the page
 LEFT = "{} is left running"
-MOVES = "it moves again since {}"
+MOVES = "it has made progress again since {}"
 UNCLEAR = "no progress for {:.0f} s, and `preflight stuck` {}; more: `preflight stuck -v --pid {}`"
-ENDED, KEPT = "{} ended with {}", "; its output is kept in {}"
+ENDED, KEPT = "{} ended with {}", "; its output is in {}"
 MORE = "`preflight explain -v {}` shows more than this page:"
 
 

@@ -17,9 +17,9 @@ from preflight.model.stats import MAD_TO_SIGMA
 UNDECIDED = frozenset({Ending.INCONCLUSIVE, Ending.SKIPPED})
 SIGMAS = Bound(
     5.0, "robust standard deviations below its siblings",
-    "required in addition to the share: with seven siblings, the usual three would blame good GPUs by chance",
+    "required in addition to the share: with seven siblings, three deviations would reject good GPUs by chance",
     JUDGMENT,
-    "too low: noise blames a GPU; too high: a slow GPU among unequal ones passes",
+    "too low: noise rejects a good GPU; too high: a slow GPU among unequal ones passes",
 )  # fmt: skip
 LEAST_TO_JUDGE = 2  # siblings, without the GPU that is judged
 

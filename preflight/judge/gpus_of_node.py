@@ -16,26 +16,26 @@ from preflight.search.gpus.locality import IDLE_BYTES
 
 UNASKED = "not asked"
 CUT_SHORT = "not read"
-NO_GPU = "there is no NVIDIA GPU to be used"
+NO_GPU = "no NVIDIA GPU is used"
 GIVEN_NONE = "the container was given no GPU"
 NVIDIA = "nvidia"
 IDLE_PERCENT = Bound(
     5, "% of utilization",
     "one sample of an idle GPU may show a few percent",
     JUDGMENT,
-    "too low: an idle GPU is called busy and no speed is judged; too high: speeds are judged while another job runs",
+    "too low: an idle GPU counts as busy, so no speed is judged; too high: speeds are judged while another job runs",
 )  # fmt: skip
 CONTEXT_BYTES = Bound(
     256 << 20, "bytes in use",
     "a CUDA context holds more, and the driver's own reserve is not counted",
     JUDGMENT,
-    "too low: an idle GPU is called busy and no speed is judged; too high: speeds are judged while another job runs",
+    "too low: an idle GPU counts as busy, so no speed is judged; too high: speeds are judged while another job runs",
 )  # fmt: skip
 SLOWED_BY = {
     "hw_slowdown": "the hardware slows it down",
     "hw_thermal_slowdown": "it is too hot",
-    "hw_power_brake_slowdown": "the power supply asks it to use less",
-    "sw_thermal_slowdown": "the driver slows it down since it is hot",
+    "hw_power_brake_slowdown": "the power supply limits it",
+    "sw_thermal_slowdown": "the driver slows it down because it is hot",
 }
 SLOWED_BY_HARDWARE = frozenset(SLOWED_BY) - {"sw_thermal_slowdown"}
 
@@ -154,7 +154,7 @@ def is_busy(gpu: Gpu) -> bool:
 def why_disturbed(gpus: Sequence[Gpu]) -> str:
     """Return why speeds measured on these GPUs are not theirs alone; "" if no other process used the GPUs."""
     busy = ", ".join(str(gpu.nvml_index) for gpu in gpus if is_busy(gpu))
-    return f"GPU {busy} was in use by somebody else" if busy else ""
+    return f"GPU {busy} was in use by another process" if busy else ""
 
 
 def has_switch(gpu: Gpu) -> bool:

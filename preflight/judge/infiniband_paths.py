@@ -28,7 +28,7 @@ REFUSED = re.compile(
     r"[^\n]{0,200}?local GID index (?P<index>\d{1,3}), local GID (?P<own>[0-9a-f:.]{2,45}), "
     r"remote GID (?P<gid>[0-9a-f:.]{2,45})"
 )
-STATUS = {12: "what it sent was not acknowledged", 13: "the peer was not ready", 4: "the memory is not registered"}
+STATUS = {12: "its data were not acknowledged", 13: "the peer was not ready", 4: "the memory is not registered"}
 ERRNO = {
     110: "the peer's address did not answer",
     61: "GID index {index} has no address",
@@ -144,7 +144,7 @@ def common_end(paths: Sequence[IbPath]) -> str:
 def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
     """Return the failure as one clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`."""
     if faulty:
-        return f"{faulty.end} is likely at fault, since {faulty.why}"
+        return f"{faulty.end} is likely at fault, because {faulty.why}"
     alone = [path for path in paths if not path.peer]
     if alone:
         return f"{alone[0].end} was refused: {alone[0].why}"

@@ -27,9 +27,9 @@ def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
     if not value:
         return None
     if len(value) == 1:
-        return Remark(Severity.WARN, "has one character, and NCCL ignores it", "name an interface, or unset it")
+        return Remark(Severity.WARN, "has one character, so NCCL ignores it", "name an interface, or unset it")
     if not nccl_matches(value, names):
-        problem = "matches no interface of this node, so NCCL fails: it looks for no other"
+        problem = "matches no interface of this node, so NCCL fails"
         return Remark(Severity.WARN, problem, f"name one of {_listed(names)}, or unset it")
     return None
 
@@ -39,7 +39,7 @@ def gloo_remark(value: str, names: tuple[str, ...]) -> Remark | None:
     if not value:
         return None
     if value[0] in "=^":
-        problem = f"starts with {value[0]!r}, which NCCL knows and gloo takes for a part of the name: gloo fails"
+        problem = f"starts with {value[0]!r}, which only NCCL understands; gloo takes it as part of the name and fails"
         return Remark(Severity.WARN, problem, f"write whole names only: {_listed(names)}")
     missing = [word for word in value.split(",") if word not in names]
     if not missing:

@@ -42,30 +42,31 @@ TRAPS = (
     Trap("NCCL_IB_CUDA_SUPPORT", ".*", WARN, "was removed in NCCL 2.4 and does nothing", "use NCCL_NET_GDR_LEVEL"),
     Trap("NCCL_PROTO", r"(?!\^).*LL128.*", WARN, "forcing LL128 can corrupt data where it is not supported",
          "unset it"),
-    Trap("NCCL_PROTO", ".+", INFO, "takes the choice of protocol from NCCL; an unknown word fails init", "unset it"),
-    Trap("NCCL_ALGO", ".+", INFO, "takes the choice of algorithm from NCCL; an unknown word fails init", "unset it"),
-    Trap("NCCL_DEBUG_FILE", "(?!.*%p).+", WARN, "ranks overwrite each other's log without %p",
+    Trap("NCCL_PROTO", ".+", INFO, "forces the protocol; with an unknown value, init fails", "unset it"),
+    Trap("NCCL_ALGO", ".+", INFO, "forces the algorithm; with an unknown value, init fails", "unset it"),
+    Trap("NCCL_DEBUG_FILE", "(?!.*%p).+", WARN, "has no %p, so the ranks overwrite each other's log",
          "add .%h.%p to the name"),
-    Trap("NCCL_TOPO_FILE", "", WARN, "being empty hides the cloud's own topology file from NCCL", "unset it"),
-    Trap("NCCL_CONF_FILE", "~.*", WARN, "is not expanded by NCCL: the file is not found", "write the whole path"),
-    Trap("NCCL_SOCKET_FAMILY", "(?!AF_INET6?$).+", WARN, "is neither AF_INET nor AF_INET6 and is ignored",
+    Trap("NCCL_TOPO_FILE", "", WARN, "is empty, which hides the cloud's own topology file from NCCL", "unset it"),
+    Trap("NCCL_CONF_FILE", "~.*", WARN, "is not expanded, so NCCL does not find the file", "write the whole path"),
+    Trap("NCCL_SOCKET_FAMILY", "(?!AF_INET6?$).+", WARN, "is neither AF_INET nor AF_INET6, so NCCL ignores it",
          "write AF_INET or AF_INET6"),
     Trap("NCCL_IGNORE_DISABLED_P2P", "2", WARN, "makes NCCL trust P2P pairs that the driver denies",
          "unset it or write 1"),
     Trap("NCCL_IB_GID_INDEX", r"\d+", INFO, "keeps NCCL 2.21 and newer from finding the right GID itself",
          "unset it with NCCL 2.21 or newer"),
-    Trap("NCCL_NET", "(?i:socket)", INFO, "leaves only TCP and is not proven needed here: a fraction of an RDMA fabric",
+    Trap("NCCL_NET", "(?i:socket)", INFO, "leaves only TCP, a fraction of the speed of RDMA, and is not proven "
+    "necessary here",
          "unset it unless a trial shows that the job needs it"),
-    Trap("TORCH_DISTRIBUTED_DEBUG", "DETAIL", WARN, "checks every collective over gloo and slows all of them",
+    Trap("TORCH_DISTRIBUTED_DEBUG", "DETAIL", WARN, "checks every collective over gloo, which slows all of them",
          "unset it"),
-    Trap("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "lets a hang last for ever: no watchdog ends the job",
+    Trap("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "switches the watchdog off, so a job that hangs never ends",
          "unset it (default 3)"),
-    Trap("NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "lets a hang last for ever: no watchdog ends the job",
+    Trap("NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "switches the watchdog off, so a job that hangs never ends",
          "unset it; its name today is TORCH_NCCL_ASYNC_ERROR_HANDLING"),
     Trap("TORCH_NCCL_BLOCKING_WAIT", "[1-9].*|[tTyY].*", WARN,
-         "leaves a hang to nobody from torch 2.8 on: no call waits, and the watchdog does not end the job",
-         "unset it (the watchdog then ends the job after the timeout)"),
-    Trap("CUDA_LAUNCH_BLOCKING", "1", WARN, "runs one kernel at a time, a debugging aid that slows the job",
+         "switches the watchdog off from torch 2.8 on, and no call times out, so a job that hangs never ends",
+         "unset it, so that the watchdog ends the job after the timeout"),
+    Trap("CUDA_LAUNCH_BLOCKING", "1", WARN, "runs one kernel at a time; it is for debugging and slows the job",
          "unset it"),
 )  # fmt: skip
 
@@ -73,7 +74,7 @@ TRAPS = (
 def remarks(name: str, value: str) -> tuple[Remark, ...]:
     """Return the remarks on one variable from its name and value alone, the most severe first."""
     if name != name.strip():
-        return (Remark(WARN, f"defines a variable called {name!r}, blank included", "write NAME=value without blanks"),)
+        return (Remark(WARN, f"defines a variable called {name!r}, with the blank", "write NAME=value without blanks"),)
     found = (_integer(name, value), _level(name, value), _timeout(name, value), _switched_off(name, value))
     trap = next((t for t in TRAPS if t.name == name and re.fullmatch(t.pattern, value)), None)
     trapped = (Remark(trap.severity, trap.problem, trap.fix),) if trap else ()
@@ -89,11 +90,13 @@ def _integer(name: str, value: str) -> Remark | None:
         effect = (
             "does nothing" if name.endswith("_DISABLE") else "switches it off" if name.endswith("_ENABLE") else "is 0"
         )
-        return Remark(WARN, f"is not a number, NCCL reads it as 0, so it {effect}", f"write {meant}, or unset it")
+        return Remark(WARN, f"is not a number; NCCL reads it as 0, so it {effect}", f"write {meant}, or unset it")
     if rest.strip():
-        return Remark(WARN, f"is read as {number}: NCCL ignores what follows the number", "write the number alone")
+        return Remark(
+            WARN, f"is read as {number}, because NCCL ignores the text after the number", "write only the number"
+        )
     if name == "NCCL_P2P_DISABLE" and number not in (0, 1):
-        return Remark(WARN, "acts on the number 1 only, so it does nothing", "write 1, or unset it")
+        return Remark(WARN, "has no effect, because NCCL acts only on 1", "write 1, or unset it")
     return None
 
 
@@ -102,14 +105,16 @@ def _level(name: str, value: str) -> Remark | None:
         return None
     meant = f"write {value.upper()}" if value.upper() in LEVELS else "write one of LOC NVL PIX PXB PHB SYS"
     return Remark(
-        WARN, "is no level that NCCL knows (capitals count), and is silently ignored", f"{meant}, or unset it"
+        WARN,
+        "is not a level that NCCL knows (it must be in capitals), so NCCL silently ignores it",
+        f"{meant}, or unset it",
     )
 
 
 def _timeout(name: str, value: str) -> Remark | None:
     if name != "NCCL_IB_TIMEOUT" or not value or 0 < parsed_integer(value)[0] < 32:
         return None
-    return Remark(WARN, "means no timeout at all: a lost peer hangs the job", "write 20 to 23, or unset it")
+    return Remark(WARN, "disables the timeout, so a lost peer hangs the job", "write 20 to 23, or unset it")
 
 
 def _switched_off(name: str, value: str) -> Remark | None:
@@ -119,5 +124,5 @@ def _switched_off(name: str, value: str) -> Remark | None:
     number, rest = parsed_integer(value)
     if rest == value or bool(number) is not (variable.off == "1") or (name == "NCCL_P2P_DISABLE" and number != 1):
         return None
-    problem = f"is set and not proven needed here; it gives up {variable.costs}"
+    problem = f"is not proven necessary here, but switches off {variable.costs}"
     return Remark(INFO, problem, "unset it, unless a trial shows that the job needs it")

@@ -27,10 +27,10 @@ MEMORY_SIGNALS = frozenset({"SIGBUS", "SIGKILL"})  # the kernel sends these to a
 DIED_BY = re.compile(r"\bdied by (SIG\w+|signal \d+)")
 BEFORE_THE_BACKEND = ("spawned", "store")
 NO_BLAME_FOR = frozenset({"done", "killed", "timeout", "connection"})  # ranks that waited, lost a peer or were stopped
-RAISE_LIMIT = "raise the limit (docker/podman: `--pids-limit`, `--ulimit nofile=65536`; systemd: `TasksMax=`), then "
-AGAIN = "run it again"
+RAISE_LIMIT = "raise the limit (docker, podman: `--pids-limit`, `--ulimit nofile=65536`; systemd: `TasksMax=`), then "
+AGAIN = "rerun the check"
 MORE_MEMORY = f"give the job more memory (Slurm `--mem`, docker `--memory`, a pod's limit), then {AGAIN}"
-REFUSED = "the cgroup's limit refused a process or thread that it needed"
+REFUSED = "the cgroup's limit did not allow a process or thread that it needed"
 OUT_OF_TIME = frozenset({"SIGKILL", "SIGXCPU"})  # at the hard limit and at the soft one
 LONG_NAME = "label too long"  # Python's IDNA codec
 NO_ADDRESSES = re.compile(r"failed to map segment|bad_alloc|(cannot|can't) allocate memory|\bMemoryError\b", re.I)
@@ -71,13 +71,13 @@ def traced(problem: str, outside: Sequence[OutsideEvent], limits: Mapping[str, i
     if OutsideKind.PIDS_LIMIT in counted:
         return f"{problem}: {REFUSED} ({counted[OutsideKind.PIDS_LIMIT]} times); {RAISE_LIMIT}{AGAIN}"
     if "bytes" in limits and NO_ADDRESSES.search(problem):
-        return f"{problem}: `ulimit -v` allows {fine_size(limits['bytes'])} only; `ulimit -v unlimited`, then {AGAIN}"
-    if "cpu_s" in limits and signal_from_outside(problem) in OUT_OF_TIME:
         return (
-            f"{problem}: `ulimit -t` allows {limits['cpu_s']} s of CPU time only; `ulimit -t unlimited`, then {AGAIN}"
+            f"{problem}: `ulimit -v` allows only {fine_size(limits['bytes'])}; run `ulimit -v unlimited`, then {AGAIN}"
         )
+    if "cpu_s" in limits and signal_from_outside(problem) in OUT_OF_TIME:
+        return f"{problem}: `ulimit -t` allows {limits['cpu_s']} s of CPU time; run `ulimit -t unlimited`, then {AGAIN}"
     if LONG_NAME in problem:
-        return f"{problem}: torch takes no host name above 63 characters; shorten this host's, then {AGAIN}"
+        return f"{problem}: torch does not accept host names above 63 characters; shorten the host name, then {AGAIN}"
     return problem
 
 
@@ -94,7 +94,10 @@ def _broken_memory(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
     died = [end for end in ends if (found := DIED_BY.search(end.detail)) and found[1] in MEMORY_SIGNALS]
     if not (failures and died):
         return None
-    fix = "`dmesg | grep -i 'memory failure'`, `ras-mc-ctl --errors`; drain the node and replace the memory module"
+    fix = (
+        "run `dmesg | grep -i 'memory failure'` and `ras-mc-ctl --errors` to find the memory module; drain the "
+        "node and replace it"
+    )
     return OutsideCause(Blame.HOST, "the host's memory failed while it ran", fix, failures)
 
 
@@ -105,8 +108,8 @@ def _by_signal(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
     kills = _times(case, OutsideKind.OOM_KILL)
     if kills and "SIGKILL" in signals:
         return OutsideCause(Blame.CONTAINER, "the kernel killed it because memory ran out", MORE_MEMORY, kills)
-    why = f"{signals[0]} was sent from outside: the OOM killer, an operator or a scheduler, and no GPU sends it"
-    return OutsideCause(Blame.HARNESS, why, f"`dmesg | grep -i oom`, the scheduler's log; then {AGAIN}", ())
+    why = f"{signals[0]} came from outside (the OOM killer, an operator or a scheduler); a GPU fault does not send it"
+    return OutsideCause(Blame.HARNESS, why, f"read `dmesg | grep -i oom` and the scheduler's log, then {AGAIN}", ())
 
 
 def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
@@ -134,5 +137,5 @@ def _too_early(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
     early = ends and all(end.stage in BEFORE_THE_BACKEND for end in ends)
     if not early or len(case.nodes) > 1:
         return None
-    why = "that is before the backend was asked anything, so it says nothing of the machine"
-    return OutsideCause(Blame.HARNESS, why, f"read the error, `TMPDIR` and the installation; then {AGAIN}", ())
+    why = "it failed before it used the backend, so the failure shows nothing about the machine"
+    return OutsideCause(Blame.HARNESS, why, f"read the error, check `TMPDIR` and the installation, then {AGAIN}", ())

@@ -21,7 +21,7 @@ VERBS_KINDS = frozenset({NicKind.INFINIBAND, NicKind.ROCE, NicKind.MIXED})
 def must_be_bare_metal(node: NodeFacts) -> None:
     """Raise NotApplicable if the node runs under a hypervisor; UnreadableFact if that is unknown."""
     if known(known(node.system).hypervisor) != "none":
-        raise NotApplicable("in a virtual machine this is the hypervisor's")
+        raise NotApplicable("in a virtual machine the hypervisor controls this")
 
 
 def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
@@ -37,7 +37,7 @@ def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
 def pcie_pairs(node: NodeFacts, case: Case) -> list[tuple[int, int]]:
     """Return the pairs of chosen GPUs without an NVLink, whose traffic uses PCIe; NotApplicable if there are none."""
     if len(case.gpus) < 2:
-        raise NotApplicable("no two GPUs are to be used")
+        raise NotApplicable("fewer than two GPUs are used")
     locality = locality_of(node)
     pairs = [pair for pair in combinations(case.gpus, 2) if not NVLINK.fullmatch(locality.level(*pair))]
     if not pairs:

@@ -47,17 +47,17 @@ def _start(run: RunProgress, why: str) -> RunPhase:
     if not run.launched:
         return RunPhase(START, RunPhaseEnd.NOT_REACHED, why)
     if not run.ready:
-        return RunPhase(START, RunPhaseEnd.PARTIAL, why or "the ranks never said that they were ready")
-    return RunPhase(START, RunPhaseEnd.COMPLETED, "every rank was up")
+        return RunPhase(START, RunPhaseEnd.PARTIAL, why or "the ranks did not report that they were ready")
+    return RunPhase(START, RunPhaseEnd.COMPLETED, "every rank started")
 
 
 def _trials(run: RunProgress, why: str) -> RunPhase:
     skipped = [trial for trial in run.trials if trial.outcome is Outcome.SKIPPED]
     count = len(run.trials) - len(skipped)
-    detail = f"{count} tried" if count else "none came to its end"
+    detail = f"{count} tried" if count else "no trial was completed"
     if not run.through:
         end = RunPhaseEnd.PARTIAL if run.ready else RunPhaseEnd.NOT_REACHED
-        return RunPhase(TRIALS, end, f"{detail}: {why}" if why else detail)
+        return RunPhase(TRIALS, end, f"{why} ({detail})" if why else detail)
     if skipped:
         names = ", ".join(trial.candidate for trial in skipped)
         return RunPhase(TRIALS, RunPhaseEnd.PARTIAL, f"{detail}; not {names}: {first_line(skipped[0].problem)}")
@@ -78,4 +78,4 @@ def _judging(run: RunProgress, why: str) -> RunPhase:
         return RunPhase(JUDGING, RunPhaseEnd.NOT_REACHED, why)
     if run.judged:
         return RunPhase(JUDGING, RunPhaseEnd.PARTIAL, first_line(run.judged))
-    return RunPhase(JUDGING, RunPhaseEnd.COMPLETED, "every check had its turn")
+    return RunPhase(JUDGING, RunPhaseEnd.COMPLETED, "every check was run")

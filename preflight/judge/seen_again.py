@@ -39,7 +39,7 @@ def _weighed(finding: Finding, counted: Sequence[Finding], past: Sequence[Report
         before = [each for each in past if set(part.split(PAIR)) <= set(each.parts_tried)][-(RUNS - 1) :]
         again = [(run, what) for run in before if (what := _accusation(run, part, finding.check))]
         if len(again) + 1 >= ENOUGH:
-            met = f"so did {len(again) + 1} of the last {len(before) + 1} runs with {part}, this one among them"
+            met = f"the same in {len(again) + 1} of the last {len(before) + 1} runs with {part}, this one among them"
             return _confirmed(finding, met, tuple(_evidence(run, what) for run, what in again))
     if finding.check in BESIDE_A_WORKING_DEFAULT and finding.severity is Severity.FAIL:
         return replace(finding, severity=Severity.WARN)

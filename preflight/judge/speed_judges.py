@@ -20,9 +20,9 @@ from preflight.search.gpus.link_speeds import expected_busbw
 
 LARGE_BYTES = Bound(
     64 << 20, "bytes or more in a collective",
-    "at smaller sizes latency decides, not the links",
+    "at smaller sizes, latency limits the speed, not the links",
     JUDGMENT,
-    "too low: latency is called a slow link; too high: fewer sizes are judged",
+    "too low: latency counts as a slow link; too high: fewer sizes are judged",
 )  # fmt: skip
 HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
@@ -89,13 +89,13 @@ def beside_baseline(case: Case) -> tuple[Judged, ...]:
     if case.baseline is None:
         return ()
     if len(case.nodes) != 1:
-        raise UnreadableFact("a baseline is of one node, and several ran together")
+        raise UnreadableFact("a baseline is for one node, but several nodes ran together")
     differs = difference(hardware_of_case(case), case.baseline.hardware)
     if differs:
-        raise UnreadableFact(f"{case.baseline_source} is of other hardware; this node has {differs}")
+        raise UnreadableFact(f"{case.baseline_source} is for other hardware; this node has {differs}")
     judged = judge_node(case.baseline, repetitions_of(case.trials))
     if not judged:
-        raise UnreadableFact(f"the default's trial measured nothing that {case.baseline_source} knows")
+        raise UnreadableFact(f"the trial with default settings measured nothing that {case.baseline_source} contains")
     return judged
 
 
@@ -128,13 +128,13 @@ def beside_links(case: Case) -> tuple[TrialResult, list[Measured]]:
     NotApplicable if no collective can be compared, NotRun if no trial works.
     """
     if not case.wants_gpus or case.links is None:
-        raise NotApplicable("what a CPU path should give is not known")
+        raise NotApplicable("the expected speed of a CPU path is unknown")
     if len(case.nodes) != 1:
         raise NotApplicable("several nodes ran together")
     trial = _trial_to_judge(case)
     largest = list(_largest(trial))
     if not largest:
-        raise NotApplicable(f"nothing of {size_text(LARGE_BYTES.whole)} or more was measured")
+        raise NotApplicable(f"no message of {size_text(LARGE_BYTES.whole)} or more was measured")
     return trial, [_measured(case, trial, result) for result in largest]
 
 

@@ -23,12 +23,12 @@ NODE_WORDS = {
     NodeVerdict.ACCEPT: "node accepted", NodeVerdict.REJECT: "node rejected", NodeVerdict.UNKNOWN: "node unknown",
 }  # fmt: skip
 NOT_ASKED_FOR = Gap("not asked for: --accept was not given")
-NO_GPU_TRIED = "only the CPU path was run, which says nothing of a GPU node"
+NO_GPU_TRIED = "only the CPU path was tested, so a GPU node can't be judged"
 LEAVES_OPEN = frozenset({"gpu-busy", "gpu-memory"})  # with another job on a GPU, no result proves anything of the node
 DECIDES_WITHOUT_GPU = frozenset({"policy-expectation"})  # the site says what the node must have
 # With a workaround these are only warnings for the job, but they reject the node, because the default settings failed.
 WORKED_ROUND = frozenset({"trial-failed", "data-verified", "p2p-data"})
-ALLOW_SOCKETS = "`run --allow-sockets` starts the job all the same"
+ALLOW_SOCKETS = "`run --allow-sockets` starts the job anyway"
 NOT_SHOWN_BY_A_JOB = frozenset({"hca-port-inactive"})  # a job on one node needs no port, a later one may
 COUNT_AS_WARNINGS = WORKED_ROUND | NOT_SHOWN_BY_A_JOB
 
@@ -102,7 +102,9 @@ def unanswered(
         findings=(),
         skipped_checks=(),
         problems=(why,),
-        advice=Advice((), (), (), (), Gap(why), Gap(why), (), "nothing can be recommended: the run has no answer"),
+        advice=Advice(
+            (), (), (), (), Gap(why), Gap(why), (), "no settings can be recommended, because the run has no result"
+        ),
         durations_s=(),
     )
 
@@ -136,7 +138,7 @@ def _by_trials(trials: Sequence[TrialResult], advice: Advice) -> Answer:
     if default in working:
         return Verdict.READY, "no settings needed"
     if any(trial.candidate == AS_IS for trial in working):
-        return Verdict.READY, "with the inherited variables, which the job needs"
+        return Verdict.READY, "with the inherited variables, because the job needs them"
     sentence = first_line(default.problem) if default else ""
     return Verdict.NOT_READY, f"the default settings fail: {sentence}" if sentence else "no setting works"
 
@@ -196,7 +198,7 @@ def _for_the_node(
 
 def _why_open(judged: Sequence[Finding], failing: Sequence[Finding]) -> str:
     if any(finding.is_unconfirmed for finding in judged):
-        return f"{_worst(judged, failing)}; it failed once, which does not reject a node: rerun"
+        return f"{_worst(judged, failing)}; one failure does not reject a node: rerun"
     if judged[0].blame is Blame.HARNESS:
         return _worst(judged, failing)
     return f"{_worst(judged, failing)}; the cause is the {judged[0].blame.value}, not the node"
@@ -204,7 +206,7 @@ def _why_open(judged: Sequence[Finding], failing: Sequence[Finding]) -> str:
 
 def _unseen(check: SkippedCheck) -> str:
     if check.crashed:
-        how = "failed, a defect of preflight"
+        how = "crashed (a defect in preflight)"
     else:
         how = "was not run" if check.outcome is CheckOutcome.NOT_RUN else "was inconclusive"
     return f"the check {check.check} {how}: {first_line(check.reason)}"

@@ -57,7 +57,7 @@ VLLM_VERSIONS, SGLANG_VERSIONS = "0.11.0, 0.22.0, 0.33.0", "0.5.5, 0.5.14, 0.5.2
 ENGINE_OPTIONS = (
     EngineOption(
         Engine.VLLM, Fault.P2P, "--disable-custom-all-reduce",
-        "its own all-reduce copies directly, whatever NCCL_P2P_DISABLE says", VLLM_VERSIONS,
+        "its own all-reduce copies directly and ignores NCCL_P2P_DISABLE", VLLM_VERSIONS,
         "vllm/distributed/device_communicators/custom_all_reduce.py; vllm pull request 45004",
     ),
     EngineOption(
@@ -65,17 +65,18 @@ ENGINE_OPTIONS = (
         VLLM_VERSIONS, "vllm/envs.py; vllm issue 51513; [U] what its kernels do was not read",
     ),
     EngineOption(
-        Engine.VLLM, Fault.P2P, "export VLLM_ALLREDUCE_USE_FLASHINFER=0", "the all-reduce of FlashInfer does, too",
+        Engine.VLLM, Fault.P2P, "export VLLM_ALLREDUCE_USE_FLASHINFER=0", "the all-reduce of FlashInfer copies "
+        "directly too",
         "0.22.0 (off by default), 0.33.0", "vllm/envs.py; vllm pull request 47219",
     ),
     EngineOption(
         Engine.VLLM, Fault.P2P, """--compilation-config '{"pass_config": {"fuse_allreduce_rms": false}}'""",
-        "so do kernels that fuse all-reduce and norm", "0.22.0, 0.33.0",
+        "kernels that fuse all-reduce and norm copy directly too", "0.22.0, 0.33.0",
         "vllm/utils/argparse_utils.py; vllm pull requests 43616, 47544",
     ),
     EngineOption(
         Engine.VLLM, Fault.P2P, "export VLLM_SKIP_P2P_CHECK=0",
-        "vLLM then copies and compares once, where it believes the driver by default", VLLM_VERSIONS, "vllm/envs.py",
+        "vLLM then tests a copy once; by default it trusts the driver", VLLM_VERSIONS, "vllm/envs.py",
     ),
     EngineOption(
         Engine.VLLM, Fault.MULTICAST, "export VLLM_ALLREDUCE_USE_SYMM_MEM=0",
@@ -84,26 +85,26 @@ ENGINE_OPTIONS = (
     ),
     EngineOption(
         Engine.VLLM, Fault.MULTICAST, "export VLLM_ALLREDUCE_USE_FLASHINFER=0",
-        "on several nodes FlashInfer takes MNNVL also where there is none", "0.22.0 (off by default), 0.33.0",
+        "on several nodes FlashInfer uses MNNVL even if there is none", "0.22.0 (off by default), 0.33.0",
         "vllm/envs.py; vllm issue 51986",
     ),
     EngineOption(
         Engine.VLLM, Fault.INTERFACE, "export VLLM_HOST_IP=ADDRESS",
-        "the address of that interface, another one on each node; GLOO_SOCKET_IFNAME as NCCL_SOCKET_IFNAME",
+        "use that interface's address, which differs on each node; set GLOO_SOCKET_IFNAME like NCCL_SOCKET_IFNAME",
         "0.22.0, 0.33.0", "vllm/envs.py",
     ),
     EngineOption(
         Engine.SGLANG, Fault.P2P, "--disable-custom-all-reduce",
-        "its own all-reduce, like vLLM's, probably copies directly whatever NCCL_P2P_DISABLE says", SGLANG_VERSIONS,
+        "its own all-reduce, like vLLM's, probably copies directly and ignores NCCL_P2P_DISABLE", SGLANG_VERSIONS,
         "sglang/srt/server_args.py; sglang pull request 1148; [U] its kernels were not read",
     ),
     EngineOption(
         Engine.SGLANG, Fault.P2P, "--enforce-disable-flashinfer-allreduce-fusion",
-        "kernels that fuse all-reduce and norm probably do, too", "0.5.14, 0.5.23",
+        "kernels that fuse all-reduce and norm probably copy directly too", "0.5.14, 0.5.23",
         "sglang/srt/server_args.py; [U] its kernels were not read",
     ),
     EngineOption(
-        Engine.SGLANG, Fault.P2P, "--enable-p2p-check", "SGLang takes direct access for allowed by default",
+        Engine.SGLANG, Fault.P2P, "--enable-p2p-check", "by default SGLang assumes that direct access is allowed",
         SGLANG_VERSIONS, "sglang/srt/server_args.py, arg_groups/fields/parallel.py",
     ),
     EngineOption(
@@ -112,7 +113,7 @@ ENGINE_OPTIONS = (
     ),
     EngineOption(
         Engine.SGLANG, Fault.INTERFACE, "--dist-init-addr ADDRESS:PORT",
-        "node 0's address on that interface; GLOO_SOCKET_IFNAME as NCCL_SOCKET_IFNAME", SGLANG_VERSIONS,
+        "use node 0's address on that interface; set GLOO_SOCKET_IFNAME like NCCL_SOCKET_IFNAME", SGLANG_VERSIONS,
         "sglang/srt/server_args.py; sglang issue 3514",
     ),
 )  # fmt: skip

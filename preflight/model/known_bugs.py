@@ -156,7 +156,7 @@ class KnownBug:
             gaps += ["the first version is not stated"] if not self.first else []
             gaps += ["a release that fixes it is not stated"] if not self.fixed else []
         gaps += [self.note] if self.note else []
-        gaps += ["of the thread, excerpts were read"] if self.read == "part" else []
+        gaps += ["only excerpts of the thread were read"] if self.read == "part" else []
         return "; ".join((SURE_WORDS[self.sure], *gaps))
 
     @property

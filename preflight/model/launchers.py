@@ -83,8 +83,8 @@ LAUNCHERS = (
         r"local Ray instance",
         sets_variables="With Ray the variables must reach the actors, not only the driver: "
         "ray.init(runtime_env={'env_vars': {...}}), or set them on every node before `ray start`.",
-        sets_limits="With Ray the limits are those of the shell or container in which `ray start` ran, on every node.",
-        keeps_logs="Ray keeps them on the node of the worker: ls /tmp/ray/session_latest/logs/ (raylet.out, and "
+        sets_limits="With Ray, each node's limits are those of the shell or container in which `ray start` ran.",
+        keeps_logs="Ray keeps the logs on the worker's node: ls /tmp/ray/session_latest/logs/ (raylet.out, and "
         "worker-*PID*.err of its pid).",
     ),
     Launcher(
@@ -95,7 +95,7 @@ LAUNCHERS = (
         ),
         sets_variables="On Kubernetes set variables in the pod spec (spec.containers[].env) of every replica, not in a "
         "shell.",
-        sets_limits="On Kubernetes limits and volumes belong into the pod spec of every replica.",
+        sets_limits="On Kubernetes, set limits and volumes in the pod spec of every replica.",
         keeps_logs="kubectl logs POD --previous; kubectl describe pod POD; kubectl get events "
         "--sort-by=.lastTimestamp",
     ),
@@ -106,11 +106,11 @@ LAUNCHERS = (
         ranks=(RankVariables("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),),
         job_variables=(("SLURM_JOB_ID", "SLURM_STEP_ID"),),
         node_counts=("SLURM_NNODES",),
-        sets_variables="Under Slurm export variables before srun (it passes them on, unless --export says otherwise).",
-        sets_limits="Under Slurm limits are slurmd's and the submitting shell's: srun bash -c 'ulimit -a; df -h "
-        "/dev/shm' shows what a task gets.",
-        keeps_logs="srun --output=job-%j-%t.log keeps one log a task; sacct -j JOBID "
-        "--format=JobID,State,ExitCode,MaxRSS,NodeList says which failed first, and how.",
+        sets_variables="Under Slurm, export variables before srun, which passes them on unless --export limits them.",
+        sets_limits="Under Slurm, a task gets the limits of slurmd and of the submitting shell: srun bash -c "
+        "'ulimit -a; df -h /dev/shm' shows them.",
+        keeps_logs="srun --output=job-%j-%t.log keeps one log per task; sacct -j JOBID "
+        "--format=JobID,State,ExitCode,MaxRSS,NodeList shows how each task ended.",
     ),
     Launcher(  # flux-environment(7)
         "flux",
@@ -156,15 +156,15 @@ LAUNCHERS = (
         programs=("deepspeed",),
         modules=("deepspeed.launcher.runner",),
         gpus=GpuOptions(("num_gpus",), listed="include", ignores_visible=True),
-        sets_variables="DeepSpeed's launcher takes variables to the other hosts from ~/.deepspeed_env, NAME=VALUE a "
-        "line.",
+        sets_variables="DeepSpeed's launcher passes the variables in ~/.deepspeed_env to the other hosts; write one "
+        "NAME=VALUE per line.",
         keeps_logs="deepspeed --enable_each_rank_log DIR keeps one log a rank.",
     ),
     Launcher(
         "docker",
         log_words=r"\bdocker (?:run|compose)|Attaching to |nvidia-container-cli",
         sets_variables="In a container set variables with docker run -e NAME=VALUE, or in the compose file.",
-        keeps_logs="docker logs CONTAINER on every host; docker inspect -f '{{.State}}' CONTAINER says how it ended.",
+        keeps_logs="docker logs CONTAINER on every host; docker inspect -f '{{.State}}' CONTAINER shows how it ended.",
     ),
     Launcher(
         "torchrun",
@@ -179,8 +179,7 @@ LAUNCHERS = (
             (("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")), endpoint="PET_RDZV_ENDPOINT",
         ),
         node_counts=("PET_NNODES", "NNODES"),
-        sets_variables="torchrun's ranks inherit the shell that starts it: set variables on every node before "
-        "torchrun.",
+        sets_variables="torchrun's ranks inherit its shell's variables: set variables on every node before torchrun.",
     ),
     Launcher(
         "accelerate",

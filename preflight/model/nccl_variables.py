@@ -26,7 +26,7 @@ class Variable:
 
 
 P2P = Repair(f"{P2P_ANYWHERE}. Until then {UNPROTECTED}")
-SITE = Repair("none needed; name the interface that leads to the other nodes in the site's settings")
+SITE = Repair("none needed; in the site's settings, name the interface that reaches the other nodes")
 VARIABLES = (
     Variable(
         "NCCL_P2P_DISABLE", families=("p2p",), off="1", costs="direct GPU-to-GPU copies, NVLink included", hides="P2P",
@@ -47,32 +47,33 @@ VARIABLES = (
     ),
     Variable(
         "NCCL_NET_PLUGIN", families=("plugin",), since=(2, 11), is_integer=False,
-        repair=Repair("install the plugin that fits this NCCL, or take libnccl-net.so off the library path"),
+        repair=Repair("install the plugin that fits this NCCL, or remove libnccl-net.so from the library path"),
     ),
     Variable(
         "NCCL_NVLS_ENABLE", families=("nvls",), since=(2, 17), off="0", hides="NVLS",
-        costs="NVLink SHARP, a quarter of an HGX H100's all-reduce",
+        costs="NVLink SHARP (a quarter of the all-reduce speed of an HGX H100)",
         repair=Repair(FABRIC_MANAGER),
     ),
     Variable(
         "NCCL_CUMEM_ENABLE", families=("cumem", "p2p", "nvls"), since=(2, 18), on_since=(2, 19), off="0",
         costs="cuMem allocations, and NVLS buffer registration with them",
-        repair=Repair("a newer driver, and a container that passes all of the GPUs' capabilities in"),
+        repair=Repair("install a newer driver, and start the container with all capabilities of the GPUs"),
     ),
     Variable(
         "NCCL_CUMEM_HOST_ENABLE", families=("cumem", "shm"), since=(2, 23), on_since=(2, 24),
         repair=Repair(
-            "NCCL 2.26.5 or newer, or let the kernel's NUMA calls through",
+            "use NCCL 2.26.5 or newer, or allow the kernel's NUMA calls",
             "start the container with `--cap-add SYS_NICE`, or use NCCL 2.26.5 or newer",
         ),
     ),
     Variable(
         "NCCL_IB_HCA", families=("ib",), is_integer=False,
-        repair=Repair("the other ports: `ibstat`, `perfquery -x`; or name these in the site's settings"),
+        repair=Repair("repair the other ports (`ibstat`, `perfquery -x`), or name the working ports in the site's "
+        "settings"),
     ),
     Variable(
         "NCCL_IB_GID_INDEX", families=("ib",),
-        repair=Repair("a torch with NCCL 2.21 or newer, which finds the GID itself"),
+        repair=Repair("install a torch with NCCL 2.21 or newer, which finds the GID itself"),
     ),
     Variable(
         "NCCL_MNNVL_ENABLE", families=("mnnvl",), since=(2, 21),
@@ -84,7 +85,7 @@ VARIABLES = (
     ),
     Variable(
         "NCCL_TOPO_FILE", families=("topology",), is_integer=False,
-        repair=Repair("replace the topology file by the one of this machine type, or `unset NCCL_TOPO_FILE`"),
+        repair=Repair("use the topology file of this machine type, or `unset NCCL_TOPO_FILE`"),
     ),
     Variable("NCCL_SOCKET_IFNAME", families=("socket",), is_integer=False, repair=SITE),
     Variable("GLOO_SOCKET_IFNAME", is_integer=False, repair=SITE),

@@ -35,7 +35,7 @@ OTHER_MAKERS = (
         "AMD GPU", "0x1002",
         re.compile(r"1200:....|03..:(?:66a[01]|738[8ce]|7390|740[8cf]|7410)"),  # MI300 on; MI50 to MI250X
         NO_FILE, "ROCm",
-        "test them with AMD's own tools: rccl-tests, the ROCm Validation Suite (`rvs`) or the preflight of Primus",
+        "test them with AMD's own tools: rccl-tests, the ROCm Validation Suite (`rvs`) or Primus' preflight",
     ),
     OtherMaker(
         "Intel GPU", "0x8086",

@@ -46,7 +46,7 @@ PASS_THROUGH = "its host must set ACS and ATS as the vendor's pass-through guide
 P2P_VIRTUAL = f"this is a virtual machine: {PASS_THROUGH}"
 P2P_ANYWHERE = f"{P2P}. In a virtual machine, {PASS_THROUGH}"
 UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code'
-NVLINKS = "look at `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"
+NVLINKS = "check `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"
 FABRIC_MANAGER = (
     "check that the Fabric Manager is running and has the driver's version: `systemctl status nvidia-fabricmanager` "
     "and /var/log/fabricmanager.log"
@@ -58,7 +58,7 @@ MEMLOCK = Repair(
     "the container runtime (Kubernetes)",
 )
 RDMA = Repair(
-    "`ibstat` must show Active and LinkUp, and `ulimit -l` unlimited; for RoCE, `show_gids` must list the address",
+    "check `ibstat` (Active, LinkUp) and `ulimit -l` (unlimited); for RoCE, `show_gids` must list the address",
     "start the container with `--device /dev/infiniband --ulimit memlock=-1` (docker, podman), or request the RDMA "
     "device plugin's resource (Kubernetes); then check the ports with `ibstat`",
 )

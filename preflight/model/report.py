@@ -25,9 +25,9 @@ from preflight.model.word import Word
 
 PAUSED = "paused"  # key in durations_s: how long the whole run was suspended, if it was
 SCHEMA_VERSION = 1
-NOT_WORKED_OUT = Gap("not worked out")
+NOT_WORKED_OUT = Gap("not computed")
 NOT_TESTED = Gap("not tested")
-ONE_NODE = Gap("nothing was tried between nodes")
+ONE_NODE = Gap("nothing was tested between nodes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,16 +61,16 @@ ROWS = (
     _row(HARDWARE, "the GPU stopped processing", 46),
     _row(HARDWARE, "an internal controller halted", 62, recovery=R565),
     _row(HARDWARE, "a context switch timed out", 109, recovery="R570"),
-    _row(HARDWARE, "a security fault, as failing hardware has it", 110, where=HOPPER, recovery=R565),
+    _row(HARDWARE, "a security fault; failing hardware may cause it", 110, where=HOPPER, recovery=R565),
     _row(HARDWARE, "a fatal timeout", 158, recovery="every branch that has it"),
     _row(HARDWARE, "an NVLink error", 74, where="A100, H100: NVLink 4 and before", recovery=R565),
     _row(HARDWARE, "an NVLink could not be trained", 136, where="H100", recovery=R565),
     _row(HARDWARE, "an NVLink was taken down", 155, where=NVLINK_5, recovery=R565),
-    _row(XidMeaning.RECOVERY, "an NVLink error; the driver's recovery action tells how bad it is", *range(144, 151),
+    _row(XidMeaning.RECOVERY, "an NVLink error; the driver's recovery action shows how serious it is", *range(144, 151),
          where=NVLINK_5, recovery=R565),
     _row(HARDWARE, "the GPU has fallen off the bus", 79, recovery=R565),
     _row(HARDWARE, "an uncorrectable memory error that was not contained", 95, recovery=R565),
-    _row(HARDWARE, "an uncorrectable memory error that no row could be replaced for", 140),
+    _row(HARDWARE, "an uncorrectable memory error, and no spare row was left to replace the bad one", 140),
     _row(HARDWARE, "the GPU's system processor (GSP) does not answer", 119),
     _row(HARDWARE, "the GPU's system processor (GSP) failed", 120, recovery=R565),
     _row(HARDWARE, "the GPU could not be initialised", 143, where=HOPPER, recovery="R575"),
@@ -89,11 +89,11 @@ ROWS = (
     _row(APPLICATION, "a copy engine's fault of the program", *range(39, 42), *range(70, 73), *range(75, 78), 85,
          *range(126, 136)),
     _row(APPLICATION, "a decoder's fault of the program", *range(82, 85), 86, 88, 89, *range(96, 106), 139),
-    _row(APPLICATION, "nothing to act on", 14, 37, 38, 43, 44, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153,
+    _row(APPLICATION, "no action is needed", 14, 37, 38, 43, 44, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153,
          157, 160, 161, 162, 163),
     _row(APPLICATION, "the driver's recovery action changed: NVML tells what it is", 154),
 )  # fmt: skip
-UNLISTED = XidRow(frozenset(), XidMeaning.REPORT, "no action is known for it but a report to NVIDIA")
+UNLISTED = XidRow(frozenset(), XidMeaning.REPORT, "no action is known except a report to NVIDIA")
 
 
 def row_of(number: int) -> XidRow:

@@ -29,12 +29,12 @@ SHORT_HEADERS: tuple[str | Column, ...] = (
     "collective", "sizes", right("nodes differ", drop=1), *figures("minimum", "nodes for 5% loss")
 )  # fmt: skip
 EXPLAINED = (
-    "GB/s: the median. nodes, repeats: how far good nodes differ, and repetitions on one node (standard deviations). "
-    f"minimum: below it a node is rejected, after {MOST_REPEATS} repetitions. 5% loss: with a baseline of this many "
-    f"good nodes, 95 of 100 nodes that lost 5% are noticed, with a warning."
+    "GB/s: the median. nodes, repeats: the standard deviation between good nodes, and between repetitions on one "
+    f"node. minimum: a slower node is rejected after {MOST_REPEATS} repetitions. 5% loss: a baseline of this many "
+    "good nodes warns of 95 in 100 nodes that lost 5%."
 )
 MOST_NAMED = 8
-NEVER = "never: nodes or repetitions differ so much that a loss of 5% stays hidden, however many nodes are measured."
+NEVER = "never: nodes or repetitions differ so much that no number of nodes makes a loss of 5% visible."
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:
@@ -90,7 +90,8 @@ def _weaknesses(learnt: Learnt) -> list[str]:
         []
         if not own
         else [
-            f"{len(own)} of these {counted(len(learnt.baseline.hosts), 'known-good node')} would be rejected: "
+            f"{len(own)} of these {counted(len(learnt.baseline.hosts), 'known-good node')} would be rejected by a "
+            "baseline of the others: "
             f"{', '.join(own[:MOST_NAMED])}{', ...' if len(own) > MOST_NAMED else ''}. Two kinds of node?"
         ]
     )
@@ -99,7 +100,7 @@ def _weaknesses(learnt: Learnt) -> list[str]:
 
 def _next(learnt: Learnt, path: str) -> str:
     if _is_weak(learnt):
-        return "`preflight fleet` on these reports lists the outliers; make the baseline again without them"
+        return "run `preflight fleet` on these reports, then make the baseline again without the outliers"
     return f"preflight check --accept --baseline {quoted_path(path)}"
 
 

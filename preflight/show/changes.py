@@ -17,7 +17,7 @@ MAY, RARELY = "may matter", "rarely matters"
 NOTHING = "nothing that preflight reads and that may matter"
 SUSPECT = "undo or check the first of these, then run `preflight check` again"
 NO_SUSPECT = "look elsewhere: the hardware, software and settings that preflight reads are the same"
-NO_FACT = "no fact that preflight reads explains it; measure again with `preflight check --profile standard`"
+NO_FACT = "no change that preflight reads explains this; measure again with `preflight check --profile standard`"
 
 
 def changes_page(difference: Changes) -> Page:

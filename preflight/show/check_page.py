@@ -131,7 +131,7 @@ def _whole(report: Report, env_path: str) -> list[Block]:
         *_could_not_look(report),
         *silent_sections(report.checks),
         *counts_line(report.checks, report.findings),
-        *section("Changed since it was good", *(Text(each, 2, 4) for each in since_good(report))),
+        *section("Changed since the node was good", *(Text(each, 2, 4) for each in since_good(report))),
         *(Text(text, hang=len("Covers: "), label="Covers: ") for _, text in _covers(report)),
         *_durations(report),
     ]
@@ -168,7 +168,7 @@ def _paused(report: Report) -> list[Block]:
     """Return how long the run was paused, if it was; measurements around a pause may be wrong."""
     seconds = dict(report.durations_s).get(PAUSED, 0.0)
     text = (
-        f"for {seconds:.0f} s the whole run stood still (a freezer, SIGSTOP, a VM that was moved); no limit counted it"
+        f"the whole run was paused for {seconds:.0f} s (a freezer, SIGSTOP, a moved VM); no time limit counts this time"
     )
     return [Text(text, 2, 4, label="Paused: ", most_lines=2)] if seconds else []
 

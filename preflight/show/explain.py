@@ -248,9 +248,12 @@ def _next(explanation: Explanation) -> str:
         case ExplainVerdict.HEALTHY:
             return "nothing to do"
         case ExplainVerdict.UNFINISHED:
-            return "if it hangs: `preflight stuck` on its nodes; if the log was cut: fetch the rest of it"
+            return "if the job hangs, run `preflight stuck` on its nodes; if the log was cut, get the rest of it"
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
-            return "if the job runs: `preflight stuck` on its nodes; else give the end of every rank's log to explain"
+            return (
+                "if the job still runs, run `preflight stuck` on its nodes; if not, give explain the end of "
+                "every rank's log"
+            )
 
 
 def _read(sources: Sequence[SourceRead]) -> str:

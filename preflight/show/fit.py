@@ -11,15 +11,15 @@ WORDS = {
     FitVerdict.CANNOT_FIT: (
         "cannot fit",
         "red",
-        "the least it needs is more than there is, unless it offloads, quantizes or divides the model further",
+        "even the lower bound is more than there is, unless the job offloads, quantizes or divides the model further",
     ),
     FitVerdict.NOT_AS_USUAL: (
         "does not fit as usual",
         "yellow",
-        "it needs more than there is, unless it goes without:",
+        "the job needs more than there is, unless it does without:",
     ),
-    FitVerdict.MAY_FIT: ("may fit", "green", "the bound is a lower one: it can refuse, but not promise"),
-    FitVerdict.UNKNOWN: ("unknown", "yellow", "what is needed is known, what there is is not"),
+    FitVerdict.MAY_FIT: ("may fit", "green", "the lower bound fits, but the job may need more"),
+    FitVerdict.UNKNOWN: ("unknown", "yellow", "the need is known, but the available memory is not"),
 }
 PURE = "fits only in pure 16-bit"
 PLACES = {

@@ -85,9 +85,9 @@ def reason_of(fleet: Fleet) -> str:
         [f"{odd} of {fleet.nodes} {'differs' if odd == 1 else 'differ'} from nodes of the same hardware"] if odd else []
     )
     if not found and fleet.unknown:
-        found = [f"of {counted(fleet.nodes, 'node')} {len(fleet.unknown)} could not be judged"]
+        found = [f"{len(fleet.unknown)} of {counted(fleet.nodes, 'node')} could not be judged"]
     if not found and any(group.problem for group in fleet.groups):
-        found = [f"{counted(fleet.nodes, 'node')}, all ready; too few of a kind to compare"]
+        found = [f"{counted(fleet.nodes, 'node')}, all ready; too few nodes of one kind to compare"]
     return "; ".join(found) or f"{counted(fleet.nodes, 'node')}, all ready, no outliers"
 
 
@@ -214,10 +214,10 @@ def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
     if slowness := slowness_text(odd, metrics):
         left = len(odd) - len(slow)
         others = f"; and an outlier in {counted(left, 'other metric')}" if left else ""
-        return f"{slowness}: {slow[0].what} is {slow[0].value}, elsewhere {slow[0].usual}{others}"
+        return f"{slowness}: {slow[0].what} is {slow[0].value}, on other nodes {slow[0].usual}{others}"
     others = f"; and in {counted(len(odd) - 1, 'other metric')}" if len(odd) > 2 else ""
     others = f"; also {odd[1].what}: {odd[1].value}, not {odd[1].usual}" if len(odd) == 2 else others
-    return f"{worst.what} is {worst.value}, elsewhere {worst.usual}{others}"
+    return f"{worst.what} is {worst.value}, on other nodes {worst.usual}{others}"
 
 
 def slowness_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
@@ -291,13 +291,20 @@ def _next(fleet: Fleet, out: str) -> str:
     if not fleet.nodes:
         return "give reports of `preflight check`, or folders that hold them as *.json"
     if fleet.failing:
-        more = "; compare the outliers before you drain any" if odd_hosts(fleet) else ""
-        more += "; check the unknown ones again" if fleet.unknown else ""
-        return f"drain {those('failing_nodes.txt', 'the failed nodes')}, then repair the fault named with each{more}"
+        more = "; compare the outliers before you drain any of them" if odd_hosts(fleet) else ""
+        more += "; check the unknown nodes again" if fleet.unknown else ""
+        return (
+            f"drain {those('failing_nodes.txt', 'the failed nodes')}, then repair the fault named for each node{more}"
+        )
     if fleet.would_drain:
-        return f"look at {those('would_drain_nodes.txt', 'what would be drained')}: without --shadow it would be"
+        return (
+            f"look at {those('would_drain_nodes.txt', 'what would be drained')}: without --shadow, these nodes "
+            "would be drained"
+        )
     if odd_hosts(fleet):
-        return f"compare {those('odd_nodes.txt', 'the odd nodes')} with others of their group before you drain any"
+        return (
+            f"compare {those('odd_nodes.txt', 'the odd nodes')} with others of their group before you drain any of them"
+        )
     if fleet.unknown:
         return f"run `preflight check` again on {those('unknown_nodes.txt', 'the unknown nodes')}"
     return "none; `preflight baseline` computes thresholds from these reports"

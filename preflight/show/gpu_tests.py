@@ -25,7 +25,8 @@ ENDS = {
     Ending.SKIPPED: UNKNOWN,
 }
 LEGEND = (
-    "driver says / data{}: the driver's word on peer access; what arrived, by copy engine and by kernel, both ways{}"
+    "driver says / data{}: whether the driver allows peer access; whether copies by copy engine and kernel were "
+    "right, in both directions{}"
 )
 LEGEND_OF_SPEEDS = (" / GB/s", "; the slower direction of a copy of 64 MiB")
 HEADERS: tuple[str | Column, ...] = ("GPU", *figures("fp32", "bf16", "h2d", "d2h", "MHz", "°C", "W"), "data")
@@ -114,7 +115,7 @@ def _counters(counters: Sequence[CounterChange]) -> list[Block]:
     grown = [each for each in errors if isinstance(each.grown, int) and each.grown > 0]
     unread = sum(isinstance(each.grown, Gap) for each in errors)
     quiet = len(errors) - len(grown) - unread
-    summary = f"Error counters: {quiet} did not move during the run, {unread} could not be read."
+    summary = f"Error counters: {quiet} did not change during the run, {unread} could not be read."
     if not grown:
         return [BLANK, Text(summary)]
     lines = [note(f"{each.subject} {each.name.replace('_', ' ')}: {each.grown} new") for each in grown]

@@ -69,7 +69,7 @@ def _metrics(report: Report) -> list[Metric]:
             ({"check": each.check, "crashed": str(each.crashed).lower()}, 1) for each in report.skipped_checks
         ]),
         ("preflight_problems", "What preflight itself could not do.", [({}, len(report.problems))]),
-        ("preflight_phase_completed", "1 for each part of the run that came to its end.",
+        ("preflight_phase_completed", "1 for each part of the run that was completed.",
          [({"phase": each.name}, each.end in DONE) for each in report.phases]),
         ("preflight_duration_seconds", "How long each part took.",
          [({"phase": name}, seconds) for name, seconds in report.durations_s]),

@@ -15,7 +15,7 @@ def render_as(form: Format, report: Report, style: Style | None = None) -> str:
     """Return the report in this format; UsageError for the `.env` of a report whose exit code is not 0."""
     if form is Format.ENV and report.exit_code != 0:
         why = f"its exit code was {report.exit_code} ({report.verdict.value})"
-        raise UsageError(f"the report holds no .env to source: {why}, and only exit 0 earns one")
+        raise UsageError(f"the report has no .env to source: {why}, but only exit code 0 gives one")
     module, name = form.function.split(".")
     # A form is imported when it is wanted: plots and templates must not slow the others.
     render: Callable[..., str] = getattr(import_module(f"preflight.show.{module}"), name)

@@ -31,7 +31,7 @@ MOST_ACTIVITIES = 3
 MOST_FRAMES = 16  # of a stack
 MOST_TITLE = 66  # characters of a command line
 AGAIN = "rerun in a minute, with --watch as long as a step takes, and on all nodes of the job"
-WORKS = "wait, and look again in a minute; -v shows where every rank is"
+WORKS = "wait, and rerun in a minute; -v shows where every rank is"
 ELSE = {
     StuckVerdict.NOT_STUCK: "none; if it still seems to hang, rerun in a minute",
     StuckVerdict.UNKNOWN: "run `preflight stuck PID` as the job's user, or as root with --user NAME",

@@ -21,14 +21,16 @@ from preflight.show.verdict import SIMULATED, answer, by_weight, is_bad, is_good
 
 MOST_EVIDENCE, MOST_COUNTERS = 6, 40
 ERRORS = (CounterKind.FATAL, CounterKind.SURVIVED, CounterKind.REPAIRED)
-ATTACH = "For the sender: attach the output of these, from before any reset; serial numbers are not in this ticket"
+ATTACH = (
+    "For the sender: run these commands before any reset, and attach their output. This ticket has no serial numbers"
+)
 NODE_COMMANDS = (
     "sudo nvidia-bug-report.sh   # attach nvidia-bug-report.log.gz",
     "sudo dmesg -T | grep -iE 'xid|nvrm|nvswitch|mlx|aer'",
     "sudo dmidecode -t system | grep -iE 'manufacturer|product|serial'",
 )
 NVLINK_COMMANDS = (
-    "journalctl -n 200 -u nvidia-fabricmanager   # where there is an NVSwitch",
+    "journalctl -n 200 -u nvidia-fabricmanager   # if there is an NVSwitch",
     "sudo tail -n 200 /var/log/fabricmanager.log",
 )
 MOST_NAMES = 8
@@ -68,7 +70,7 @@ def render_ticket(report: Report) -> str:
             f"What was tried with NCCL, {'inside the node' if len(report.nodes) == 1 else 'on all nodes'}",
             _trials(report),
         ),
-        ("To see it again, with preflight", _commands(report)),
+        ("To reproduce it with preflight", _commands(report)),
     )
     sections = [(name, list(lines)) for name, lines in parts]
     shown = ((f"{name}:\n" if name else "") + "\n".join(lines) for name, lines in sections if lines)
@@ -116,7 +118,8 @@ def _parts(report: Report, told: Collection[Finding]) -> Iterator[str]:
         host = f"{line(node.host)}, " if len(report.nodes) > 1 else ""
         for gpu, by in _gpus(node, report, told):
             names = dict.fromkeys(
-                f"{each}: where it showed; the fault may be elsewhere" if each == SHOWED else each for each in by
+                f"{each}: the error appeared here, but the fault may be elsewhere" if each == SHOWED else each
+                for each in by
             )
             yield f"  {host}{_gpu(gpu)} ({', '.join(names)})"
             yield from (f"    {each}" for each in _memory(gpu))

@@ -25,10 +25,10 @@ TERM_HEADERS = ("component", right("takes"), "", right("counts"), "from")
 LARGEST = 3
 FRAMEWORK = "torch"  # where none was asked for
 LEAVE = (
-    "leave the timeout as it is; start the job by `preflight run -- COMMAND`, which says in a hang what waits where "
-    "(`preflight stuck` does so for a job that hangs now)"
+    "leave the timeout as it is. Start the job with `preflight run -- COMMAND`, which shows where each rank waits "
+    "if it hangs; for a job that hangs now, run `preflight stuck`"
 )
-MEASURE = "--checkpoint-dir DIR measures what was assumed here"
+MEASURE = "measure the assumed values with --checkpoint-dir DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def timeout_page(shown: ShownTimeout) -> Page:
     foot += [("Written", shown.written)] if shown.written else []
 
     more = ["all components with sources", *(["what would shorten them"] if safe.smaller else [])]
-    more += ["all frameworks"] if frameworks else ["what a longer timeout does not help"]
+    more += ["all frameworks"] if frameworks else ["problems that a longer timeout does not solve"]
 
     def whole() -> list[Block]:
         return [
@@ -210,4 +210,4 @@ def _next(safe: SafeTimeout, cannot_fit: bool) -> str:
         is_guess = safe.longest_source is Source.ASSUMED
         return MEASURE if is_guess else f"{safe.smaller[0]}" if safe.smaller else "shorten that pause"
     is_assumed = any(term.name == "checkpoint" and term.source is Source.ASSUMED for term in safe.terms)
-    return f"{MEASURE}; else give the job this timeout" if is_assumed else "give the job this timeout"
+    return f"{MEASURE}, or give the job this timeout" if is_assumed else "give the job this timeout"

@@ -126,7 +126,7 @@ def gpu_set_section(advice: GpuSetAdvice) -> list[Block]:
     if advice.within:
         blocks.append(note(f"stays within {' and '.join(ONE[each] for each in advice.within)}"))
     if not advice.crossings:
-        blocks.append(note("crosses nothing that is known"))
+        blocks.append(note("crosses no known boundary"))
     if len(advice.gpus) > 1:
         blocks.append(note(f"slowest path in the set: {advice.worst or UNKNOWN}"))
     if advice.better:
@@ -138,5 +138,7 @@ def gpu_set_section(advice: GpuSetAdvice) -> list[Block]:
 
 
 def _crossing(crossing: Crossing) -> str:
-    sides = (f"{side.name} with {','.join(map(str, side.gpus))}" for side in crossing.sides)
+    sides = (
+        f"{side.name} has GPU{'s' * (len(side.gpus) > 1)} {','.join(map(str, side.gpus))}" for side in crossing.sides
+    )
     return f"{crossing.boundary.value}: {'; '.join(sides)}"

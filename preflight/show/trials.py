@@ -55,7 +55,7 @@ def trials_section(report: Report) -> list[Block]:
     names = grouped((each.problem, each.candidate) for each in failed)
     blocks += [Text(problem, 2, 4, names=tuple(candidates)) for problem, candidates in names.items()]
     if any(map(_has_small_sizes_only, shown)):
-        blocks.append(note("GB/s is busbw; at these sizes it says little."))
+        blocks.append(note("GB/s is busbw, which means little at these sizes."))
     verified = verified_calls_text(report.trials)
     blocks += [note(verified)] if verified else []
     blocks += [note(text) for text in _on_real_adapters(report)]

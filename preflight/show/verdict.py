@@ -33,7 +33,7 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
     blocks: list[Block] = []
     if report.simulated:
         blocks.append(
-            Text(f"{SIMULATED}: the backend {report.backend} is a stand-in. This is no verdict on this machine.")
+            Text(f"{SIMULATED}: the backend {report.backend} is a stand-in. This is not a verdict on this machine.")
         )
     if report.backend == "gloo":
         ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
@@ -92,7 +92,7 @@ def unfinished_section(report: Report) -> list[Block]:
 
 def phase_text(phase: RunPhase) -> str:
     """Return how far a part of the run came, in words."""
-    return f"{phase.end.value.replace('_', ' ')}: {phase.detail}"
+    return f"({phase.end.value.replace('_', ' ')}): {phase.detail}"
 
 
 def answer(report: Report) -> str:
@@ -173,7 +173,10 @@ def reasons(report: Report) -> tuple[str, ...]:
     found = [(f"{line(each.subject)}: {line(each.problem)}", f" [{line(each.check)}]") for each in deciding(report)]
     found += [(line(problem), "") for problem in report.problems]
     found += [
-        (f"the check {line(each.check)} crashed, a defect of preflight and not of the node: {line(each.reason)}", "")
+        (
+            f"the check {line(each.check)} crashed, a defect in preflight, not in the node: {line(each.reason)}",
+            "",
+        )
         for each in report.skipped_checks
         if each.crashed
     ]

@@ -144,7 +144,7 @@ def _training(job: Job, timings: Timings) -> list[Term]:
         detail = f"{what}: the slowest call at {decimal_text(timings.collective_bytes)}"
         detail += f", times {times:.3g} for the size" if times > 1 else ""
         grown_s = value_s * max(1.0, job.world_size / timings.ranks) if timings.ranks else value_s
-        # Where the ranks that were not there are behind a network, that is assumed to be no slower than this.
+        # Where the additional ranks are behind a network, that is assumed to be no slower than this.
         value_s = min(grown_s, max(value_s, size / ASSUMED_ALGBW_BYTES_PER_S.value))
         detail += (
             f", more for {job.world_size} ranks in place of {timings.ranks} (assumed)" if grown_s > value_s else ""
@@ -165,7 +165,7 @@ def _start(job: Job, timings: Timings) -> list[Term]:
         value_s = job.params.total / 1e9 * BUILD_S_PER_BILLION.value
         detail = f"{BUILD_S_PER_BILLION.value:g} s per 1 B parameters to make and divide them, assumed"
         terms.append(_times("building the model", Part.INIT, value_s, 1, Source.ASSUMED, detail))
-    name, more_name, init = "making the communicator", "the ranks that were not there", Part.INIT
+    name, more_name, init = "making the communicator", "the additional ranks", Part.INIT
     if isinstance(timings.connect_s, Gap):
         value_s = ASSUMED_CONNECT_S + ASSUMED_CONNECT_PER_RANK_S * job.world_size
         detail = f"{ASSUMED_CONNECT_S:g} s and {ASSUMED_CONNECT_PER_RANK_S:g} s a rank, assumed: no trial was given"
@@ -185,12 +185,12 @@ def _times(name: str, part: Part, value_s: float, factor: int, source: Source, d
 
 
 OTHER_TERMS = {  # what would shorten a term that is no pause
-    "making the communicator": "start from an earlier report of the job's own nodes: `preflight check`, then --report",
-    "the ranks that were not there": "a report of as many ranks as the job has: `preflight check`, then --report",
-    "largest collective": "--config config.json says how large a layer is; --report says how long its collective takes",
+    "making the communicator": "run `preflight check` on the job's nodes, then use --report",
+    "the additional ranks": "run `preflight check` with as many ranks as the job has, then use --report",
+    "largest collective": "--config config.json gives the size of a layer; --report gives the time of its collective",
     "rank skew": "find the rank that is late: `preflight check` names it",
-    "NCCL's own retries": "a smaller NCCL_IB_TIMEOUT or NCCL_IB_RETRY_CNT: NCCL then reports its error earlier",
-    "building the model": "--from-run preflight-run.json, which `preflight run` writes, has how long it really takes",
+    "NCCL's own retries": "a smaller NCCL_IB_TIMEOUT or NCCL_IB_RETRY_CNT, so that NCCL reports its error earlier",
+    "building the model": "use --from-run preflight-run.json, which `preflight run` writes: it has the measured time",
     "start": "a job that starts on all nodes at once, with its imports on a local disk",
 }
 
@@ -214,14 +214,14 @@ def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
         ]
         return (*found, "a faster directory for checkpoints (a local disk, copied away later)")
     if name == "preprocessing":
-        return ("preprocess once, before the job starts, and train from the cache: the pause is gone",)
+        return ("preprocess once, before the job starts, and train from the cache: this removes the pause",)
     if name == "evaluation":
         group = 'dist.new_group(backend="gloo", timeout=timedelta(hours=4))'
-        return ("evaluate on all ranks", f"let the others wait in a gloo group of its own: {group}")
+        return ("evaluate on all ranks", f"let the others wait in a separate gloo group: {group}")
     if name == "first compilation":
         return ("compile before the job starts into a cache that all ranks share (TORCHINDUCTOR_CACHE_DIR)",)
     is_phase = any(each.phase in name for each in job.silences)
-    return (f"make this phase shorter: {name}" if is_phase else "load from a disk that every node has of its own",)
+    return (f"make this phase shorter: {name}" if is_phase else "load from a local disk on every node",)
 
 
 def _clamp(value_s: float, floor_s: int) -> int:
@@ -246,5 +246,5 @@ def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> st
     slow_s = f"{slow.pg_timeout_s:,} s" if slow.is_enough else f"more than {slow.cap_s:,} s"
     return (
         f"{fast.pg_timeout_s:,} s on a local NVMe ({decimal_text(LOCAL_BYTES_PER_S)}/s), {slow_s} on a slow share "
-        f"({decimal_text(ASSUMED_WRITE_BYTES_PER_S.value)}/s): --checkpoint-dir DIR measures yours"
+        f"({decimal_text(ASSUMED_WRITE_BYTES_PER_S.value)}/s); --checkpoint-dir DIR measures yours"
     )

@@ -14,9 +14,9 @@ from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import Timings
 from preflight.model.trial import CollectiveResult, Outcome, TrialResult
 
-NO_DIRECTORY = Gap("no --checkpoint-dir was given, so no storage was tried")
-NO_TRIAL = Gap("no trial of a collective was given: `preflight check` makes one, --report takes it from there")
-NO_VERIFIED = Gap("no trial of the report gave a verified collective")
+NO_DIRECTORY = Gap("no --checkpoint-dir was given, so no storage was measured")
+NO_TRIAL = Gap("no collective was measured: run `preflight check` and pass its report with --report")
+NO_VERIFIED = Gap("the report has no verified collective")
 IB_UNIT_S = 4.096e-6  # of the local ACK timeout: 4.096 us * 2**NCCL_IB_TIMEOUT (InfiniBand specification)
 MOST_IB_RETRIES = 7
 RETRY_DEFAULTS = {
@@ -81,7 +81,7 @@ def _named(storage: StorageSpeed) -> str:
 
 
 def _above_zero(speed: float | Gap) -> float | Gap:
-    return speed if isinstance(speed, Gap) or speed > 0 else Gap("the directory took nothing in the time that it had")
+    return speed if isinstance(speed, Gap) or speed > 0 else Gap("the directory accepted no data within the time limit")
 
 
 def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
@@ -91,7 +91,7 @@ def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
         parsed_integer(settings.get(name) or default)[0] for name, default in RETRY_DEFAULTS.items()
     )
     ib_s, socket_s = ib_retries_s(exponent, retries), socket_retries_s(count, sleep_ms)
-    ib = f"{ib_s:.0f} s" if ib_s else "for ever (NCCL_IB_TIMEOUT says so), which no timeout can wait for"
+    ib = f"{ib_s:.0f} s" if ib_s else "for ever (set by NCCL_IB_TIMEOUT), which is longer than any timeout"
     return max(ib_s, socket_s), f"its retries take {socket_s:.0f} s on sockets, on InfiniBand {ib}"
 
 

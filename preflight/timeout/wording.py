@@ -14,10 +14,10 @@ USUAL_ADVICE_S = ((1e9, 600, 1200, "under 1 B"), (1e10, 1800, 3600, "of 1 to 10 
 SLOW_COLLECTIVE_SHARE = 0.1  # of the floor: the transfers of a healthy collective take seconds at most
 NOT_TO_RAISE = (
     "a collective that some ranks never enter (a checkpoint, an evaluation, a log call behind `if rank == 0`): it "
-    "waits for ever, and a longer timeout hides it for longer",
-    "a rank that died (out of memory, a data loader, the kernel's OOM killer): the others wait for nothing; "
-    "`preflight explain LOG` names it",
-    "a run that died at this timeout already: the same number, or a smaller one, changes nothing",
+    "never ends, so a longer timeout only hides the hang for longer",
+    "a rank that died (out of memory, a data loader, the kernel's OOM killer): the others can only time out; "
+    "`preflight explain LOG` names the dead rank",
+    "a run that already died at this timeout: the same or a smaller timeout does not help",
 )
 
 
@@ -26,7 +26,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
     needs = f"the longest known pause is {_longest(found)}"
     if not found.is_enough and found.longest_source is Source.ASSUMED:
         capped = f"longer than the cap of {found.cap_s:,} s; --checkpoint-dir measures it"
-        return f"maybe no timeout is enough: {needs}, {capped}"
+        return f"perhaps no timeout is enough: {needs}, {capped}"
     if not found.is_enough:
         return (
             f"no reasonable timeout is enough: {needs}, longer than the cap of {found.cap_s:,} s. The job "
@@ -66,13 +66,13 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
     notes += _slow_collective(found, timings)
     if timings.nccl_report_s > found.cap_s:
         notes.append(
-            f"NCCL retries for {timings.nccl_report_s:,.0f} s before it reports an error (NCCL_IB_TIMEOUT and the "
-            "like): no timeout waits for that; lower the setting"
+            f"NCCL retries for {timings.nccl_report_s:,.0f} s before it reports an error (NCCL_IB_TIMEOUT and "
+            "similar settings), which is longer than any timeout; lower the setting"
         )
     if current_s is not None and found.pg_timeout_s <= current_s and found.is_enough:
         notes.append(
-            "to find out what it waited for: `preflight explain LOG` of every rank; time one checkpoint alone; do all "
-            "ranks enter it?"
+            "to find out what the run waited for: run `preflight explain` on every rank's log, time one checkpoint "
+            "alone, and check that all ranks enter it"
         )
     return tuple(notes)
 
@@ -97,15 +97,15 @@ def _usual_advice(found: SafeTimeout, job: Job) -> list[str]:
     _, low_s, high_s, which = row
     usual = f"the usual advice for models {which} is {low_s:,} to {high_s:,} s"
     if pg_s < low_s:
-        return [f"{usual}; less is enough here, since {_why(found)}: a longer one only shows a hang later"]
+        return [f"{usual}; less is enough here, because {_why(found)}; a longer timeout only shows a hang later"]
     if pg_s > high_s:
-        return [f"{usual}; more is needed here, since {_why(found)}"]
+        return [f"{usual}; more is needed here, because {_why(found)}"]
     return []
 
 
 def _why(found: SafeTimeout) -> str:
     term = _longest_term(found)
-    return f"{term.name} takes {seconds_text(term.value)} ({term.source.value})" if term else "nothing takes long"
+    return f"{term.name} takes {seconds_text(term.value)} ({term.source.value})" if term else "no step takes long"
 
 
 def _longest(found: SafeTimeout) -> str:

@@ -102,7 +102,7 @@ def test_a_check_that_crashes_leaves_the_verdict_unknown_and_the_others_findings
     (skipped,) = [each for each in ran.report["skipped_checks"] if each["crashed"]]
     assert skipped["check"] == "on-purpose"
     assert "ZeroDivisionError: made on purpose" in skipped["reason"]
-    assert "a defect of preflight" in " ".join(ran.stdout.split())
+    assert "a defect in preflight" in " ".join(ran.stdout.split())
 
 
 def test_probe_ends_with_3_where_a_check_crashes(command: Command) -> None:

@@ -20,7 +20,7 @@ if os.environ["LOCAL_RANK"] == "1":
 BROKEN = "raise RuntimeError('this plugin does not fit this torch')\n"
 
 
-@pytest.mark.parametrize(("source", "says"), [(KILLED, "SIGKILL was sent from outside"), (BROKEN, "does not fit")])
+@pytest.mark.parametrize(("source", "says"), [(KILLED, "SIGKILL came from outside"), (BROKEN, "does not fit")])
 def test_it_is_unknown_with_the_reason(command: Command, tmp_path: Path, source: str, says: str) -> None:
     (tmp_path / "odd_backend.py").write_text(source)
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))

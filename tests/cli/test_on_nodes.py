@@ -70,7 +70,7 @@ def check_on(command: Command, ssh: Path, *arguments: str) -> Ran:
         ({"n1": "accepted", "n2": "rejected"}, 1, ["NODES FAIL", "--exclude=n2"]),
         ({"n1": "accepted", "n2": REFUSED}, 3, ["UNKNOWN", "unreachable: ssh: connect to host n1", "--exclude=n2"]),
         ({"n1": "rejected", "n2": REFUSED}, 1, ["NODES FAIL", "--exclude=n[1-2]"]),
-        ({"n1": "accepted", "n2": "echo welcome; sleep 9"}, 3, ["what came back is no report", "--exclude=n2"]),
+        ({"n1": "accepted", "n2": "echo welcome; sleep 9"}, 3, ["the answer is not a report", "--exclude=n2"]),
         ({"n1": "accepted", "n2": "exit 1"}, 3, ["no report, exit code 1", "--exclude=n2"]),
         ({"n1": "accepted", "n2": "exit 127"}, 3, [f"same path as here, {sys.executable}", "--exclude=n2"]),
     ],

@@ -84,7 +84,7 @@ def test_a_topology_is_read_from_stdin(command: Command) -> None:
 def test_a_set_across_the_sockets_is_told_on_the_page(command: Command) -> None:
     ran = command.run("probe", "--topo", TEN, "--gpus", "3,4,5,6")
     assert ran.code == 0
-    assert "crosses NUMA nodes (sockets): node 0 with 3,4; node 1 with 5,6" in ran.stdout
+    assert "crosses NUMA nodes (sockets): node 0 has GPUs 3,4; node 1 has GPUs 5,6" in ran.stdout
     assert "better: --gpus 5,6,7,8" in ran.stdout
     fine = command.run("probe", "--topo", TEN, "--gpus", "6,7,8,9")
     assert "within one NUMA node (socket) and one PCIe switch" in fine.stdout

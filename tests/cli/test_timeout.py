@@ -126,7 +126,7 @@ def test_a_pause_that_is_only_assumed_to_be_too_long_is_unknown_and_not_refused(
 
 def test_the_timeout_that_a_job_died_at_is_called_useless(command: Command) -> None:
     ran = command.run("timeout", "--params", "1.5B", "--current", "1800", env={"PREFLIGHT_VERBOSE": ""})
-    assert "Taken for 1 rank, as nothing else is known: --world-size" in ran.stdout
+    assert "Taken for 1 rank, because nothing else is known (change with --world-size)" in ran.stdout
     assert len(ran.stdout.splitlines()) <= 24
     assert ran.code == 0
     assert "longer timeout will not help: the job has 1,800 s already" in " ".join(ran.stdout.split())

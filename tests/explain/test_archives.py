@@ -114,7 +114,7 @@ def test_an_archive_in_a_folder_is_read_and_one_in_an_archive_is_named(tmp_path:
     explanation = explain_paths([str(tmp_path)])
     assert explanation.verdict.value == "healthy"
     assert [why for name, why in _notes(explanation).items() if name.endswith(":more.tar")] == [
-        "an archive within an archive: unpack it"
+        "an archive inside an archive: unpack it first"
     ]
 
 
@@ -158,7 +158,7 @@ def test_an_archive_without_a_log_says_so(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(_zip(**{"weights.bin": OOM}))
     explanation = explain_paths([str(tmp_path / "x.zip")])
     assert explanation.exit_code == 3
-    assert _notes(explanation)[str(tmp_path / "x.zip")] == "there is no log in it"
+    assert _notes(explanation)[str(tmp_path / "x.zip")] == "it contains no log"
 
 
 def test_an_archive_that_grows_beyond_its_price_is_left_and_says_so(

@@ -16,7 +16,7 @@ def test_a_failed_trial_carries_the_cause_that_its_ranks_prove() -> None:
         failed_trial("default"), ranks=(RankEnd(1, "error", "init", SHM),), problem="rank 1 crashed in init"
     )
     problem = with_cause(trial).problem
-    assert problem.startswith("rank 1 crashed in init: Shared memory (/dev/shm) is too small")
+    assert problem.startswith("rank 1 crashed in init. Shared memory (/dev/shm) is too small")
     assert "[shm_too_small]" in problem
 
 

@@ -11,10 +11,10 @@ AT = "gpu-1:81:90 [0] "
 WIRE = "NCCL WARN NET/IB : Got completion from peer 10.1.2.3<41270> with "
 ANSWERS = {
     f"{AT}misc/ibvwrap.cc:284 NCCL WARN Call to ibv_modify_qp failed with error No such device": (
-        "network interface is not there", "show_gids",
+        "network interface does not exist there", "show_gids",
     ),
     f"{AT}misc/ibvwrap.cc:284 NCCL WARN Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_0:1": (
-        "network interface is not there", "show_gids",
+        "network interface does not exist there", "show_gids",
     ),
     f"{AT}misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable": (
         "no route to a peer's address", "ip route get",
@@ -31,12 +31,14 @@ ANSWERS = {
         "refused a call", "show_gids",
     ),
     f"{AT}{WIRE}error 4, opcode 32564, len 32564, vendor err 81 (Send)": ("GPUDirect RDMA", "NCCL_NET_GDR_LEVEL=LOC"),
-    f"{AT}{WIRE}status=9 opcode=0 len=0 vendor err 138": ("do not agree about the memory", "versions"),
+    f"{AT}{WIRE}status=9 opcode=0 len=0 vendor err 138": ("disagree about the memory", "versions"),
     f"{AT}NCCL WARN NET/IB : mlx5_0:1 Got async event : local access violation work queue error": (
-        "do not agree about the memory", "versions",
+        "disagree about the memory", "versions",
     ),
-    f"{AT}{WIRE}status=12 opcode=0 len=0 vendor err 129": ("never acknowledged (the path", "peer's process had ended"),
-    f"{AT}{WIRE}status=5 opcode=0 len=0 vendor err 249 (Recv) hca mlx5_0": ("emptied after an earlier error", "not 5"),
+    f"{AT}{WIRE}status=12 opcode=0 len=0 vendor err 129": (
+        "did not acknowledge data. The path", "peer's process had ended",
+    ),
+    f"{AT}{WIRE}status=5 opcode=0 len=0 vendor err 249 (Recv) hca mlx5_0": ("after an earlier error", "not 5"),
     f"{AT}NCCL WARN NET/IB : mlx5_0:1 Got async event : port error": ("port of a rank on gpu-1 went down", "ibstat"),
     f"{AT}NCCL WARN NET/IB : mlx5_0:1 Got async event : local catastrophic error": (
         "adapter of a rank on gpu-1 failed", "mlx5",
@@ -93,7 +95,7 @@ def test_a_host_whose_name_leads_nowhere_is_told_as_such() -> None:
         "loopback address as fallback."
     )
     cause = explain_bytes(line.encode()).causes[0]
-    assert cause.cause == "wrong_socket_interface" and "The name of the host" in cause.verdict
+    assert cause.cause == "wrong_socket_interface" and "The host name" in cause.verdict
     assert "getent hosts" in cause.remedy.split("\n")[0]
 
 
@@ -103,8 +105,8 @@ def test_an_exit_code_of_sigkill_is_read_as_sglang_writes_it() -> None:
 
 
 NOT_MISTAKEN = {  # numbers in addresses, codes of vendors, other errors of the same calls
-    f"{AT}{WIRE}status=12 opcode=0 len=0 vendor err 81": "never acknowledged (the path",
-    f"{AT}{WIRE}status=13 opcode=0 len=0 vendor err 135": "never acknowledged (the path",
+    f"{AT}{WIRE}status=12 opcode=0 len=0 vendor err 81": "did not acknowledge data. The path",
+    f"{AT}{WIRE}status=13 opcode=0 len=0 vendor err 135": "did not acknowledge data. The path",
     f"{AT}NCCL WARN Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_0:1, local GID fe80::110": (
         "refused a call"
     ),
@@ -177,7 +179,7 @@ def test_an_error_that_vllm_logs_without_its_traceback_is_read() -> None:
 
 def test_an_engine_that_waited_for_a_worker_waited_in_no_collective_that_the_log_shows() -> None:
     line = "ERROR 09-06 04:14:11 [core.py:640] TimeoutError: RPC call to execute_model timed out."
-    assert explain_bytes(line.encode()).causes[0].verdict.startswith("The engine waited for a worker")
+    assert explain_bytes(line.encode()).causes[0].verdict.startswith("The engine timed out waiting for a worker")
 
 
 def test_an_engine_whose_log_has_no_error_is_starting() -> None:

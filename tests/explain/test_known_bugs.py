@@ -128,7 +128,7 @@ def test_a_bugs_own_line_names_it_and_a_version_without_it_does_not() -> None:
     other = explain_bytes(f"{new}\n{line}\nSegmentation fault (core dumped)\n".encode()).causes[0]
     assert other.cause == "segfault_worker"
     untold = explain_bytes(f"{line}\nSegmentation fault (core dumped)\n".encode()).causes[0]
-    assert "the log does not tell the version" in untold.because
+    assert "the log does not show the version" in untold.because
 
 
 def test_a_line_of_a_hang_counts_only_if_something_timed_out() -> None:
@@ -167,7 +167,7 @@ def test_another_version_or_another_machine_has_no_known_bug() -> None:
 
 
 def test_a_version_that_the_log_does_not_tell_is_said_to_be_unknown() -> None:
-    assert "NCCL before 2.29.3 (the log does not tell the version)" in timed_out(ARM).summary
+    assert "NCCL before 2.29.3 (the log does not show the version)" in timed_out(ARM).summary
 
 
 def test_a_crash_on_v100_with_2_28_9_may_be_the_known_one() -> None:

@@ -36,7 +36,7 @@ def test_the_true_cause_is_named_first(name: str) -> None:
 def test_the_timeout_behind_an_oom_is_called_a_consequence() -> None:
     explanation = _seed("1_qwen_vl_oom_behind_timeout")
     assert "watchdog_timeout_straggler" in [item.cause for item in explanation.consequences]
-    assert "A longer timeout changes nothing" in explanation.causes[0].remedy
+    assert "A longer timeout does not help" in explanation.causes[0].remedy
 
 
 def test_a_dead_loader_gets_the_advice_of_one_process() -> None:
@@ -75,7 +75,7 @@ def test_explain_does_not_call_slow_what_timeout_says_is_quick() -> None:
     answer = safe_timeout(job, timings(None, 0, None, {}), 1800.0)
     assert "waited for something else" in answer.verdict
     first = _seed("4_open_r1_save_timeout").causes[0].remedy.splitlines()[0]
-    assert "the missing rank waits for something else or died" in first
+    assert "the missing rank waited for something else or died" in first
 
 
 def test_no_log_is_told_the_gpus_of_another_machine() -> None:

@@ -68,7 +68,7 @@ def test_a_row_is_left_out_for_versions_that_do_not_need_it() -> None:
         "gpu-1:7:7 [0] NCCL INFO NCCL version 2.25.1+cuda12.8",
         "gpu-1:7:7 [0] NCCL INFO NCCL version 2.26.2+cuda12.8",
     )
-    assert "NCCL 2.26 and later need no such step; this log has 2.25.1" in answer(row, old)[2]
+    assert "NCCL 2.26 and newer do not need this step; this log has 2.25.1" in answer(row, old)[2]
     assert "nvidia-nccl" not in answer(row, new)[2]
     since = next(row for row in ROWS if row.name == "weights-only")
     assert "weights_only" not in answer(since, "torch==2.5.1")[2]

@@ -25,7 +25,7 @@ TIMEOUT = (
 WORKING = {
     "schema_version": 1, "verdict": "unknown", "culprits": [],
     "summary": "Not stuck yet: rank 1 on n0 is in evaluation: run (train.py:18, run); it computes in changing lines "
-    "(96% of a CPU), and 1 other rank waits. Wait, and look again in a minute.",
+    "(96% of a CPU), and 1 other rank waits. Wait, and rerun in a minute.",
     "places": [{"rank": 0, "works": ""}, {"rank": 1, "works": "computes"}],
     "nodes": [{"taken_at": "2026-11-24T14:50:50Z"}],
 }  # fmt: skip
@@ -50,13 +50,13 @@ def test_a_rank_that_worked_while_others_waited_is_likely_the_cause_of_their_tim
     first = explain_paths([str(tmp_path)]).causes[0]
     assert (first.cause, first.confidence) == ("found_by_stuck", Confidence.MEDIUM)
     assert "at 14:50:50 UTC: Rank 1 on n0 is in evaluation: run (train.py:18, run)" in first.verdict
-    assert "`preflight timeout` computes the timeout" in first.remedy
+    assert "`preflight timeout` compute a timeout" in first.remedy
 
 
 def test_an_answer_that_names_no_rank_is_left_out() -> None:
     assert read_stuck("x", json.dumps(WORKING | {"summary": "Not known yet."}).encode()) is None
     assert read_stuck("x", b"[]") is None
-    with pytest.raises(MalformedInput, match="names nothing"):
+    with pytest.raises(MalformedInput, match="names no rank"):
         read_stuck("x", b'{"verdict": "stuck", "culprits": [{"what": " "}]}')
 
 

@@ -55,4 +55,4 @@ def test_a_port_that_went_down_is_the_first_line_though_a_lost_message_was_told_
     (first, *_) = explain_bytes(f"{lost}\n{down}\n".encode()).causes
     assert first.cause == "ib_broken" and "port error" in first.evidence[0].text
     (first, *_) = explain_bytes(f"{lost}\n".encode()).causes
-    assert "status=12" in first.evidence[0].text and "never acknowledged (the path" in first.verdict
+    assert "status=12" in first.evidence[0].text and "did not acknowledge data. The path" in first.verdict

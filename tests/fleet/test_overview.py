@@ -169,7 +169,7 @@ def test_an_odd_node_is_not_a_failing_one_and_has_its_reason_in_the_list() -> No
     listed = render_host_list(sorted(odd_hosts(seen)), odd_reasons(seen))
     first, reason, host, end = listed.split("\n")
     assert (first, host, end) == ("# n007", "n007", "")
-    assert reason.startswith("# n007: 29% slower in 4 of 4 speeds: all_gather 1 MiB") and "elsewhere" in reason
+    assert reason.startswith("# n007: 29% slower in 4 of 4 speeds: all_gather 1 MiB") and "on other nodes" in reason
 
 
 def test_a_reason_of_several_lines_is_one_comment() -> None:

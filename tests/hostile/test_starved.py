@@ -52,7 +52,7 @@ NAMED = {
     "address space: 400 MB": "`ulimit -v`",
     "processor time: 1 s": "`ulimit -t` allows 1 s",
     "processor time: 6 s": "`ulimit -t` allows 6 s",
-    "a host name that no DNS takes": "no host name above 63 characters",
+    "a host name that no DNS takes": "host names above 63 characters",
     "a wrong TORCH_DISTRIBUTED_DEBUG": "TORCH_DISTRIBUTED_DEBUG is 'garbage'",
 }
 

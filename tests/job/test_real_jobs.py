@@ -137,7 +137,7 @@ def test_a_report_that_does_not_say_when_it_was_made_is_not_used_again(created_a
     report = report_of()
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     now = Now(report.nodes[0], (), (), at, at, Profile.QUICK, None, 1, False)
-    assert why_not(replace(report, created_at=created_at), now, 1e9, 1) == "does not say when it was made"
+    assert why_not(replace(report, created_at=created_at), now, 1e9, 1) == "has no time of creation"
 
 
 @pytest.mark.parametrize("value", ["²", "9" * 5000, "-1", "soon"])

@@ -50,7 +50,7 @@ def text_of(case: Case, tried: TrialResult) -> str:
 def test_a_lost_transfer_names_both_ends_by_the_gid_of_the_peer() -> None:
     (path,) = failed_paths(CASE, failed((0, ROCE), (0, ROCE)))
     assert (path.end, path.peer) == ("node0 mlx5_0", "node1 mlx5_0")
-    assert path.evidence().value == "node0 mlx5_0 to node1 mlx5_0: what it sent was not acknowledged (status 12)"
+    assert path.evidence().value == "node0 mlx5_0 to node1 mlx5_0: its data were not acknowledged (status 12)"
     assert paths_text([path], None) == "no data passed between node0 mlx5_0 and node1 mlx5_0"
 
 
@@ -115,13 +115,13 @@ def counted(*errors: PortErrors) -> TrialResult:
 def test_the_end_whose_own_link_counted_errors_is_likely_at_fault() -> None:
     tried = counted(PortErrors(0, "mlx5_0:1", (PATH,)), PortErrors(2, "mlx5_0:1", (LINK, PATH)))
     assert text_of(CASE, tried) == (
-        "node1 mlx5_0 is likely at fault, since its own link counted errors during the trial (link_downed +1)"
+        "node1 mlx5_0 is likely at fault, because its own link counted errors during the trial (link_downed +1)"
     )
     (finding,) = trial_failed.judge(replace(CASE, trials=(tried,), world_size=4))
     said = {each.what: each.value for each in finding.evidence}
     assert said["RDMA port node0 mlx5_0:1"] == "local_ack_timeout_err +24 (packets were not acknowledged)"
     assert said["RDMA port node1 mlx5_0:1"].startswith("link_downed +1 (the link went down), ")
-    assert "then look at node1 mlx5_0: " in finding.fix and finding.blame is Blame.CONFIGURATION
+    assert "then check node1 mlx5_0: " in finding.fix and finding.blame is Blame.CONFIGURATION
 
 
 def test_errors_of_the_path_of_both_ends_or_of_another_port_blame_no_end() -> None:
@@ -141,4 +141,4 @@ def test_a_peer_of_which_only_the_host_is_known_is_named_by_its_own_counter() ->
     tried = replace(
         failed((0, LOST.format("10.79.0.2") + "hca mlx5_0")), port_errors=(PortErrors(2, "mlx5_0:1", (LINK,)),)
     )
-    assert text_of(CASE, tried).startswith("node1 mlx5_0 is likely at fault, since its own link counted errors")
+    assert text_of(CASE, tried).startswith("node1 mlx5_0 is likely at fault, because its own link counted errors")

@@ -44,7 +44,7 @@ def test_gloo_takes_whole_names(value: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [("=eth0", "gloo fails"), ("^lo", "gloo fails"), ("eth", "no prefixes"), ("eth0,bond0", "'bond0'")],
+    [("=eth0", "and fails"), ("^lo", "and fails"), ("eth", "no prefixes"), ("eth0,bond0", "'bond0'")],
 )
 def test_gloo_fails_on_nccls_grammar_and_on_missing_names(value: str, told: str) -> None:
     remark = gloo_remark(value, NAMES)

@@ -67,12 +67,12 @@ ABORTED = "torchrun died by SIGABRT: what(): std::bad_alloc"
             {"cpu_s": 60},
             "ran out of memory (the cgroup's memory.events: 1 OOM kills); give",
         ),
-        ("torchrun ended with exit code 1", (REFUSED,), {}, "refused a process or thread that it needed"),
-        (SEGMENT, (), {"bytes": 400 << 20}, "`ulimit -v` allows 400 MiB only"),
+        ("torchrun ended with exit code 1", (REFUSED,), {}, "did not allow a process or thread that it needed"),
+        (SEGMENT, (), {"bytes": 400 << 20}, "`ulimit -v` allows only 400 MiB"),
         (ABORTED, (), {"bytes": 1 << 30}, "`ulimit -v unlimited`"),
         ("torchrun died by SIGKILL", (), {"cpu_s": 60}, "`ulimit -t` allows 60 s"),
         ("torchrun died by SIGXCPU", (), {"cpu_s": 60}, "`ulimit -t unlimited`"),
-        ("torchrun ended: UnicodeError: label too long", (), {}, "shorten this host's"),
+        ("torchrun ended: UnicodeError: label too long", (), {}, "shorten the host name"),
     ],
 )
 def test_a_start_that_a_limit_ended_names_the_limit_and_what_to_do(
@@ -82,7 +82,7 @@ def test_a_start_that_a_limit_ended_names_the_limit_and_what_to_do(
     assert told.startswith(f"{problem}: ") and says in told
 
 
-@pytest.mark.parametrize("problem", ["torchrun died by SIGSEGV", "the ranks never said that they were ready"])
+@pytest.mark.parametrize("problem", ["torchrun died by SIGSEGV", "the ranks did not report that they were ready"])
 def test_what_no_limit_explains_is_told_as_it_is(problem: str) -> None:
     assert traced(problem, (OOM, BROKEN), {"bytes": 1 << 30, "cpu_s": 60}) == problem
     assert traced(SEGMENT, (), {}) == SEGMENT

@@ -49,8 +49,8 @@ def test_ranks_that_died_while_starting_are_a_start_that_is_partial() -> None:
 def test_a_run_that_was_cut_in_a_trial_says_how_many_were_tried_and_what_cut_it() -> None:
     run = replace(WHOLE, through=False, problem="the deadline came before the run finished, at no-p2p: init")
     assert ends(run)["trials"] == "partial"
-    assert details(run)["trials"] == "1 tried: the deadline came before the run finished, at no-p2p: init"
-    assert details(replace(run, trials=()))["trials"].startswith("none came to its end: ")
+    assert details(run)["trials"] == "the deadline came before the run finished, at no-p2p: init (1 tried)"
+    assert details(replace(run, trials=()))["trials"].endswith(" (no trial was completed)")
 
 
 def test_sizes_that_memory_left_out_make_the_trials_partial() -> None:

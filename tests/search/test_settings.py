@@ -89,7 +89,7 @@ def test_some_nvlink_gives_the_gentler_level_beside_p2p_off_and_all_nvlink_does_
 def test_p2p_off_is_left_out_where_the_driver_denies_it_for_all_pairs() -> None:
     no = P2pStatus.CHIPSET_NOT_SUPPORTED
     facts = gpu_node(2, gpu_p2p=(gpu_p2p(0, 1, read=no, write=no),))
-    assert "does not use it anyway" in planned(facts)[1]["NCCL_P2P_DISABLE"]
+    assert "never uses it" in planned(facts)[1]["NCCL_P2P_DISABLE"]
     assert "NCCL_P2P_DISABLE" in planned(replace(facts, gpu_p2p=UNREADABLE))[0]
 
 
@@ -131,7 +131,7 @@ def test_alike_ports_are_taken_together_by_nccl_anyway_and_a_port_without_a_link
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("2.20.5", None), ("2.21.5", "finds the GID itself"), (UNREADABLE, "not known")]
+    ("version", "told"), [("2.20.5", None), ("2.21.5", "finds the GID"), (UNREADABLE, "not known")]
 )
 def test_the_gid_is_set_only_where_nccl_is_known_to_be_too_old_to_find_it(version: str | Gap, told: str | None) -> None:
     settings, left_out = planned(with_nccl(gpu_node(hca_ports=(roce_port(),)), version))

@@ -33,7 +33,7 @@ MEMLOCK = Finding(
     blame=Blame.HOST,
     severity=Severity.INFO,
     subject="n1",
-    problem="RLIMIT_MEMLOCK is 8 MiB; InfiniBand needs unlimited",
+    problem="only 8 MiB can be locked; InfiniBand needs unlimited",
     fix="",
     evidence=(),
 )
@@ -44,7 +44,7 @@ NO_INTERFACE = Finding(
     subject="n1 eth0",
     problem="no interface carries traffic between the ranks: the default settings and both other configurations "
     "hang at init",
-    fix="check the firewall between the ranks: `nft list ruleset`, and that eth0 can reach its own address",
+    fix="check the firewall between the ranks (`nft list ruleset`), and check that eth0 can reach its own address",
     evidence=(Evidence("outcome", "hang at init on rank 1", "trial 'default'"),),
 )
 
@@ -81,7 +81,7 @@ def nothing_works() -> Report:
         verdict=Verdict.NOT_READY,
         node_verdict=NodeVerdict.REJECT,
         exit_code=1,
-        headline="no setting that was tried lets 2 ranks talk to each other: rank 1 is stuck at init.",
+        headline="2 ranks can't communicate with any of the tested settings: rank 1 is stuck at init.",
         trials=trials,
         findings=(NO_INTERFACE,),
         advice=recommend(trials, (), (), cpu_path=True, control=confirmed_best(trials)),

@@ -26,20 +26,20 @@ def page(fit: Fit, width: int = 80) -> str:
 
 def test_a_refusal_says_how_much_is_certain_and_what_would_be_smaller() -> None:
     text = page(will_it_fit(Job(SEVEN_B, world_size=8), ROOM))
-    assert "\n  cannot fit: the least it needs is more than there is, unless it offloads,\n" in text
+    assert "\n  cannot fit: even the lower bound is more than there is, unless the job\n  offloads, " in text
     assert "  at least                         39.1 GiB  cannot fit\n" in text
     assert "smaller: fsdp or zero3" in text
 
 
 def test_a_bound_that_does_not_refuse_says_that_it_promises_nothing() -> None:
     text = page(will_it_fit(SHARDED, ROOM))
-    assert "may fit: the bound is a lower one: it can refuse, but not promise" in text
+    assert "may fit: the lower bound fits, but the job may need more" in text
     assert "estimate with checkpointing" not in text
 
 
 def test_what_fits_only_in_pure_16_bit_is_called_that_with_what_it_must_go_without() -> None:
     text = page(will_it_fit(Job(SEVEN_B, world_size=8), replace(ROOM, gpu_free_bytes=80 * GIB)))
-    assert "\n  fits only in pure 16-bit: it needs more than there is, unless it goes without:\n" in text
+    assert "\n  fits only in pure 16-bit: the job needs more than there is, unless it does\n  without: " in text
     assert "fp32 copy of the weights, optimizer states in fp32, gradients" in text
 
 
@@ -52,7 +52,7 @@ def test_estimates_are_marked_and_what_exceeds_the_room_is_said() -> None:
 
 def test_a_room_that_is_not_known_is_said_with_its_reason() -> None:
     text = page(will_it_fit(SHARDED, replace(ROOM, gpu_free_bytes=Gap("libnvidia-ml.so.1 was not found"))))
-    assert "unknown: what is needed is known, what there is is not" in text
+    assert "unknown: the need is known, but the available memory is not" in text
     assert "libnvidia-ml.so.1 was not found" in text
     assert "may fit" not in text
 

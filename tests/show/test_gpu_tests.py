@@ -55,7 +55,7 @@ def test_only_counters_that_grew_are_named_and_those_unread_are_counted() -> Non
     counters = (counter(), counter("ecc_uncorrected", 2, kind=CounterKind.FATAL), counter("aer", Gap("no")))
     text = page(counters=counters)
     assert "GPU 0 ecc uncorrected: 2 new" in text
-    assert "Error counters: 1 did not move during the run, 1 could not be read." in text
+    assert "Error counters: 1 did not change during the run, 1 could not be read." in text
 
 
 def test_on_the_cpu_path_nothing_is_shown() -> None:

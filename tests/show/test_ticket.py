@@ -118,10 +118,12 @@ def test_a_gpu_is_found_by_its_pci_address_and_a_rank_that_hung_is_only_where_it
     assert "nvidia-smi nvlink $q -i 2" in nvlink and "lspci" not in nvlink
     hung = replace(BLAMED_GPU, check="trial-failed", subject="trial default", parts=(str(gpu.uuid),))
     ticket = render_ticket(replace(REPORTS["eight"], findings=(hung,)))
-    assert f"{gpu.uuid}, PCI {gpu.bdf} (trial-failed: where it showed; the fault may be elsewhere)" in ticket
+    assert (
+        f"{gpu.uuid}, PCI {gpu.bdf} (trial-failed: the error appeared here, but the fault may be elsewhere)" in ticket
+    )
     other = known(node.gpus)[5]
     told = render_ticket(replace(REPORTS["eight"], findings=(hung, replace(pcie, parts=(str(other.uuid),)))))
-    assert f"{other.uuid}, PCI {other.bdf} (pcie-width)" in told and "where it showed" not in told
+    assert f"{other.uuid}, PCI {other.bdf} (pcie-width)" in told and "the error appeared here" not in told
 
 
 def test_a_port_that_a_finding_names_comes_with_what_identifies_it() -> None:

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("ip") is None, reason="needs iproute2"),
 ]
 OF_THIS_HOST = frozenset({"memlock", "pcie-copy-slow"})  # its own limit, and copies that a CPU makes
-LOST = "what it sent was not acknowledged (status 12)"
+LOST = "its data were not acknowledged (status 12)"
 QUICK = ("--profile", "quick", *QUICKLY)
 
 
@@ -135,14 +135,14 @@ def test_a_port_that_fails_in_the_middle_is_intermittent_and_nothing_is_recommen
     page = " ".join(ran[0].stdout.split())
     assert "RDMA port node1 mlx5_0:1: link_downed +1" in page, ran[0]
     # A port that is back in time answers: then no path was given up, and none is named.
-    assert back or "node1 mlx5_0 is likely at fault, since its own link counted" in page, ran[0]
+    assert back or "node1 mlx5_0 is likely at fault, because its own link counted" in page, ran[0]
 
 
 def test_a_peer_that_is_killed_blames_no_hardware(tmp_path: Path) -> None:
     ran = check(tmp_path, "pcie4-ib", {"IB_KILLS": "mlx5_0@1:200"})
     assert {each.code for each in ran} == {3}, ran[0]
     assert no_node_is_blamed(ran[0]) and not ran[0].report["advice"]["env"]
-    assert "SIGKILL was sent from outside" in " ".join(ran[0].stdout.split())
+    assert "SIGKILL came from outside" in " ".join(ran[0].stdout.split())
 
 
 def no_node_is_blamed(ran: Checked) -> bool:

@@ -40,7 +40,7 @@ def test_a_rank_whose_save_goes_on_is_named_with_file_and_rate_and_not_called_st
     assert (report.verdict, report.exit_code, report.culprits) == (StuckVerdict.UNKNOWN, 3, ())
     assert report.summary.startswith("Not stuck yet: rank 2 on n0 is writing a checkpoint: torch.save (train.py:52, ")
     assert "writing to /mnt/ckpt/model.pt (nfs4) at 3.0 MB/s" in report.summary
-    assert "3 other ranks wait. Wait, and look again in a minute." in report.summary
+    assert "3 other ranks wait. Wait, and rerun in a minute." in report.summary
 
 
 def works(pid: int, *, cpu_s: float, earlier_line: int) -> Process:
@@ -252,7 +252,7 @@ def test_a_gpu_that_is_lost_is_the_cause() -> None:
 def test_full_use_at_low_power_is_a_hint() -> None:
     gpus = (GpuState(0, "GPU-0", 100.0, 120.0, 700.0, 1980.0), GpuState(1, "GPU-1", 100.0, 650.0, 700.0, 1980.0))
     (hint,) = answer([node(*(rank(i) for i in range(4)), gpus=gpus)]).hints
-    assert hint.startswith("GPU 0 of n0") and "a hint" in hint
+    assert hint.startswith("GPU 0 of n0") and "suggests" in hint
 
 
 def test_busy_waiting_in_a_collective_stands_where_its_stack_does_not_change() -> None:

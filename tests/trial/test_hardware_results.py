@@ -53,9 +53,9 @@ def test_the_drivers_word_the_limits_and_the_counters_join_the_tests(tmp_path: P
 
 
 def test_beside_another_job_no_speed_is_left_and_the_data_is(tmp_path: Path) -> None:
-    found = hardware_results(LAUNCHED, NODE, PATH, HardwareWatch(Tree(tmp_path)), "GPU 0 was in use by somebody else")
+    found = hardware_results(LAUNCHED, NODE, PATH, HardwareWatch(Tree(tmp_path)), "GPU 0 was in use by another process")
     assert isinstance(found, Hardware)
-    gap = Gap("GPU 0 was in use by somebody else")
+    gap = Gap("GPU 0 was in use by another process")
     assert {speed.gb_s for pair in found.pairs for speed in pair.speeds} == {gap}
     assert {gemm.tflop_s for test in found.gpus for gemm in test.gemms} == {gap}
     assert {copy.gb_s for test in found.gpus for copy in test.copies} == {gap}

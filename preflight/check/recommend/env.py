@@ -96,10 +96,10 @@ def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         again = [each for each in run.control.reruns if each.candidate == DEFAULT]
         took_s = default.duration_s + sum(each.duration_s for each in again)
         tries = f", in each of {len(again) + 1} tries ({seconds_text(took_s)})" if again else ""
-        return _advice(f"no setting that was tried works: the default settings {ending(default)}{tries}")
+        return _advice(f"none of the tested settings work: the default settings {ending(default)}{tries}")
     chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
     if not chosen or proof_of(run.control, run.trials) is Proof.OPEN:
-        why = "time ran out before a run without them failed again (give more --deadline)"
+        why = "time ran out before a run without them failed again (raise --deadline)"
         return _advice(
             f"nothing is recommended: the default settings {ending(default)}; other settings work, but {why}"
         )
@@ -121,7 +121,7 @@ def _with_proof(run: _TrialsOfRun, default: TrialResult, advice: Advice) -> Advi
 def _cured_by(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Advice:
     cure = why_needed(run.context.settings, best, run.trials)
     if not cure:
-        sentence = f"trial '{best.candidate}' works, the default settings fail"
+        sentence = f"trial '{best.candidate}' works, but the default settings fail"
         advice = _settings(run, best, f"the default settings {ending(default)}", sentence)
         return replace(advice, evidence=_by_name((*advice.evidence, *_price_of_sockets(run, best))))
     advice = _settings(run, best, "", _cure_reason(cure, best, run.cpu_path))
@@ -154,7 +154,7 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
     comments = [line for each in cure for line in comments_of(each, best, run.cpu_path, run.context, inherited=True)]
     required = {name for each in cure for name, _ in each.setting.env}
     others = ", ".join(name for name in run.inherited if name not in required)
-    reason = "; ".join(filter(None, (why, f"it works without {others}" if others else "", _open(cure))))
+    reason = "; ".join(filter(None, (why, f"the job works without {others}" if others else "", _open(cure))))
     one_node = _network(name for name, _ in with_env.env)
     return _advice(reason, env=with_env.env, evidence=_by_name(comments), one_node_only=one_node)
 
@@ -162,8 +162,8 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
 def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: bool) -> str:
     names = [" ".join(f"{name}={value}" for name, value in each.setting.env) for each in cure]
     work = "work" if len(names) > 1 else "works"
-    sentence = f"the default settings fail; {_and(names)} {work} around it: {figure(best, cpu_path)}, verified"
-    all_needed = "each of them is needed: a trial without it failed"
+    sentence = f"the default settings fail; {_and(names)} {work}: {figure(best, cpu_path)}, verified"
+    all_needed = "each is needed, because a trial without it failed"
     return "; ".join(filter(None, (sentence, _open(cure) or (all_needed if len(names) > 1 else ""))))
 
 
@@ -183,7 +183,7 @@ def _open(cure: Sequence[RequiredSetting]) -> str:
     unproven = [each.setting.name for each in cure if each.failed is None]
     if not unproven:
         return ""
-    return f"maybe not the fewest: time ran out before a trial without {', '.join(unproven)} (give more --deadline)"
+    return f"fewer settings may be enough: time ran out before a trial without {', '.join(unproven)} (raise --deadline)"
 
 
 def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice:
@@ -203,23 +203,23 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         return _settings(run, best, against, reason)
     removed = tuple(name for name in default.unset if name in run.inherited)
     if as_is is None or not removed:
-        return _advice(f"the default settings work, and {_nothing_beats(run)}: {speed}, verified")
+        return _advice(f"the default settings work ({speed}, verified), and {_nothing_beats(run)}")
     if not is_sound(as_is) and as_is.outcome is not Outcome.SKIPPED:
         why = f"with the inherited settings trial '{AS_IS}' {ending(as_is)}"
         return _unset(removed, f"{why}; without them the default settings work: {speed}, verified")
     if against_as_is is not None and loses(against_as_is):
         slower = percent_text(against_as_is.mean_gain)
-        why = f"the inherited settings cost speed ({slower}, {against_as_is.rounds} rounds)"
+        why = f"the inherited settings are slower ({slower}, {against_as_is.rounds} rounds)"
         return _unset(removed, f"{why}; without them the default settings reach {speed}, verified")
     if as_is.outcome is Outcome.SKIPPED:
         kept = "were not tried"
     elif against_as_is is not None:
-        kept = "do no clear harm and stay"
+        kept = "are not clearly slower, so they stay"
     elif slowdown(as_is, default) > FAR_SLOWER.value:
         kept = f"reached {figure(as_is, run.cpu_path)} in one trial; they stay, because no comparison has confirmed it"
     else:
-        kept = "work too and stay; their speed was not compared"
-    why = f"the default settings work, and {_nothing_beats(run)}: {speed}, verified"
+        kept = "work too, so they stay; their speed was not compared"
+    why = f"the default settings work ({speed}, verified), and {_nothing_beats(run)}"
     return _advice(f"{why}; the inherited settings {kept}")
 
 

@@ -25,8 +25,8 @@ ENDINGS = {
 WARNING = "NCCL WARN "
 Comment = tuple[str, str]
 
-CONFIGURATION = "remove what fails from the files that NCCL reads: /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE"
-INHERITED = "find who sets it (`grep -rn NAME ~/.bashrc /etc/profile.d`) and keep it there: the job needs it"
+CONFIGURATION = "remove the failing lines from the files that NCCL reads: /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE"
+INHERITED = "keep it, because the job needs it; `grep -rn NAME ~/.bashrc /etc/profile.d` finds the file that sets it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ def comments_of(
     lines += [f"Repair: {repair}." if repair else "", "" if inherited else _until(context)]
     yield from ((name, line) for line in lines if line)
     for other, _ in others:
-        yield other, f"Goes with {name}."
+        yield other, f"Needed together with {name}."
 
 
 def _without(failed: TrialResult | None) -> str:
     if failed is None:
-        return "Without it: unknown; time ran out before that trial."
+        return "Without it: unknown, because time ran out before that trial."
     which = "the default settings" if failed.candidate == DEFAULT else f"trial '{failed.candidate}'"
     return f"Without it: {which} {ending(failed)}{_log_line(failed)}."
 
@@ -101,7 +101,7 @@ def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
     if expected is None or not expected.limit_gb_s:
         return ""
     share = result.busbw_gb_s / expected.limit_gb_s
-    healthy = f"{rate_text(expected.low_gb_s)} would be healthy"
+    healthy = f"{rate_text(expected.low_gb_s)} is healthy"
     return f"Costs: leaves {share:.0%} of the links' {rate_text(expected.limit_gb_s)}; {healthy}."
 
 

@@ -11,13 +11,16 @@ from preflight.model.explanation import Confidence
 
 CODE = re.compile(r"\bE[A-Z]\d{4}\b")
 PEER = re.compile(r"remote rank:? ?\[?(\d{1,6})|[Ww]aiting peer (?:rank|end): ?\[?(\d{1,6})|\brank (\d{1,6}) is late")
-WAITED = "{who}{host} timed out waiting for another rank over HCCL{code}{peer}; that rank's own log has the cause."
-FAILED = "The Ascend runtime refused a call of {who}{host}{code}: a setting, the driver, or what an earlier run left."
+WAITED = "{who}{host} timed out waiting for another rank over HCCL{code}{peer}; the log of that rank has the cause."
+FAILED = (
+    "The Ascend runtime refused a call of {who}{host}{code}: the cause is a setting, the driver, or a leftover "
+    "of an earlier run."
+)
 # hiascend.com, "HCCL Errors": what each code stands for, and the variable that bounds the wait.
 LIMITS = {"EI0002": "HCCL_EXEC_TIMEOUT (1800 s by default)", "EI0006": "HCCL_CONNECT_TIMEOUT (120 s by default)"}
 PLOG = (
-    "grep -rn -m3 ERROR ~/ascend/log/debug/plog/ on every node, sorted by time: the rank with the earliest line is the "
-    "cause (ASCEND_PROCESS_LOG_PATH moves the folder)."
+    "grep -rn -m3 ERROR ~/ascend/log/debug/plog/ on every node, sorted by time. The rank with the earliest line is "
+    "the cause. If ASCEND_PROCESS_LOG_PATH is set, it names the folder."
 )
 
 
@@ -40,25 +43,25 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         limit = LIMITS.get(code, "HCCL_CONNECT_TIMEOUT or HCCL_EXEC_TIMEOUT")
         return Remedy(
             PLOG,
-            "If no rank has an earlier error: compare the number of batches of all ranks, and test the links: "
-            "hccn_tool -i 0 -link -g, and hccn_tool -i 0 -net_health -g, for each NPU.",
-            f"Only if the waiting is legitimate: export {limit} with a larger value on all ranks.",
+            "If no rank has an earlier error, compare the number of batches of all ranks. Then test the links of "
+            "each NPU: hccn_tool -i 0 -link -g; hccn_tool -i 0 -net_health -g",
+            f"If the ranks must wait so long: export {limit} with a larger value on all ranks.",
         )
     if code == "EJ0001":
         return Remedy(
-            "End what is left of the last run on this node, then wait 10 s: npu-smi info lists the processes.",
+            "End the processes that the last run left on this node (npu-smi info lists them), then wait 10 s.",
             PLOG,
         )
     return Remedy(
         PLOG,
         "Compare npu-smi info (driver and firmware) with the CANN and torch_npu versions of the image; "
-        "ASCEND_RT_VISIBLE_DEVICES must name devices that are there.",
-        'The text behind the code names a solution: hiascend.com, "Error codes", has the same.',
+        "ASCEND_RT_VISIBLE_DEVICES must name existing devices.",
+        'The text after the error code names a solution; "Error codes" on hiascend.com has the same text.',
     )
 
 
 CAUSE = Cause(
-    promise="The program runs on Ascend NPUs, and the software below it reported an error of its own.",
+    promise="The program runs on Ascend NPUs, and the software below it reported an error.",
     signs=(
         Sign("ascend.setup", Authority.SETUP, "the Ascend runtime could not be set up",
              r"\bEJ0001\b|Failed to initialize the HCCP process|\bEI00(?:01|04|08|14|15|16|17)\b[: ]|"

@@ -21,7 +21,8 @@ FEW = 4  # missing ranks that are listed
 PLACE = re.compile(r"(?:^|[\s'\"=])([\w./+-]{1,80})/(?:checkpoint|global_step|step|epoch|iter)[-_=]?\d+\b", re.ASCII)
 SIZE = re.compile(r"[\w]-(\d{1,3}(?:\.\d{1,2})?)[bB](?![\w.])", re.ASCII)  # of a model: Qwen2.5-1.5B
 DEADLOCK = (
-    "Only some ranks entered a checkpoint: ranks wait in different collectives, which is a deadlock; no timeout helps."
+    "Only some ranks entered a checkpoint, so the ranks wait in different collectives. This is a deadlock; no "
+    "timeout helps."
 )
 
 
@@ -40,9 +41,9 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     proof = (*(evidence.of_phase(phase) or frames[:1]), *timeouts)
     is_deadlock = find_mismatch(waits) is not None or bool(behind_by_seq(waits))
     if phase is not None:
-        because = f"the last thing before the timeout is line {phase.line}: {phase.text.strip()[-100:]}"
+        because = f"the last event before the timeout is line {phase.line}: {phase.text.strip()[-100:]}"
     else:
-        because = f"a rank is in a checkpoint when the timeout comes: {frames[0].text.strip()[:100]}"
+        because = f"a rank was in a checkpoint when the timeout expired: {frames[0].text.strip()[:100]}"
     if is_deadlock:
         return Claim(Authority.REFINED_TIMEOUT, proof, confidence, because, DEADLOCK, ("deadlock",))
     timeout_ms = evidence.timeout_ms()
@@ -90,37 +91,37 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """
     all_ranks = (
         "Call the checkpoint code on all ranks. With FSDP and ZeRO-3, save_pretrained, state_dict and "
-        "save_checkpoint gather the weights: under `if rank == 0:` rank 0 waits alone. Put only file writes under it."
+        "save_checkpoint gather the weights, so rank 0 must not call them alone. Put only file writes under `if "
+        "rank == 0:`."
     )
     if "deadlock" in claim.detail:
-        also = "Do the same with evaluation and logging next to the checkpoint. A longer timeout only waits longer."
+        also = "Do the same with evaluation and logging near the checkpoint. A longer timeout does not help."
         return Remedy(all_ranks, also)
     died_at_s = evidence.timeout_ms() // 1000
     command = f"{_command(evidence)}{f' --current {died_at_s}' if died_at_s else ''}"
     return Remedy(
-        f"See how long such a checkpoint takes: {command}. If it is far below the timeout, the missing rank waits for "
-        f"something else or died: read its log, and start the job by `preflight run -- COMMAND`, which says where it "
-        f"waits.",
-        "If the checkpoint is slow: save it sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or "
-        "torch.distributed.checkpoint; DeepSpeed: stage3_gather_16bit_weights_on_model_save=false), or "
-        "asynchronously, and to a local disk first.",
+        f"Measure a checkpoint: {command}. If it takes much less than the timeout, the missing rank waited for "
+        "something else or died. Read its log, then start the job with `preflight run`, which shows where each rank "
+        "waits.",
+        "If the checkpoint is slow: let each rank write its own shard (FSDP: StateDictType.SHARDED_STATE_DICT or "
+        "torch.distributed.checkpoint; DeepSpeed: stage3_gather_16bit_weights_on_model_save=false), or write "
+        "asynchronously to a local disk.",
         all_ranks,
-        "Watch host and GPU memory during the checkpoint: gathering a whole model on rank 0 can end in -9 or in "
-        "swapping.",
+        "Watch host and GPU memory during the checkpoint. If rank 0 gathers the whole model, it may swap or be "
+        "killed (-9).",
         *longer_timeout(evidence),
-        confirm_with=f"{command}   # how long a checkpoint lasts, and the timeout for it",
+        confirm_with=f"{command}   # shows how long a checkpoint takes, and the timeout for it",
     )
 
 
 CAUSE = Cause(
-    promise="Writing the model to disk took so long, or so few of the processes took part, that the others "
-    "gave up waiting.",
+    promise="Some processes wrote the model to disk. The others waited for them until their timeout.",
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="the time that the checkpoint takes alone, on one rank and on all",
-    confirm_with="preflight timeout --params N --checkpoint-dir DIR   # how long a checkpoint lasts, and the timeout "
-    "for it",
+    needs="how long a checkpoint takes on one rank alone, and on all",
+    confirm_with="preflight timeout --params N --checkpoint-dir DIR   # shows how long a checkpoint takes, and the "
+    "timeout for it",
     outranks=("collective_mismatch", "device_mapping_unknown", "heartbeat_monitor", "p2p_broken", "remote_peer_died",
               "store_wait_timeout", "watchdog_timeout_straggler"),
 )  # fmt: skip

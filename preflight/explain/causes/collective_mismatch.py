@@ -12,10 +12,7 @@ from preflight.explain.last_frames import LastFrame
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-VERDICT = (
-    "Ranks called different collectives, or different sizes, at the same point: their program took "
-    "different paths ({who})."
-)
+VERDICT = "Ranks called different collectives, or used different sizes, at the same point of the program ({who})."
 
 MOST_NAMED = 8
 TIMED_OUT = re.compile(r"[Tt]im(?:ed|e) ?out")
@@ -41,11 +38,11 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if overtaken is not None and (_is_far_ahead(*overtaken) or not _data_were_lost(evidence)):
         one, other = overtaken
         detail = (
-            f"rank {one.rank} waits in collective {one.seq}, {one.op}, which rank {other.rank} has completed; that one "
+            f"rank {one.rank} waits in collective {one.seq}, {one.op}, but rank {other.rank} has completed; that one "
             f"waits in {other.seq}, {other.op}",
         )
         proof = tuple(e for e in evidence.of("watchdog.caught") if e.rank in (one.rank, other.rank))
-        because = "a rank waits in a collective that another has completed: to that one it was a different collective"
+        because = "a rank waits in a collective that another rank completed as a different collective"
         return Claim(Authority.MISMATCH, proof[:4], Confidence.MEDIUM, because, fill_in(VERDICT, proof[:4]), detail)
     if (calls := _calls(evidence)) is not None:
         who = ", ".join(f"rank {event.rank} waited in {at.call} at {at.place}" for event, at in calls)
@@ -98,7 +95,7 @@ def _data_were_lost(evidence: LogEvidence) -> bool:
 
 
 CAUSE = Cause(
-    promise="All processes must call the same communication in the same order; here they did not.",
+    promise="All processes must call the same collectives in the same order. Here they did not.",
     signs=(
         # "inconsistent 0 params" is what torch's check reads where its own collective never ended: an echo.
         Sign("mismatch.detected", Authority.MISMATCH, "ranks called different collectives",
@@ -117,13 +114,12 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=fixed(
-        "Find the branch that only some ranks take: if rank == 0: around anything that communicates, logging with "
+        "Find the branch that only some ranks take. Common ones: `if rank == 0:` around a collective, logging with "
         "sync_dist=True, batches without images or labels, early stopping, a loop whose length depends on the data.",
-        "Run once with TORCH_DISTRIBUTED_DEBUG=DETAIL: torch then names the line on each rank (slow; "
-        "for finding it only).",
-        "Give every rank the same number of steps: drop_last=True, a DistributedSampler that pads, or "
-        "the Join context manager.",
-        "No timeout helps here.",
+        "Run once with TORCH_DISTRIBUTED_DEBUG=DETAIL. Torch then names the line on each rank, but the job is slower.",
+        "Give every rank the same number of steps: use drop_last=True, a DistributedSampler that pads, or the Join "
+        "context.",
+        "Do not raise the timeout: it does not help here.",
     ),
     infers=True,
     needs="a run with TORCH_DISTRIBUTED_DEBUG=DETAIL in which torch names ranks with different collectives",

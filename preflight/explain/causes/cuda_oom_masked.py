@@ -10,8 +10,8 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 ABSURD = re.compile(r"more than 1EB|1EB memory")  # nccl#1284: what aborted buffers lead to
-VERDICT = "{who}{host} ran out of GPU memory; everything else in the log followed from that."
-THREAD = " It happened in a thread that swallowed it, so the rank lived on without taking part."
+VERDICT = "{who}{host} ran out of GPU memory; the other errors in the log follow from that."
+THREAD = " A thread caught the error, so the rank kept running but no longer took part."
 SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
 
 
@@ -22,7 +22,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
         return None
     verdict = fill_in(VERDICT, events[:1] if events[0].rank else events)
     if events[0].sign == "gpu_oom.handle":
-        because = "a library could not set itself up on the GPU; mostly no memory is left, seldom its version is wrong"
+        because = "a library could not start on the GPU; usually no memory is left, rarely its version is wrong"
         return Claim(events[0].authority, events, Confidence.LOW, because, verdict)
     if SWALLOWED.search(events[0].text):
         verdict += THREAD
@@ -30,7 +30,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 CAUSE = Cause(
-    promise="The memory of a graphics card was used up.",
+    promise="A GPU had no free memory left.",
     signs=(
         Sign("gpu_oom.torch", Authority.OWN_ERROR, "the GPU had no memory left for this request",
              r"(?:CUDA|HIP|NPU|XPU|MUSA) out of memory|torch(?:\.cuda)?\.OutOfMemoryError|CUDA error: out of memory|"
@@ -44,22 +44,22 @@ CAUSE = Cause(
              r"memory capacity is unbalanced|Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
              r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
              r"OOM when allocating tensor|No available memory for the cache blocks"),
-        Sign("gpu_oom.handle", Authority.EXCEPTION, "a library found no GPU memory to set itself up",
+        Sign("gpu_oom.handle", Authority.EXCEPTION, "a library found too little GPU memory to start",
              r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_NOT_INITIALIZED|DNN library initialization failed"),
         Sign("gpu_oom.nccl", Authority.OWN_ERROR, "NCCL found no GPU memory for its buffers",
              r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:calloc|malloc)|CUDA failure 2\b"),
     ),
     judge=judge,
     remedy=fixed(
-        "Use less GPU memory: a smaller per-device batch (and more gradient accumulation), gradient checkpointing, "
-        "shorter sequences, ZeRO-3/FSDP or offload, an 8-bit optimizer. A longer timeout changes nothing.",
+        "Use less GPU memory: a smaller per-device batch (with more gradient accumulation), gradient checkpointing, "
+        "shorter sequences, ZeRO-3/FSDP or offload, or an 8-bit optimizer. A longer timeout does not help.",
         "If the job ran out of memory at its start, run `nvidia-smi`, and end leftover processes of earlier jobs.",
-        "If PyTorch reserves much more memory than it allocates (fragmentation): "
-        "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "If the memory ran out in a checkpoint or an evaluation: gather to the CPU (FSDP: offload_to_cpu=True), "
-        "evaluate in smaller batches.",
+        "If PyTorch reserves much more memory than it allocates (fragmentation), run: export "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "If memory ran out in a checkpoint, gather to the CPU (FSDP: offload_to_cpu=True); if in an evaluation, use "
+        "smaller batches.",
     ),
-    needs="torch.cuda.max_memory_allocated() near the card's size on that rank",
+    needs="torch.cuda.max_memory_allocated() on that rank is near the GPU's size",
     confirm_with="run the same command with half the batch",
     outranks=("not_nccl", "nccl_plugin_problem"),
 )  # fmt: skip

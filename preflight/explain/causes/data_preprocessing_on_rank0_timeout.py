@@ -40,28 +40,28 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
         return None
     timeout_ms = evidence.timeout_ms()
     wait = f" longer than the timeout of {duration(timeout_ms)}" if timeout_ms else " longer than the timeout"
-    verdict = f"Preparing the data set on one rank took{wait}; the other ranks waited at a barrier for it."
+    verdict = f"One rank prepared the data set and took{wait}; the other ranks waited at a barrier for it."
     if phase is not None:
-        because = f"the last thing before the timeout is line {phase.line}: {phase.text.strip()[:110]}"
+        because = f"the last event before the timeout is line {phase.line}: {phase.text.strip()[:110]}"
     else:
-        because = f"a rank prepares data when the timeout comes: {frames[0].text.strip()[:100]}"
+        because = f"a rank was preparing data when the timeout expired: {frames[0].text.strip()[:100]}"
     return Claim(Authority.REFINED_TIMEOUT, events, confidence, because, verdict)
 
 
 CAUSE = Cause(
-    promise="One process got the data ready while all others waited, and they gave up before it was done.",
+    promise="One process prepared the data. The others waited for it until their timeout.",
     judge=judge,
     remedy=fixed(
-        "Prepare the data once, in one process without the launcher, and train from the cache: save_to_disk / "
+        "Prepare the data once, in one process without the launcher, and train from that cache: save_to_disk / "
         "load_from_disk, tokenized_path (LLaMA-Factory), dataset_prepared_path (Axolotl), Megatron's "
         "preprocess_data.py.",
-        "Keep the cache on a disk that all ranks share; on local disks every node must do it (main_process_first is "
-        "per job).",
-        "More processes for it (num_proc, preprocessing_num_workers) help as far as the CPU has cores.",
+        "Keep the cache on a disk that all ranks share. With local disks, prepare it on every node, because "
+        "main_process_first runs once per job.",
+        "If the CPU has idle cores, use more processes for the preparation (num_proc, preprocessing_num_workers).",
         then=longer_timeout,
     ),
     infers=True,
-    needs="the preparation, run alone, takes longer than the timeout",
+    needs="the preparation takes longer than the timeout if it runs alone",
     confirm_with="time the preparation alone, then: preflight timeout --params N --preprocess TIME",
     outranks=("device_mapping_unknown", "heartbeat_monitor", "p2p_broken", "remote_peer_died", "rendezvous_failed",
               "store_wait_timeout", "watchdog_timeout_straggler"),

@@ -6,13 +6,13 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    promise="Training reads its data through helper processes. One of them died, mostly because memory ran out.",
+    promise="Training reads its data through helper processes. One of them died, usually because memory ran out.",
     signs=(
         Sign("dataset.loader", Authority.OWN_ERROR, "a data-loader worker died",
              r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|Terminated|"
              r"Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after|"
              r"Pin memory thread exited unexpectedly"),
-        Sign("dataset.map", Authority.OWN_ERROR, "a process that prepares the data set died",
+        Sign("dataset.map", Authority.OWN_ERROR, "a process that was preparing the data set died",
              r"One of the subprocesses has abruptly died|A process in the process pool was terminated abruptly|"
              r"BrokenProcessPool|[Ww]orker process [^\n]{0,40}died while (?:loading|mapping)"),
     ),
@@ -20,14 +20,14 @@ CAUSE = Cause(
         "A data worker of {who} died{host}, so that rank failed, and the other ranks lost their connections to it.",
     ),
     remedy=fixed(
-        'Find out how it died: sudo dmesg -T | grep -i -e "killed process" -e oom  (killed: host '
-        "memory; else a crash in the decoding code).",
-        "Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the "
-        "preparation: if it then runs, or shows its real error, raise it step by step.",
+        'Run: sudo dmesg -T | grep -i -e "killed process" -e oom. If it names the worker, the host ran out of memory. '
+        "If not, the decoding code crashed.",
+        "Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the preparation. If it "
+        "then runs, raise the number step by step; if not, it shows the real error.",
         "Give the container more memory and /dev/shm (--memory, --shm-size).",
-        'On Windows and wherever "spawn" is used, the script needs: if __name__ == "__main__":',
+        'On Windows, and if the "spawn" start method is used, the script needs: if __name__ == "__main__":',
     ),
-    needs="it runs with one worker, or the kernel log names the worker's pid",
+    needs="the job runs with one worker, or the kernel log names the worker's pid",
     confirm_with="run the same command with num_workers=0 (num_proc=1)",
     outranks=("not_nccl", "segfault_worker"),
 )  # fmt: skip

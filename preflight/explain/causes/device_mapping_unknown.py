@@ -12,7 +12,7 @@ from preflight.model.job_phases import Phase
 
 ID = "device_mapping_unknown"
 VERDICT = (
-    "torch warns that it guesses the GPU of each rank, and the job makes no progress after that: ranks may use the "
+    "torch warns that it guesses the GPU of each rank, and the job makes no progress after that. Ranks may use the "
     "wrong GPU or share one, or the path between the GPUs may hang."
 )
 GUESS = re.compile(r"using (?:best-guess )?GPU (\d{1,3})")
@@ -36,7 +36,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return None
     if _waits_for_something_else(evidence, events[-1]):
         return None
-    because = "the warning is the last thing that the log says, and it says itself that a hang can follow"
+    because = "the warning is the last line of the log, and it says that a hang can follow"
     return Claim(Authority.SILENCE, events, Confidence.LOW, because, VERDICT)
 
 
@@ -57,7 +57,7 @@ def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: 
     if len({gpu for _, gpu in chosen}) < len({rank for rank, _ in chosen}):
         because = "ranks guessed the same GPU"
     elif evidence.visible_gpus:
-        because = "GPUs are hidden by CUDA_VISIBLE_DEVICES, and the first collective never ended"
+        because = "CUDA_VISIBLE_DEVICES hides GPUs, and the first collective never ended"
     else:
         return None
     return Claim(Authority.REFINED_TIMEOUT, events, Confidence.LOW, because, VERDICT)
@@ -70,16 +70,16 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
     return Remedy(
         "Bind every rank to its GPU before anything else: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), "
         "and init_process_group('nccl', device_id=torch.device('cuda', int(os.environ['LOCAL_RANK']))).",
-        "If it still hangs, three variables are often copied together: NCCL_SOCKET_IFNAME=<interface>, "
-        "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Seldom are all three needed, and each costs speed.",
-        f"{check} tries them one by one with real data on that machine and writes only those that are needed.",
+        "If it still hangs, test these three variables, which are often set together: NCCL_SOCKET_IFNAME=<interface>, "
+        "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Usually not all of them are needed, and each one costs speed.",
+        f"{check} tests each one with real data on that machine and writes only the variables that are needed.",
         env=(("NCCL_IB_DISABLE", "1"), ("NCCL_P2P_DISABLE", "1")),
-        confirm_with=f"{check}   # on that machine; tells which of the three variables are needed",
+        confirm_with=f"{check}   # on that machine; shows which of the three variables are needed",
     )
 
 
 CAUSE = Cause(
-    promise="Each process should own one graphics card; here torch had to guess which.",
+    promise="Each process should own one GPU. Here torch had to guess which one.",
     signs=(
         Sign("mapping.guess", Authority.SILENCE, "torch guesses the GPU of a rank",
              r"using (?:best-guess )?GPU \d{1,3} (?:to perform barrier )?as devices? used by this process (?:are|"

@@ -8,22 +8,22 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 BUSY = (
-    "A GPU that {who} asked for is busy or unavailable{host}: another process holds it (exclusive mode, a rank on the "
-    "wrong GPU, a leftover), or an earlier fault has left it unusable."
+    "A GPU that {who} asked for is busy or unavailable{host}. Another process holds it, or an earlier fault left it "
+    "unusable."
 )
-TWICE = by_signs("Two ranks use the same GPU{host}, which NCCL refuses.")
+TWICE = by_signs("Two ranks use the same GPU{host}; NCCL refuses this.")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim from NCCL's own error. A busy GPU is weaker evidence, because a fault may also leave a GPU busy."""
     if any(event.sign == "duplicate.nccl" for event in events):
         return TWICE(evidence, tuple(event for event in events if event.sign == "duplicate.nccl"))
-    because = "CUDA says that it can't have the GPU, and not who holds it"
+    because = "CUDA says that it can't use the GPU, but not which process holds it"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(BUSY, events))
 
 
 CAUSE = Cause(
-    promise="Every process must have a graphics card of its own; two of them chose the same one.",
+    promise="Every process needs its own GPU. Two processes chose the same one.",
     signs=(
         *shared(Authority.SETUP, "duplicate.nccl"),
         Sign("duplicate.exclusive", Authority.SETUP, "a GPU admits one process at a time, and another one holds it",
@@ -33,12 +33,12 @@ CAUSE = Cause(
     judge=judge,
     remedy=fixed(
         'Before anything else touches CUDA: torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
-        "See who holds it: nvidia-smi (processes, and compute mode: Exclusive_Process admits one); end leftovers of an "
-        "earlier run. None there: dmesg | grep -i xid, then reset the GPU.",
-        "Start no more processes than there are GPUs: nvidia-smi -L | wc -l vs --nproc-per-node; "
-        'look for a hard-coded "cuda:0".',
-        "Under Ray, Slurm or Docker print CUDA_VISIBLE_DEVICES in every rank: it must differ, or hold "
-        "all GPUs of the node.",
+        "Run `nvidia-smi` to see which process holds it, and end leftovers of an earlier run. Compute mode "
+        "Exclusive_Process admits one process only. If no process holds it, run `dmesg | grep -i xid`, then reset "
+        "the GPU.",
+        'Start at most one process per GPU (`nvidia-smi -L | wc -l` counts them). Look for a hard-coded "cuda:0".',
+        "With Ray, Slurm or Docker, print CUDA_VISIBLE_DEVICES in every rank. The values must differ, or list all "
+        "GPUs of the node.",
     ),
     needs="a different PCI bus id on every rank of a node",
     confirm_with="preflight check",

@@ -8,40 +8,43 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 from preflight.model.repairs import MEMLOCK
 
-VERDICT = "The EFA network (libfabric) refused a call of {who}{host}: a limit, or versions that do not fit together."
+VERDICT = (
+    "The EFA network (libfabric) refused a call of {who}{host}. The cause is a limit, or versions that do not "
+    "fit together."
+)
 VERSIONS = (
     "Use the libfabric and aws-ofi-nccl of one EFA installer (/opt/amazon/efa), the same on all nodes and in the "
-    "image; ldd on libnccl-net.so shows which libfabric it takes."
+    "image. `ldd` on libnccl-net.so shows which libfabric it loads."
 )
 ANSWERS = (
     Variant(
         r"(?<![\d-])-12\b(?!-)|4112|Cannot allocate",
         VERDICT,
-        ("EFA may not pin enough memory: ulimit -l must say unlimited where the job runs.", *MEMLOCK.steps,
-         "Kubernetes: request huge pages as the EFA device plugin asks for.", VERSIONS),
+        ("EFA may not lock enough memory: `ulimit -l` must say unlimited where the job runs.", *MEMLOCK.steps,
+         "Kubernetes: request the huge pages that the EFA device plugin needs.", VERSIONS),
     ),
     Variant(
         r"Invalid address",
-        "The EFA network (libfabric) could not send for {who}{host}: the peer's address is not valid (any more), as "
-        "after its process ended or started again.",
-        ("See whether the process at the peer's host had ended before: its log, dmesg, the scheduler.",
-         "Restart all processes of the job together: one that starts again alone has another address.", VERSIONS),
+        "The EFA network (libfabric) could not send for {who}{host}: the peer's address is not valid. This happens "
+        "after the peer's process ended or restarted.",
+        ("Check in its log, dmesg and the scheduler whether the process at the peer's host had ended before.",
+         "Restart all processes of the job together, because a restarted process has a new address.", VERSIONS),
     ),
     Variant(
         "",
         VERDICT,
-        ("See what the provider offers where the job runs, in the container too: fi_info -p efa",
-         "Registering GPU memory fails with an old installer (before 1.29.1): update it, or try "
-         "export FI_EFA_SET_CUDA_SYNC_MEMOPS=0 once.", VERSIONS,
+        ("Run `fi_info -p efa` where the job runs (in the container too): it must list the EFA devices",
+         "EFA installers before 1.29.1 can't register GPU memory: update, or try `export "
+         "FI_EFA_SET_CUDA_SYNC_MEMOPS=0` once.", VERSIONS,
          "Pass the devices in (Kubernetes: resources.limits vpc.amazonaws.com/efa; Docker: --device "
-         "/dev/infiniband/uverbs0), and let the security group reach itself."),
+         "/dev/infiniband/uverbs0), and let the security group allow traffic to itself."),
     ),
 )  # fmt: skip
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """Claim the errors of libfabric and its EFA provider."""
-    because = "the library below NCCL's plugin reports it itself"
+    because = "the library below NCCL's plugin reports the error"
     return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))
 
 
@@ -55,7 +58,7 @@ def _variant(events: tuple[Event, ...]) -> Variant:
 
 
 CAUSE = Cause(
-    promise="Amazon's fast network (EFA) is driven by a library called libfabric; that library refused to work.",
+    promise="The library libfabric drives Amazon's fast network (EFA). That library reported an error.",
     signs=(
         Sign("efa.provider", Authority.OWN_ERROR, "libfabric's EFA provider ended the process",
              r"Libfabric error: \(-?\d|EFA internal error: \(|Libfabric EFA provider has encountered|"
@@ -63,13 +66,13 @@ CAUSE = Cause(
         Sign("efa.register", Authority.SETUP, "EFA could not register memory",
              r"(?:Unable to|Could not) register memory|Error registering memory|"
              r"fi_mr_(?:reg|regattr)\w{0,10}[^\n]{0,60}(?:fail|RC|error)|ibv_reg_mr[^\n]{0,40}efa"),
-        Sign("efa.none", Authority.SETUP, "no EFA device is there to use",
+        Sign("efa.none", Authority.SETUP, "there is no EFA device",
              r"[Nn]o EFA devices? (?:found|detected|available)|FI_PROVIDER[^\n]{0,20}efa[^\n]{0,60}"
              r"(?:not found|no such|unavailable)|efa[^\n]{0,40}\(No data available\)"),
     ),
     judge=judge,
     remedy=remedy,
-    needs="fi_info -p efa works where the job runs, or it runs with NCCL_NET_PLUGIN=none",
+    needs="`fi_info -p efa` works where the job runs, or the job runs with NCCL_NET_PLUGIN=none",
     confirm_with="fi_info -p efa; then: preflight check on every node",
     outranks=("nccl_plugin_problem", "ib_broken", "host_oom_killed", "scheduler_cancelled"),
 )  # fmt: skip

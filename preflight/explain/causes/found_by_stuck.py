@@ -9,8 +9,8 @@ from preflight.model.explanation import Confidence
 
 ID = "found_by_stuck"
 TOO_LONG = (
-    "Start there: that step took longer than the timeout allows. Make it shorter, or do it on all ranks; if it has to "
-    "take so long, `preflight timeout` computes the timeout."
+    "Start with that step: it took longer than the timeout. Make it shorter, or run it on all ranks. If it needs "
+    "this time, let `preflight timeout` compute a timeout."
 )
 LIVE = ("Wait", "End the job", "    ")  # steps for a job that still runs
 
@@ -42,7 +42,7 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
     steps = (step for answer in found for step in answer.steps if not step.startswith(LIVE))
     if any(answer.works for answer in found):
         return Remedy(TOO_LONG)
-    return Remedy("Start there: the other ranks only waited for it until they timed out.", *steps)
+    return Remedy("Start with that rank: the other ranks only waited for it until they timed out.", *steps)
 
 
 CAUSE = Cause(
@@ -50,7 +50,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="nothing: `preflight stuck` read it while it happened",
+    needs="nothing more: `preflight stuck` read the ranks during the hang",
     confirm_with="preflight stuck -v, if it hangs again",
     outranks=(
         "watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout",

@@ -15,7 +15,7 @@ LONGEST = 160
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """Claim the refusal, in the framework's words."""
-    because = "the framework says which setting does not fit"
+    because = "the framework names the setting that does not fit"
     if verdict := {"arguments.ray": RAY, "arguments.mpi": MPI}.get(events[0].sign, ""):
         return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
     text = events[0].text
@@ -29,31 +29,29 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     match claim.events[0].sign:
         case "arguments.ray":
             return Remedy(
-                "ray status on the head node: its GPU line must show as many free GPUs as the parallel sizes multiply "
-                "to; `ray list nodes` must show every node as ALIVE.",
-                "If a node is missing: ray start --address=HEAD:6379 --num-gpus N on it. If GPUs are in use: end what "
-                "holds them (ray list actors).",
-                "If there are fewer GPUs: make the tensor or pipeline parallel size smaller.",
+                "Run `ray status` on the head node. It must show enough free GPUs for the product of the parallel "
+                "sizes. `ray list nodes` must show every node as ALIVE.",
+                "If a node is missing, run `ray start --address=HEAD:6379 --num-gpus N` on it. If GPUs are in use, "
+                "end the actors that hold them (ray list actors).",
+                "If there are too few GPUs, reduce the tensor or pipeline parallel size.",
             )
         case "arguments.mpi":
             return Remedy(
-                "Start as many ranks as the parallel sizes multiply to: mpirun -n N, with N = tensor x pipeline x "
-                "context parallel size of the model or engine.",
+                "Run `mpirun -n N` with N = tensor x pipeline x context parallel size of the model or engine.",
             )
         case _:
             return Remedy(
-                "Change the setting that the line names; sizes of tensor, pipeline, data, context and expert "
-                "parallelism multiply to the number of ranks, and must divide the heads, layers, experts and the "
+                "Change the setting that the line names. The product of the tensor, pipeline, data, context and "
+                "expert parallel sizes is the number of ranks. The sizes must divide the heads, layers, experts and "
                 "global batch.",
-                "Compare with a recipe of the same release of the framework: names and defaults change between "
-                "releases.",
+                "Compare your settings with a recipe for the same release of the framework: names and defaults change.",
             )
 
 
 CAUSE = Cause(
-    promise="The numbers or options that the program was started with do not fit together.",
+    promise="The options that the program was started with do not fit together.",
     signs=(
-        Sign("arguments.sizes", Authority.SETUP, "sizes that do not fit together",
+        Sign("arguments.sizes", Authority.SETUP, "parallel sizes do not fit together",
              r"(?:must be|is not|should be|has to be|not) (?:evenly )?divisible by|is not a multiple of|"
              r"[Cc]heck batch related parameters|world[ _]size[^\n]{0,60}(?:must be|is not|should be|is (?:less|"
              r"smaller))|"
@@ -61,10 +59,10 @@ CAUSE = Cause(
              r"is (?:greater|larger) than the (?:number of available|total number of) GPUs|"
              r"(?:tensor|pipeline|data|context|expert)[- _](?:model[- _])?parallel[^\n]{0,20}size[^\n]{0,80}(?:must|"
              r"cannot|is not)"),
-        Sign("arguments.ray", Authority.SETUP, "Ray has fewer GPUs to give than the engine asks for",
+        Sign("arguments.ray", Authority.SETUP, "Ray has fewer GPUs than the engine asks for",
              r"Cannot provide a placement group of|Ray does not allocate any GPUs on the driver node|"
              r"No available node types can fulfill resource request"),
-        Sign("arguments.mpi", Authority.SETUP, "the program addressed an MPI rank that does not exist",
+        Sign("arguments.mpi", Authority.SETUP, "the program used the number of an MPI rank that does not exist",
              r"Assertion failed: Failed: MPI error \S{1,200} '6'|MPI_ERR_RANK: invalid rank"),
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
              r"does not support comm\+GEMM overlap|Launch app with UB_SKIPMC|(?:cannot|"
@@ -74,7 +72,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the same refusal in a run of one step",
+    needs="the same error in a run of one step",
     confirm_with="run the same command with the setting changed",
     outranks=("not_nccl",),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 HANG = "An AMD GPU hung or reported a hardware error ({who}{host}); the driver reset it, and the job on it died."
-FAULT = "A kernel on an AMD GPU touched memory that is not its own ({who}{host}), or the GPU is faulty."
+FAULT = "A kernel on an AMD GPU accessed memory outside its own ({who}{host}), or the GPU is faulty."
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
@@ -22,28 +22,27 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps: a fault may be the program's; a hang or a hardware error is first taken for the node's."""
     driver = (
-        "Read the driver's account of it on that host: sudo dmesg -T | grep -i -e amdgpu -e ras; amd-smi (or rocm-smi "
-        "--showrasinfo all) shows error counters."
+        "Read the driver's messages on that host: sudo dmesg -T | grep -i -e amdgpu -e ras. For error counters, run "
+        "`amd-smi` or `rocm-smi --showrasinfo all`."
     )
     if claim.events[0].sign == "amd.fault":
         return Remedy(
-            "Run once with AMD_SERIALIZE_KERNEL=3 HIP_LAUNCH_BLOCKING=1: the traceback then names the operation "
-            "(slower).",
-            "Common reasons: a kernel that was not made for this GPU (attention, experts, quantisation), an index out "
-            "of range, an image of another ROCm release than the host's driver.",
+            "Run once with AMD_SERIALIZE_KERNEL=3 HIP_LAUNCH_BLOCKING=1. The traceback then names the operation, "
+            "but the job is slower.",
+            "Common reasons: a kernel that does not support this GPU (attention, experts, quantization), an index "
+            "out of range, or an image with another ROCm release than the host's driver.",
             driver,
         )
     return Remedy(
         driver,
-        "Take the node out of the job; driver, firmware and ROCm of one release; reboot. If it returns on that GPU "
-        "only: replace it.",
-        "If it comes on any node at one place of the program: a kernel that never ends; AMD_SERIALIZE_KERNEL=3 names "
-        "it.",
+        "Take the node out of the job, install driver, firmware and ROCm of one release, and reboot. If only that "
+        "GPU fails again, replace it.",
+        "If every node fails at the same place of the program, a kernel never ends. AMD_SERIALIZE_KERNEL=3 names it.",
     )
 
 
 CAUSE = Cause(
-    promise="A graphics card of AMD stopped answering, or a program on it touched memory that is not its own.",
+    promise="An AMD GPU stopped answering, or a program on it accessed memory outside its own.",
     signs=(
         Sign("amd.hang", Authority.HARDWARE, "an AMD GPU hung",
              r"HW Exception by GPU node|reason :? ?GPU Hang|"
@@ -51,7 +50,7 @@ CAUSE = Cause(
              r"ring \S{1,20} timeout|RAS[^\n]{0,20}uncorrectable|failed to (?:suspend|reset|evict)|GPU is lost|"
              r"GPU mode\d reset|Fatal error during GPU init)|ERREVENT_ATHUB_INTERRUPT|"
              r"HSA_STATUS_ERROR_(?:OUT_OF_REGISTERS|INVALID_PACKET|HARDWARE)"),
-        Sign("amd.fault", Authority.OWN_ERROR, "a kernel on an AMD GPU touched memory that is not its own",
+        Sign("amd.fault", Authority.OWN_ERROR, "a kernel on an AMD GPU accessed memory outside its own",
              r"Memory access fault by GPU node|GPU core dump(?:ed| failed)|"
              r"HSA_STATUS_ERROR_(?:MEMORY_\w{1,20}|EXCEPTION|ILLEGAL_INSTRUCTION|MEMORY_APERTURE_VIOLATION)|"
              r"Queue (?:at )?0x[0-9a-f]{1,16} (?:inactivated|aborting)|Queue error - HSA|"
@@ -60,7 +59,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the driver's lines of that moment (dmesg), and whether it returns on another node",
+    needs="the driver's messages at that time (dmesg), and a run on another node",
     confirm_with="sudo dmesg -T | grep -i amdgpu   # on that host",
     outranks=("cuda_illegal_address", "host_oom_killed", "p2p_broken", "version_mismatch"),
 )  # fmt: skip

@@ -6,13 +6,12 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    promise="Containers show a process some of the graphics cards of the machine; here one that the job needs is "
-        "hidden.",
+    promise="A container shows only some of the machine's GPUs. Here a GPU that the job needs is hidden.",
     signs=(
-        Sign("visible.nvml", Authority.SETUP, "a rank on the same host uses a GPU that this process can not see",
+        Sign("visible.nvml", Authority.SETUP, "a rank on the same host uses a GPU that is hidden from this process",
              r"nvmlDeviceGetHandleByPciBusId[^\n]{0,10} failed"),
         Sign("visible.topology", Authority.SETUP,
-             "the container or virtual machine does not show where the GPU sits on the PCI bus",
+             "the container or virtual machine does not show the GPU's place on the PCI bus",
              r"NCCL WARN Could not find real path of /sys/class/pci_bus"),
         Sign("visible.none", Authority.SETUP, "the process sees no GPU at all",
              r"No (?:CUDA|HIP|XPU) GPUs are available|No visible GPU devices|no ROCm-capable device|hipErrorNoDevice|"
@@ -31,11 +30,12 @@ CAUSE = Cause(
         "A process{host} can not see a GPU that the job uses: the container or CUDA_VISIBLE_DEVICES hides it.",
     ),
     remedy=fixed(
-        "Give every container of one host all GPUs of the job (docker run --gpus all), or one container "
-        "per host with all ranks in it.",
-        "If two containers share a host but not its GPUs on purpose: give each its own NCCL_HOSTID (any "
-        "name) so that NCCL treats them as two hosts.",
-        "Compare nvidia-smi -L inside each container, and CUDA_VISIBLE_DEVICES with --nproc-per-node.",
+        "Give every container of a host all GPUs of the job (docker run --gpus all), or run all ranks of a host in "
+        "one container.",
+        "If two containers of a host use different GPUs on purpose, give each its own NCCL_HOSTID (any name). NCCL "
+        "then treats them as two hosts.",
+        "Compare the output of `nvidia-smi -L` in each container. Then compare CUDA_VISIBLE_DEVICES with "
+        "--nproc-per-node.",
     ),
     needs="the same list of GPUs in all containers of the host",
     confirm_with="preflight probe   # in each container",

@@ -54,7 +54,8 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     done, next_ = NCCL_STEPS[step]
     verdict = f"The log stops without an error: a process {done} and then waited for {next_}."
     because = (
-        f"none of {len(starts.steps)} processes got any further; a log that was copied too early would look the same"
+        f"none of {len(starts.steps)} processes made further progress; a log that was copied too early would look "
+        "the same"
     )
     return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(int(step)),))
 
@@ -69,7 +70,7 @@ def _last_words(evidence: LogEvidence) -> Claim | None:
         _, doing, step = found
         text = whole[-1].strip()[:400]
         event = Event("hang.last", ID, Authority.SILENCE, number, source.lines, 0, UNKNOWN, UNKNOWN, Moment(), text)
-        verdict = f"The log stops without an error at {doing}, which takes seconds where it works."
+        verdict = f"The log stops without an error. The last step is {doing}, which normally takes seconds."
         because = "its last line announces that step; a log that was copied too early would look the same"
         return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(int(step)),))
     return None
@@ -80,8 +81,8 @@ def _engine_waits(evidence: LogEvidence) -> Claim | None:
     waits = evidence.of("hang.engine")
     if len(waits) < SOME or evidence.sources[waits[-1].source].lines - waits[-1].line > AT_END:
         return None
-    verdict = "The workers of the engine stopped answering, without an error: they hang in a collective or a kernel."
-    because = "the engine says so up to the end of the log; a long compilation or download looks the same for a while"
+    verdict = "The engine's workers stopped answering without an error. They hang in a collective or a kernel."
+    because = "the engine says so until the log ends; at first, a long compilation or download looks the same"
     return Claim(Authority.SILENCE, waits, Confidence.LOW, because, verdict, (str(int(StartStep.COLLECTIVE)),))
 
 
@@ -89,29 +90,31 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps for the start-up step at which the log stopped."""
     step = int(claim.detail[0])
     record = (
-        "See where it hangs: py-spy dump --pid PID on each rank; nvidia-smi (100% busy at low power means waiting)."
+        "To see where it hangs, run `py-spy dump --pid PID` on each rank. In nvidia-smi, 100% busy at low power "
+        "means waiting."
     )
     steps: tuple[str, ...]
     if step < StartStep.TOPOLOGY:
         steps = (
-            "Suspect the start-up network: set NCCL_SOCKET_IFNAME to an interface that all nodes share; "
-            "open the firewall.",
+            "The start-up network is the first suspect. Set NCCL_SOCKET_IFNAME to an interface that all nodes "
+            "share, and open the firewall.",
         )
     elif step < StartStep.COMPLETE:
         steps = (
-            "Suspect the paths between the ranks: NCCL_P2P_DISABLE=1 once, then NCCL_IB_DISABLE=1 once, then "
-            "NCCL_SHM_DISABLE=1 once; the first that runs names the path.",
+            "Test the paths between the ranks, one variable per run: NCCL_P2P_DISABLE=1, NCCL_IB_DISABLE=1, "
+            "NCCL_SHM_DISABLE=1. The first one that works names the path at fault.",
         )
     else:
         steps = (
-            "Suspect the data path: NCCL_P2P_DISABLE=1 once on one machine, NCCL_IB_DISABLE=1 once between machines.",
-            "Or a rank that never calls the collective: compare the last line of every rank.",
+            "Test the data path: run once with NCCL_P2P_DISABLE=1 (one machine) or NCCL_IB_DISABLE=1 (several "
+            "machines).",
+            "Or one rank never calls the collective: compare the last line of every rank.",
         )
-    return Remedy(*steps, record, "preflight check does these trials in minutes, with verified data.")
+    return Remedy(*steps, record, "`preflight check` runs these trials in minutes and verifies the data.")
 
 
 CAUSE = Cause(
-    promise="The program stopped moving and said nothing.",
+    promise="The program stopped making progress and printed no error.",
     signs=(
         Sign("hang.engine", Authority.SILENCE, "the engine's workers do not answer",
              r"No available shared memory broadcast block found|[Mm]ay be stuck\. Expected \d{1,6} threads"),

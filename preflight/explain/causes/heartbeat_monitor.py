@@ -8,10 +8,12 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 STUCK = (
-    "torch's watchdog thread was itself stuck (in a CUDA call, a graph capture, or behind Python's "
-    "lock), so the monitor ended the process."
+    "torch's watchdog thread was stuck in a CUDA call, a graph capture or behind Python's lock, so the monitor "
+    "ended the process."
 )
-STORE = "torch's heartbeat monitor lost the store on rank 0: rank 0 ended first; the log of rank 0 has the cause."
+STORE = (
+    "torch's heartbeat monitor lost the store on rank 0, because rank 0 ended first. The log of rank 0 has the cause."
+)
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
@@ -19,7 +21,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     if events[0].authority is Authority.TIMEOUT:
         because = "the monitor says that the watchdog made no progress"
         return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, STUCK)
-    because = "the monitor could not read its flag at rank 0's store any more"
+    because = "the monitor could no longer read its flag in rank 0's store"
     return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, STORE)
 
 
@@ -27,24 +29,23 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
     """Return the steps: find out what the process does while it hangs, or read rank 0's log."""
     if not evidence.has("heartbeat.stuck"):
         return Remedy(
-            "Look at the log of rank 0, before the time of these lines; they are what the others print when it is "
-            "gone.",
-            "If rank 0 ended in success, this is noise: call torch.distributed.destroy_process_group() on all ranks at "
-            "the end.",
+            "Read the log of rank 0 before the time of these lines. The other ranks print them after rank 0 ended.",
+            "If rank 0 succeeded, ignore these lines. To avoid them, call torch.distributed.destroy_process_group() "
+            "on all ranks at the end.",
         )
     return Remedy(
         "While it hangs: py-spy dump --native --pid PID (or gdb -batch -ex 'thread apply all bt' -p PID) shows which "
         "call is stuck.",
-        '"Could not acquire GIL" points to Python code that holds its lock: a C extension, a data loader, a debugger.',
-        "nvidia-smi that hangs as well means that the driver or the GPU is stuck: dmesg | grep -i xid.",
-        "Don't raise the heartbeat's own timeout to be rid of it: the monitor ends a process whose watchdog is stuck, "
-        "and without it the job hangs instead. What keeps the watchdog from running for minutes (a compilation, a "
-        "graph capture, a synchronous save under Python's lock) belongs before the first collective or into pieces.",
+        '"Could not acquire GIL" means that a C extension, a data loader or a debugger holds Python\'s lock (the GIL).',
+        "If nvidia-smi hangs as well, the driver or the GPU is stuck: run `dmesg | grep -i xid`.",
+        "Don't raise the heartbeat timeout: without the monitor, a job with a stuck watchdog hangs. A compilation, "
+        "a graph capture or a synchronous checkpoint under Python's lock can block the watchdog for minutes. Do it "
+        "before the first collective, or in smaller steps.",
     )
 
 
 CAUSE = Cause(
-    promise="A guard inside torch noticed that another guard no longer moved, or that the first process was gone.",
+    promise="A monitor thread in torch found that the watchdog thread no longer ran, or that rank 0 had ended.",
     signs=(
         Sign("heartbeat.stuck", Authority.TIMEOUT, "torch's watchdog thread made no progress",
              r"Heartbeat monitor timed out|watchdog got stuck for|watchdog thread got stuck|"

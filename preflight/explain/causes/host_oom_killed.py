@@ -9,14 +9,14 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-EXPLICIT = "The host ran out of memory{host}, and {who} was killed for it (not GPU memory)."
+EXPLICIT = "The host ran out of memory (not GPU memory){host}, so the system killed {who}."
 IMPLIED = (
-    "{who}{host} was killed from outside (signal 9) without a word of its own: most often the kernel's out-of-memory "
-    "killer; this log alone can not exclude an administrator, a scheduler or a launcher."
+    "Signal 9 killed {who}{host}, which printed no error. Usually the kernel's out-of-memory killer sends it, but "
+    "an administrator, a scheduler or a launcher may have sent it."
 )
 OF_ENGINE = (
-    "The engine lost {worker}{host}, which left no word of its own. Most often the kernel's out-of-memory killer ends "
-    "it so; the engine does not say which signal it was."
+    "The engine lost {worker}{host}, which printed no error. The kernel's out-of-memory killer is the usual cause; "
+    "the engine does not name the signal."
 )
 OF_SGLANG = re.compile(r"Subprocess (\w{1,40}) \(pid=\d{1,9}\) crashed")  # scheduler_1, detokenizer
 NEAR = 20  # lines
@@ -34,7 +34,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             because = "the process says that its request for host memory was refused"
             return Claim(Authority.OWN_ERROR, events, Confidence.HIGH, because, fill_in(ALLOCATION, events))
         case _ if events[0].sign == "oom.engine":
-            because = "the engine reports the death of a worker, and the worker left no error"
+            because = "the engine reports that a worker died, and the worker printed no error"
             told = OF_ENGINE.replace("{worker}", events[0].match.split()[2])
             return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(told, events))
         case _:
@@ -42,7 +42,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
                 return None
             if any(_is_by_watchdog(event, events[0]) for event in evidence.of("watchdog.engine")):
                 return None
-            because = "the exit code is that of SIGKILL, and the process left no Python error; no line says who sent it"
+            because = (
+                "the exit code is that of SIGKILL, and the process printed no Python error; no line names the sender"
+            )
             name = OF_SGLANG.search(events[0].text)
             implied = IMPLIED.replace("{who}", f"SGLang's {name[1]}") if name else IMPLIED
             return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(implied, events))
@@ -66,20 +68,20 @@ def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps; if the log does not say what killed the process, the first one is to ask the kernel."""
     ask = (
-        'Ask who killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   (Slurm: sacct -j JOBID '
+        'Find out what killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   (Slurm: sacct -j JOBID '
         "--format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, look for OOMKilled)"
     )
     steps = (
         "Use less host memory: fewer data-loader workers (num_workers, num_proc), no CPU offload, "
-        "low_cpu_mem_usage=True, do not load the full model on every rank.",
-        "Or ask for more: --mem (Slurm), resources.limits.memory (Kubernetes), docker run --memory.",
-        "Watch it grow during the run: while sleep 5; do free -m; done",
+        "low_cpu_mem_usage=True. Do not load the full model on every rank.",
+        "Or ask for more host memory: --mem (Slurm), resources.limits.memory (Kubernetes), docker run --memory.",
+        "Watch the memory during the run: while sleep 5; do free -m; done",
     )
     return Remedy(*steps) if claim.authority is Authority.KILLED else Remedy(ask, *steps)
 
 
 CAUSE = Cause(
-    promise="The computer's own memory (not the graphics card's) was used up, and a process was ended for it.",
+    promise="The host's memory (not the GPU's) was used up, so the system ended a process.",
     signs=(
         Sign("oom.slurm", Authority.KILLED, "the scheduler reports that the memory limit was hit",
              r"oom[-_]kill|task \d{1,6}: Out Of Memory|cgroup out-of-memory handler|"
@@ -95,11 +97,11 @@ CAUSE = Cause(
              r"\[Errno 12\] Cannot allocate memory|\bMemoryError(?:: |\r?$)|std::bad_alloc|"
              r"Unable to allocate [\d.]{1,10} [KMGT]iB for an array"),
         Sign("oom.sigkill", Authority.UNEXPLAINED_DEATH,
-             "a process was killed from outside (SIGKILL, -9) and could not say a word",
+             "a process was killed from outside (SIGKILL, -9) and could not print an error",
              r"exitcode {0,4}: {0,2}-9\b|Exit code: -9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
              r"[Ee]xit(?:ed)?(?: with)?(?: exit)?(?: code| status)? (?:137|-9)\b|exited on signal 9|"
              r"terminated with signal SIGKILL|code: 137\b|KILLED BY SIGNAL: 9\b|\"exitCode\": ?137"),
-        Sign("oom.engine", Authority.UNEXPLAINED_DEATH, "a worker of the serving engine ended without a word",
+        Sign("oom.engine", Authority.UNEXPLAINED_DEATH, "a worker of the serving engine ended without an error",
              r"Worker proc \S{1,40} died unexpectedly"),
         Sign("oom.bare", Authority.UNEXPLAINED_DEATH, "a process was killed from outside",
              r'(?:^|: |(?:it/s|s/it)\]|[\d\]] {1,20})Killed(?: +[\w./$\"{(-][^\n]{0,200})? *\r?$|'
@@ -107,7 +109,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="a line of the kernel or scheduler that names the process, or a memory curve that reaches the limit",
+    needs="a kernel or scheduler message that names the process, or a memory curve that reaches the limit",
     confirm_with='sudo dmesg -T | grep -i -e "killed process" -e oom; preflight check tests the rest of the machine',
     outranks=("dataset_worker_died",),
 )  # fmt: skip

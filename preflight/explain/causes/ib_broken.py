@@ -13,15 +13,15 @@ from preflight.model.repairs import ACS, MEMLOCK, PASS_THROUGH, RDMA
 from preflight.model.units import counted
 from preflight.system.known_bugs import load_known_bugs
 
-OPENED = "NCCL says which device it could not open; the log ends without a success"
+OPENED = "NCCL names the device that it could not open, and the log does not end in success"
 OWN_STAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] \S{1,253}:\d{1,10}:\d{1,10} \[", re.ASCII)
 DAY_S, MOST_MINUTES = 86_400, 720  # beyond half a day the stamps are of two days or of two time zones
 SWALLOWED = "nccl-network-errors-swallowed"  # of known_bugs.toml
 GID_CHANGED = (
-    "The card's addresses changed while the job ran (GID table change), which can break open connections: run "
-    "`ip monitor address` during a job, and see what changes them (DHCP, NetworkManager, a bond)."
+    "The adapter's addresses changed during the job (GID table change). This can break open connections. Run `ip "
+    "monitor address` during a job to find what changes them (DHCP, NetworkManager, a bond)."
 )
-SLOW = "A network card or its path is not like the others; NCCL's own check says: {said}."
+SLOW = "A network adapter or its path differs from the others. NCCL's own check says: {said}."
 
 
 LOOK_AT_PORTS = (
@@ -29,17 +29,26 @@ LOOK_AT_PORTS = (
     "dmesg | grep mlx5."
 )
 PEER_ENDED = (
-    "See whether the peer's process had ended before (its log, dmesg, the scheduler): then no adapter is at fault."
+    "Check whether the peer's process had ended before (its log, dmesg, the scheduler). If so, no adapter is at fault."
 )
-TEST_PATH = "Test the path alone: ib_write_bw -d mlx5_0 on one host, ib_write_bw -d mlx5_0 OTHERHOST on the other."
-SEE_ADDRESSES = "See ports and addresses: ibstat; show_gids (RoCE needs a RoCE v2 GID with an IPv4 address)."
+TEST_PATH = (
+    "Test the path alone: run `ib_write_bw -d mlx5_0` on one host and `ib_write_bw -d mlx5_0 OTHERHOST` on the other."
+)
+SEE_ADDRESSES = (
+    "Check ports and addresses with `ibstat` and `show_gids` (RoCE needs a RoCE v2 GID with an IPv4 address)."
+)
 GID_INDEX = (
-    "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and later find it: "
-    "leave the variable unset."
+    "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and newer find the "
+    "GID, so leave the variable unset."
 )
-CHOOSE_PORTS = "Take a bad port out: export NCCL_IB_HCA=mlx5_0,mlx5_1 (those that are Active and reach the peers)."
-WITHOUT_GDR = "Prove it in one run: NCCL_NET_GDR_LEVEL=LOC. If that works, keep it only until the repair: it is slower."
-PEERMEM = "`lsmod | grep nvidia_peermem` must name the module: sudo modprobe nvidia_peermem"
+CHOOSE_PORTS = (
+    "Exclude a bad port: export NCCL_IB_HCA=mlx5_0,mlx5_1 (list the ports that are Active and reach the peers)."
+)
+WITHOUT_GDR = (
+    "To confirm, run once with NCCL_NET_GDR_LEVEL=LOC. If that works, keep it only until the repair, "
+    "because it is slower."
+)
+PEERMEM = "If `lsmod | grep nvidia_peermem` prints nothing, load the module: sudo modprobe nvidia_peermem"
 STATUS = r"ompletion [^\n]{0,120}(?:error |status[= ][\w ]{0,30}\(?)(?:%s)\b"
 LOST = r"completion (?:from peer|with)"
 # A vendor's code says nothing beside a status: each vendor has its own.
@@ -47,8 +56,8 @@ OF_THE_MACHINE = (
     Variant(
         r"local catastrophic|device fatal|mlx[45]_core[^\n]{0,80}(?:health|Fatal)",
         "The InfiniBand or RoCE adapter of {who}{host} failed: it reported an error of the whole device.",
-        ("Take the host out of the job: sudo dmesg -T | grep mlx5 shows what the driver says of the adapter.",
-         "Reset the adapter with a restart of the host; if it comes again, give the log to its vendor."),
+        ("Take the host out of the job: sudo dmesg -T | grep mlx5 shows the driver's messages about the adapter.",
+         "Restart the host to reset the adapter. If the error returns, send the log to the adapter's vendor."),
     ),
     Variant(
         r"event ?: port error|mlx[45]_core[^\n]{0,80}(?:[Ll]ink [Dd]own|Cable)",
@@ -58,49 +67,50 @@ OF_THE_MACHINE = (
     Variant(
         STATUS % "4" + r"|UCX {1,3}ERROR[^\n]{0,200}Local protection|ibv_reg_\w{1,20}[^\n]{0,40}Bad address",
         "The adapter of {who}{host} could not use memory that NCCL gave it (local protection error): GPUDirect RDMA "
-        "does not work there, most often because of ACS or the IOMMU.",
+        "does not work there, usually because of ACS or the IOMMU.",
         (WITHOUT_GDR,
-         f"Repair, for the bridges above the adapter too: {ACS}; in a virtual machine, {PASS_THROUGH}.", f"{PEERMEM}.",
-         "If it fails with NCCL_NET_GDR_LEVEL=LOC too: compare driver, firmware and the network plugin of both hosts."),
+         f"Repair, also for the bridges above the adapter: {ACS}; in a virtual machine, {PASS_THROUGH}.", f"{PEERMEM}.",
+         "If it also fails with NCCL_NET_GDR_LEVEL=LOC, compare driver, firmware and network plugin of both hosts."),
     ),
     Variant(
         STATUS % "9|10|11" + r"|local access violation|UCX {1,3}ERROR[^\n]{0,200}Remote (?:access|operation)",
-        "The adapters of {who}{host} and of a peer do not agree about the memory of a transfer: versions that differ, "
-        "or the registration of GPU memory.",
-        ("Compare on both hosts: the versions of NCCL and of its network plugin (grep NET/ in the log), of the driver "
-         "(ofed_info -s) and of the firmware (ibstat).", WITHOUT_GDR,
-         "Prove a plugin in one run: NCCL_NET_PLUGIN=none; if that works, the plugin is at fault."),
+        "The adapters of {who}{host} and of a peer disagree about the memory of a transfer. Their versions may "
+        "differ, or registering GPU memory may fail.",
+        ("Compare on both hosts the versions of NCCL and its network plugin (grep NET/ in the log), the driver "
+        "(ofed_info -s) and the firmware (ibstat).", WITHOUT_GDR,
+         "Run once with NCCL_NET_PLUGIN=none. If that works, the plugin is at fault."),
     ),
     Variant(
         STATUS % "5" + "|Work Request Flushed",
-        "A queue of {who}{host} was emptied after an earlier error (status 5), which these lines do not show.",
-        ("Find the first completion whose status is not 5, in the logs of all ranks: it names the cause.", PEER_ENDED,
+        "A queue of {who}{host} was emptied (status 5) after an earlier error, which is not in these lines.",
+        ("In the logs of all ranks, find the first completion whose status is not 5. It names the cause.", PEER_ENDED,
          LOOK_AT_PORTS),
     ),
     Variant(
         r"ibv_(?:open|get|close)|Unable to open device",
-        "NCCL could not open an InfiniBand device for {who}{host}, and goes on without it: look for /dev/infiniband in "
-        "the container.",
+        "NCCL could not open an InfiniBand device for {who}{host} and continues without it. Check that "
+        "/dev/infiniband is in the container.",
         (f"In a container: {RDMA.container}.",
          "`ls -l /dev/infiniband` where the job runs must show the devices, and `ulimit -l` must say unlimited.",
-         "Until then NCCL uses sockets: the job runs, much slower between the hosts."),
+         "Until then NCCL uses sockets, so the job runs but is much slower between hosts."),
     ),
     Variant(
         r"dmabuf\w{0,10} failed",
         "The driver of the adapter of {who}{host} can't register GPU memory by DMA-BUF, and NCCL gave up.",
-        ("export NCCL_DMABUF_ENABLE=0: NCCL then asks nvidia_peermem.", f"{PEERMEM}.",
-         "Update the driver of the adapter, or NCCL: later versions go on without DMA-BUF."),
+        ("export NCCL_DMABUF_ENABLE=0. NCCL then uses nvidia_peermem.", f"{PEERMEM}.",
+         "Update the adapter's driver, or NCCL: later versions continue without DMA-BUF."),
     ),
     Variant(
         r"Cannot allocate memory|ibv_(?:create_[cq]|alloc_)\w{1,10} failed\W{0,9}$",
-        "The InfiniBand library got no memory for {who}{host}: most often, the limit of locked memory is too low.",
-        ("The card may not pin enough memory: ulimit -l must say unlimited where the job runs.", *MEMLOCK.steps),
+        "The InfiniBand library got no memory for {who}{host}. Usually the limit of locked memory is too low.",
+        ("The adapter may not lock enough memory: `ulimit -l` must say unlimited where the job runs.", *MEMLOCK.steps),
     ),
 )  # fmt: skip
 OF_THE_PATH = (  # addresses that changed while the job ran can be behind these
     Variant(
         r"(?:modify_qp|create_ah|to RTR)[^\n]{0,120}(?:No such device|failed with 19\b|\[19\])",
-        "{who}{host} uses a RoCE address whose network interface is not there: often the container has another one.",
+        "{who}{host} uses a RoCE address whose network interface does not exist there. Often the container has "
+        "another interface.",
         ("Run `show_gids` and `ip -br address` where the job runs: the interface of the RoCE address must be there, "
          "with the same address.",
          "In a container: use the host's network (--network=host, hostNetwork: true), or pass the adapter's own "
@@ -109,8 +119,8 @@ OF_THE_PATH = (  # addresses that changed while the job ran can be behind these
     Variant(
         r"(?:modify_qp|create_ah|to RTR)[^\n]{0,120}(?:Network is unreachable|No route to host)",
         "On the RoCE network, {who}{host} has no route to a peer's address.",
-        ("Run `ip route get ADDRESS` with the peer's RoCE address: it must leave by the adapter's own interface.",
-         SEE_ADDRESSES, "If each rail is a network of its own: export NCCL_CROSS_NIC=0", GID_INDEX),
+        ("Run `ip route get ADDRESS` with the peer's RoCE address: the route must use the adapter's own interface.",
+         SEE_ADDRESSES, "If each rail is a separate network: export NCCL_CROSS_NIC=0", GID_INDEX),
     ),
     Variant(
         r"(?:modify_qp|odify QP|to RTR)[^\n]{0,120}(?:timed out|failed with (?:error )?110\b|\[110\])|status: 110\b",
@@ -119,23 +129,24 @@ OF_THE_PATH = (  # addresses that changed while the job ran can be behind these
     ),
     Variant(
         r"ibv_|odify QP",
-        "The InfiniBand library refused a call of {who}{host}: a limit, the driver or the address table (GID) is not "
-        "right.",
+        "The InfiniBand library refused a call of {who}{host}. A limit, the driver or the address table (GID) is "
+        "wrong.",
         (SEE_ADDRESSES, GID_INDEX, CHOOSE_PORTS),
     ),
     Variant(
         LOST,
-        "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never acknowledged (the path "
-        "failed, or the peer had died).",
+        "InfiniBand/RoCE failed between {who}{host} and a peer: the peer did not acknowledge data. The path failed, "
+        "or the peer had died.",
         (PEER_ENDED, LOOK_AT_PORTS, TEST_PATH,
-         "Status 12 means no answer: cable, switch, routing, MTU, or on RoCE the GID index and lossless settings.",
-         "Very large fabrics: NCCL_IB_TIMEOUT=22 gives a slow path two minutes. NCCL_IB_DISABLE=1 proves the point, at "
-         "a fraction of the speed."),
+         "Status 12 means no answer. Check cable, switch, routing and MTU, and for RoCE the GID index and the "
+         "lossless settings.",
+         "On a very large fabric, set NCCL_IB_TIMEOUT=22 to give a slow path two minutes. To confirm the cause, run "
+         "once with NCCL_IB_DISABLE=1 (much slower)."),
     ),
     Variant(
         "",
-        "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never acknowledged, or the port "
-        "went down.",
+        "InfiniBand/RoCE failed between {who}{host} and a peer: the peer did not acknowledge data, or the port went "
+        "down.",
         (PEER_ENDED, LOOK_AT_PORTS, TEST_PATH, CHOOSE_PORTS),
     ),
 )  # fmt: skip
@@ -153,7 +164,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             Authority.ECHO, events, Confidence.LOW, OPENED, fill_in(variant_in(ANSWERS, events[0].text).verdict, events)
         )
     if events[0].authority is Authority.ECHO:
-        because = "the card reports requests that were dropped; it does so when the peer is gone too"
+        because = "the adapter reports dropped requests; it also does this after the peer has ended"
         return Claim(
             Authority.ECHO,
             events,
@@ -195,7 +206,7 @@ def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:
         return ""
     ago = counted(minutes, "minute")
     span = next(bug.span for bug in load_known_bugs() if bug.id == SWALLOWED)
-    return f" NCCL logged it {ago} before the first timeout; some releases do not pass it on ({span})."
+    return f" NCCL logged it {ago} before the first timeout; some releases do not report it to the ranks ({span})."
 
 
 def _of_day_s(event: Event) -> float:
@@ -218,12 +229,12 @@ CAUSE = Cause(
         *shared(Authority.SETUP, "ib.memlock", "ib.verbs", "ib.mlx5"),
         *shared(Authority.TRANSPORT, "ib.completion", "ib.async", "ib.link", "ib.ucx"),
         *shared(Authority.ECHO, "ib.flushed", "ib.open"),
-        Sign("ib.diagnosed", Authority.SILENCE, "NCCL's own diagnostics measured a path that is not like the others",
+        Sign("ib.diagnosed", Authority.SILENCE, "NCCL's own diagnostics measured a path that differs from the others",
              printed(SLOW_PATH, RDMA_TOPOLOGY)),
     ),
     judge=judge,
     remedy=remedy,
     needs="ib_write_bw between the two hosts fails, or the job runs with NCCL_IB_DISABLE=1",
-    confirm_with="preflight check on both hosts; it tries the job's collectives with and without InfiniBand",
+    confirm_with="preflight check on both hosts; it runs the collectives with and without InfiniBand",
     outranks=("remote_peer_died", "wrong_socket_interface"),
 )  # fmt: skip

@@ -6,28 +6,28 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    promise="A library uses instructions (mostly AVX, AVX2 or AVX-512) that this processor, or this virtual "
-    "machine, does not offer.",
+    promise="A library uses instructions (usually AVX, AVX2 or AVX-512) that this processor or virtual machine does "
+    "not support.",
     signs=(
-        Sign("sigill.gpu", Authority.OWN_ERROR, "a GPU kernel holds an instruction that the GPU does not know",
+        Sign("sigill.gpu", Authority.OWN_ERROR, "a GPU kernel contains an instruction that the GPU does not support",
              r"an illegal instruction was encountered|cudaErrorIllegalInstruction"),
-        Sign("sigill", Authority.UNEXPLAINED_DEATH, "a process died of an instruction that the processor does not have",
+        Sign("sigill", Authority.UNEXPLAINED_DEATH, "a process died of an instruction that the processor does not "
+        "support",
              r"Illegal instruction(?: +\(core dumped\)|: +\d|$)|\bSIGILL\b|exitcode {0,4}: {0,2}-4\b|"
              r"exited on signal 4\b|return code = -4\b|[Ee]xit(?:ed with)?(?: exit)? code 132|trap invalid opcode|"
              r"Signal: Illegal instruction|Fatal Python error: Illegal instruction"),
     ),
     judge=by_signs(
-        "{who}{host} died of an illegal instruction: code that was built for another processor (or "
-        "another GPU), or damaged code.",
+        "{who}{host} died of an illegal instruction. Its code was built for another processor or GPU, or is damaged.",
     ),
     remedy=fixed(
-        "See what the processor has: grep -m1 -o -w -e avx -e avx2 -e avx512f /proc/cpuinfo | sort -u  "
+        "List what the processor supports: grep -m1 -o -w -e avx -e avx2 -e avx512f /proc/cpuinfo | sort -u  "
         '(in a virtual machine: CPU type "host").',
-        'If it was the GPU ("an illegal instruction was encountered"): a kernel built for another GPU '
-        "generation, a faulty custom kernel, or an unstable card; run with CUDA_LAUNCH_BLOCKING=1.",
-        'Find the library: python -X faulthandler -c "import torch", then the others one by one; '
-        "install a build for this processor, or build it here.",
+        'If it was the GPU ("an illegal instruction was encountered"), run with CUDA_LAUNCH_BLOCKING=1. The kernel was '
+        "built for another GPU generation or is faulty, or the GPU is unstable.",
+        'Find the library: python -X faulthandler -c "import torch", then the others one by one. '
+        "Install a build for this processor, or build it here.",
     ),
-    needs="the same import dies alone",
+    needs="the same import crashes in a process of its own",
     confirm_with='python -X faulthandler -c "import torch"',
 )  # fmt: skip

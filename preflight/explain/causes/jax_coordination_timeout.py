@@ -12,14 +12,14 @@ from preflight.model.explanation import Confidence
 TASK = re.compile(r"/job:\w{1,40}/replica:\d{1,6}/task:(\d{1,7})")
 REACHED = re.compile(r"reached the barrier: (\d{1,7}/\d{1,7})")
 START = "Not all processes of the JAX job reached its coordinator in time{reached}."
-HEARTBEAT = "The JAX coordinator heard no heartbeat of task {task}: it died, was stopped, or did not run for too long."
+HEARTBEAT = "The JAX coordinator heard no heartbeat of task {task}: it died, was stopped, or was blocked for too long."
 OTHER = "The JAX coordinator ended this process because another task had failed; the log of that task has the cause."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """Claim a barrier that was not reached, then a missed heartbeat, then the secondary errors of either."""
     if events[0].authority is Authority.ECHO:
-        because = "the coordinator says that a task failed, not which or why"
+        because = "the coordinator says that a task failed, but not which task or why"
         return Claim(Authority.ECHO, events, Confidence.LOW, because, OTHER)
     if events[0].sign == "jax.barrier":
         counts = (REACHED.search(e.text) for e in (*events, *evidence.of("jax.reached")))
@@ -27,7 +27,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
         because = "the coordination service says how long it waited"
         return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, START.replace("{reached}", reached))
     task = next((found[1] for e in events if (found := TASK.search(e.text))), "that it names below")
-    because = "the coordination service names the task; why it was silent only that task's own log tells"
+    because = "the coordination service names the task; only the log of that task shows why it sent nothing"
     return Claim(Authority.TIMEOUT, events, Confidence.MEDIUM, because, HEARTBEAT.replace("{task}", task))
 
 
@@ -35,29 +35,30 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps: start all processes in time, or find out what the silent task did."""
     if claim.events[0].sign == "jax.barrier":
         return Remedy(
-            "Start all processes: num_processes must be the number that is really started, process_id of each its own, "
-            "coordinator_address the same and reachable (nc -zv ADDRESS PORT).",
-            "Hosts that still install or download come late: jax.distributed.initialize(..., "
+            "Start all processes. num_processes must be the number of started processes. Each needs its own "
+            "process_id and the same reachable coordinator_address (nc -zv ADDRESS PORT).",
+            "If hosts are late because they install or download, set jax.distributed.initialize(..., "
             "initialization_timeout=1800).",
-            "Look at the logs of the tasks that it names as missing: an error there is the cause.",
+            "Read the logs of the tasks that the coordinator names as missing. An error there is the cause.",
         )
     return Remedy(
-        "Look at the log of that task before this moment, and at its host: dmesg, preemption, out of memory.",
-        "A process that does not run (pinned memory, a long compilation, swapping) misses heartbeats too: "
+        "Read the log of that task before this time. Then check its host: dmesg, preemption, out of memory.",
+        "A blocked process (pinned memory, a long compilation, swapping) misses heartbeats too. If that is the "
+        "reason, set "
         "jax.distributed.initialize(..., heartbeat_timeout_seconds=600).",
-        "Python must write at once for the last words to be there: python -u.",
+        "Use `python -u`, so that Python writes its last lines before it dies.",
     )
 
 
 CAUSE = Cause(
-    promise="The processes of a JAX job keep in touch through one of them; one did not come, or fell silent.",
+    promise="The processes of a JAX job report to a coordinator. One process did not start, or stopped reporting.",
     signs=(
         Sign("jax.barrier", Authority.TIMEOUT, "not all JAX processes reached a barrier in time",
              r"DEADLINE_EXCEEDED: (?:Barrier timed out|Deadline Exceeded)|Barrier timed out\. |"
              r"GetKeyValue\(\) timed out|[Ff]ailed to connect to (?:the )?coordination service|"
              r"Termination timeout for [^\n]{1,300} exceeded\. Exiting|"
              r"RegisterTask[^\n]{0,80}(?:DEADLINE|[Tt]imed out)|PjRT_Client_Connect[^\n]{0,80}(?:timed|DEADLINE)"),
-        Sign("jax.heartbeat", Authority.TIMEOUT, "the coordinator heard nothing of a JAX task any more",
+        Sign("jax.heartbeat", Authority.TIMEOUT, "the coordinator no longer heard from a JAX task",
              r"task:\d{1,7} heartbeat timeout|detected missing heartbeats|Unhealthy task: /job|"
              r"[Tt]asks? (?:are )?unhealthy[^\n]{0,20}stopped sending heartbeats|[Hh]eartbeat timeout from task"),
         Sign("jax.other", Authority.ECHO, "another JAX task failed",

@@ -25,7 +25,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
         if (version and not bug.has(version)) or (bug.effect is Effect.HANGS and not timeouts):
             continue
         is_sure = (bool(version) or not bug.span) and bug.sure is not Sureness.REPORTED
-        because = f"the line is the bug's, and {_about(bug, version)}; {bug.how_sure}"
+        because = f"the line matches the bug, and {_about(bug, version)}; {bug.how_sure}"
         proof: tuple[Event, ...] = (event,)
         authority = Authority.SETUP
         if bug.effect is Effect.HANGS:
@@ -39,17 +39,17 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 def _about(bug: KnownBug, version: str) -> str:
     if not bug.span:
         return "no version was stated"
-    return f"the log has {version}" if version else f"the log does not tell the version: those with it are {bug.span}"
+    return f"the log has {version}" if version else f"the log does not show the version; the bug is in {bug.span}"
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the step: read the thread about the bug, which may have news."""
     bug = BUGS[claim.events[0].sign]
-    return Remedy(f"Read {bug.address}: it may have moved on since it was looked at ({bug.looked.partition(',')[0]}).")
+    return Remedy(f"Read {bug.address} for news since it was reviewed ({bug.looked.partition(',')[0]}).")
 
 
 CAUSE = Cause(
-    promise="A library of this version has a defect that others reported; an update or a setting avoids it.",
+    promise="This version of a library has a bug that others reported. An update or a setting avoids it.",
     signs=tuple(
         Sign(
             sign,
@@ -61,7 +61,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="it is gone with another version, or with the setting",
+    needs="the error does not occur with another version, or with the setting",
     confirm_with="the same job with the version or the setting named above",
     outranks=("watchdog_timeout_straggler", "hang_no_error", "segfault_worker"),
 )

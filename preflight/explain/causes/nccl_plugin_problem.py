@@ -8,45 +8,45 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 SAME = (
-    'Compare on all nodes: grep -h "NET/" LOG | sort | uniq -c. The plugin and its version have to be the same '
+    'Compare on all nodes: grep -h "NET/" LOG | sort | uniq -c. The plugin and its version must be the same '
     "everywhere.",
-    "EFA: fi_info -p efa must list devices inside the container; pass /dev/infiniband in, open the security group to "
-    "itself, and use an aws-ofi-nccl built for this NCCL.",
-    "To prove it: NCCL_NET_PLUGIN=none NCCL_NET=Socket once. If that runs, the plugin is the fault (slow; not for "
-    "production).",
+    "EFA: `fi_info -p efa` must list devices inside the container. Pass /dev/infiniband in, let the security group "
+    "allow traffic to itself, and use an aws-ofi-nccl built for this NCCL.",
+    "To confirm, run once with NCCL_NET_PLUGIN=none NCCL_NET=Socket. If that works, the plugin is at fault (slow; "
+    "not for production).",
 )
 ANSWERS = (
     Variant(
         r"provider efa output empty",
         "NCCL's network plugin found no EFA device for {who}{host}: libfabric lists none.",
-        ("Pass the EFA devices in: fi_info -p efa must list them where the job runs (Docker: --device "
+        ("Pass the EFA devices in; `fi_info -p efa` must list them where the job runs (Docker: --device "
          "/dev/infiniband/uverbs0; Kubernetes: resources.limits vpc.amazonaws.com/efa).", *SAME),
     ),
     Variant(
         r"completed with error\. RC: 20\b|NULL context completed with error",
-        "A transfer of NCCL's network plugin (OFI) ended with an error ({who}{host}): the peer got or answered "
-        "nothing.",
-        ("Let the security group of the instances allow all traffic from itself and to itself, outbound too: EFA gets "
-         "no answer without that.", *SAME),
+        "A transfer of NCCL's network plugin (OFI) ended with an error ({who}{host}): the peer received nothing or "
+        "did not answer.",
+        ("Let the security group of the instances allow all inbound and outbound traffic with itself. Without this "
+        "rule EFA gets no answer.", *SAME),
     ),
     Variant(
         r"nitialize any NET plugin",
-        "NCCL found no network that it may use ({who}{host}): what the settings name is not there, or its devices are "
-        "not.",
-        ("Look at the settings first: `env | grep NCCL_NET` (NCCL_NET=IB needs a device: `ls /dev/infiniband` where "
-         "the job runs; docker: --device /dev/infiniband).", *SAME),
+        "NCCL found no network that it may use ({who}{host}). The network that the settings name, or its device, is "
+        "missing.",
+        ("Check the settings first: `env | grep NCCL_NET`. NCCL_NET=IB needs a device: `ls /dev/infiniband` where "
+        "the job runs (docker: --device /dev/infiniband).", *SAME),
     ),
     Variant("", "NCCL's network plugin failed ({who}{host}).", SAME),
 )  # fmt: skip
 UNEQUAL = (
-    "Some hosts loaded a network plugin of NCCL and others did not: they can't talk to each other, and wait for ever."
+    "Some hosts loaded a network plugin of NCCL and others did not. They can't communicate, so they wait for ever."
 )
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a plugin's error. Otherwise, claim a plugin that only some hosts loaded, if the log shows no success."""
     if events[0].authority is not Authority.SILENCE:
-        because = "the plugin reports it itself"
+        because = "the plugin reports the error"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))
     loaded, internal = evidence.of("plugin.loaded"), evidence.of("plugin.internal")
     with_it, without = ({event.host for event in some if event.host} for some in (loaded, internal))
@@ -66,8 +66,8 @@ def _variant(events: tuple[Event, ...]) -> Variant:
 
 
 CAUSE = Cause(
-    promise="NCCL can use an add-on for special networks (such as Amazon's EFA). That add-on, or the driver "
-    "below it, does not work here.",
+    promise="NCCL can use a plugin for special networks such as Amazon's EFA. That plugin, or the driver below it, "
+    "does not work here.",
     signs=(
         *shared(Authority.SETUP, "plugin.ofi", "plugin.other", "plugin.mismatch"),
         Sign("plugin.loaded", Authority.SILENCE, "this host loaded a network plugin",
@@ -77,7 +77,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="it runs with NCCL_NET_PLUGIN=none",
+    needs="the job runs with NCCL_NET_PLUGIN=none",
     confirm_with="preflight check",
     outranks=("ib_broken",),
 )  # fmt: skip

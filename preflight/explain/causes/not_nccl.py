@@ -13,7 +13,7 @@ from preflight.model.explanation import Confidence
 
 ID = "not_nccl"
 QUEUE = " at shm_broadcast.py"  # vLLM's engine there waits for its workers: who was late is not told
-OWN = "A rank stopped with a Python error of the program's own{place}, not of the communication: {text}"
+OWN = "A rank stopped with a Python error{place}; the error is in the program, not in the communication: {text}"
 NEAR_END = 10  # lines
 LONGEST = 160
 CLEARLY_S, CLEARLY_LINES = 3.0, 50  # by so much an exception precedes what is no consequence of it
@@ -33,7 +33,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
         return known
     if not raised and (refused := own_events):
         verdict = f"The program stopped before it began: {refused[0].text.strip()[-160:]}"
-        return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "the line says so", verdict)
+        return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "the line states the error", verdict)
     if not raised:
         return _by_last_line(evidence) or _by_exit(evidence) or _by_weak_echo(evidence)
     event, error = raised[0]
@@ -126,7 +126,7 @@ def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
         return None
     event, error = weak[0]
     text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
-    because = "it is the only error in the log; it may be the consequence of one that is not"
+    because = "it is the only error in the log, but it may follow from an error that is not in the log"
     verdict = OWN.replace("{place}", place_of(evidence, event)).replace("{text}", text)
     return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict)
 
@@ -138,10 +138,8 @@ def _by_exit(evidence: LogEvidence) -> Claim | None:
     if not exits or evidence.successes():
         return None
     who = f"Rank {exits[-1].rank}" if exits[-1].rank else "A task"
-    verdict = (
-        f"{who} ended with an error of its own early on; the others waited for it until the scheduler's time limit."
-    )
-    because = "its exit code comes before the time limit, and no error of the communication does"
+    verdict = f"{who} ended early with an error. The other ranks waited for it until the scheduler's time limit."
+    because = "it failed before the time limit, and the log has no communication error before that limit"
     return Claim(Authority.KILLED, (exits[-1], *limits[:1]), Confidence.MEDIUM, because, verdict)
 
 
@@ -153,28 +151,28 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps, which start at the user's own line if the log shows it."""
     frame = evidence.frame(claim.events[0]) if claim.events else None
     if find([event.text for event in claim.events[:1]], evidence.versions, names=True) is not None:
-        return Remedy("If it comes again after that: run one process alone (--nproc-per-node 1) for a shorter log.")
+        return Remedy("If the error returns, run one process alone (--nproc-per-node 1) for a shorter log.")
     if frame is None or not frame.is_own:
         return Remedy(
-            "Read the traceback of that rank from its end; the error is in the program, its arguments or its data.",
-            "Run it in one process (without torchrun, or --nproc-per-node 1) for a shorter traceback.",
-            "With several ranks: torchrun --log-dir logs --redirects 3 --tee 3 keeps each rank's traceback apart.",
+            "Read the traceback of that rank from the end. The error is in the program, its arguments or its data.",
+            "For a shorter traceback, run one process (without torchrun, or with --nproc-per-node 1).",
+            "For a separate traceback of each rank, use torchrun --log-dir logs --redirects 3 --tee 3.",
         )
     shown = f": {frame.source}" if frame.source else ""
     within = "" if frame.function == TOP_LEVEL else f", in {frame.function}"
     return Remedy(
         f"Open {frame.file} at line {frame.line}{within}{shown}",
-        f"python -m pdb -c continue {frame.file.rsplit('/', 1)[-1]} ... in one process stops there with the values; it "
-        "should fail in the same way. If it runs alone, the data or the arguments of that rank differ.",
+        f"python -m pdb -c continue {frame.file.rsplit('/', 1)[-1]} ... in one process stops there and shows the "
+        "values. If one process works, the data or arguments of that rank differ.",
     )
 
 
 CAUSE = Cause(
-    promise="The program itself has an error; the communication library only noticed that a process was gone.",
+    promise="The program has an error. The communication library only noticed that a process had ended.",
     signs=(
-        Sign("own.arguments", Authority.OWN_ERROR, "the program was given arguments that it does not take",
+        Sign("own.arguments", Authority.OWN_ERROR, "the program does not accept its arguments",
              r": error: (?:unrecognized arguments|the following arguments are required|argument -\S{1,60}: )"),
-        Sign("own.missing", Authority.OWN_ERROR, "the program that was to run is not there",
+        Sign("own.missing", Authority.OWN_ERROR, "the program to run does not exist",
              r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): "
              r"(?:command not found|can't open file)"),
     ),

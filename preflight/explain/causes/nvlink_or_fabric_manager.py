@@ -9,10 +9,10 @@ from preflight.model.nccl_diagnostics import LINK_DIFFERS, SXID_FATAL, printed
 from preflight.model.repairs import FABRIC_MANAGER
 
 VERDICT = (
-    "The NVLink/NVSwitch fabric{host} is not working: the service that sets it up (Fabric Manager) is missing, stale "
-    "or of another version."
+    "The NVLink/NVSwitch fabric{host} is not working: the service that sets it up (Fabric Manager) is missing, "
+    "stale or of the wrong version."
 )
-DIFFERS = "The NVLinks of the GPUs are not alike; NCCL's own check says: {said}."
+DIFFERS = "The NVLinks of the GPUs differ. NCCL's own check says: {said}."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -23,7 +23,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 CAUSE = Cause(
-    promise="The GPUs of this machine talk through a switch, and that switch is not set up.",
+    promise="The GPUs of this machine are connected by a switch (NVSwitch), and the switch is not set up.",
     signs=(
         Sign("nvlink.802", Authority.HARDWARE, "CUDA waits for the NVSwitch fabric, which is not set up",
              r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady|[Ee]rror:? \(?802\b|"
@@ -32,10 +32,10 @@ CAUSE = Cause(
         *shared(Authority.SETUP, "nvlink.nvls", "nvlink.fabric_state"),
         Sign("nvlink.sxid", Authority.HARDWARE, "NCCL's own diagnostics found a fatal fault of an NVSwitch",
              printed(SXID_FATAL)),
-        Sign("nvlink.diagnosed", Authority.SILENCE, "NCCL's own diagnostics call NVLinks unusual",
+        Sign("nvlink.diagnosed", Authority.SILENCE, "NCCL's own diagnostics report unusual NVLinks",
              printed(LINK_DIFFERS)),
         Sign("nvlink.disabled", Authority.HARDWARE,
-             "two GPUs are joined by NVLink, and the driver does not let them use it",
+             "NVLink joins two GPUs, but the driver does not let them use it",
              r"P2P is disabled between NVLINK connected GPUs"),
         Sign("nvlink.error", Authority.HARDWARE, "an NVLink or NVSwitch fault",
              r"uncorrectable NVLink error|NVLink error detected|nvidia-nvswitch\d{0,3}: SXid|"
@@ -47,11 +47,11 @@ CAUSE = Cause(
         f"Repair: {FABRIC_MANAGER}; `nvidia-smi -q | grep -A3 -i fabric` shows the state of the fabric.",
         "Restart it (sudo systemctl restart nvidia-fabricmanager), reset the GPUs (sudo nvidia-smi -r) "
         "or reboot the node.",
-        "In a virtual machine or cloud instance this is the provider's to repair: ask for another node.",
-        "Until then, if only NVLS fails: export NCCL_NVLS_ENABLE=0 (slower all-reduce, everything else stays).",
+        "In a virtual machine or cloud instance, only the provider can repair this: ask for another node.",
+        "Until then, if only NVLS fails: export NCCL_NVLS_ENABLE=0 (only all-reduce becomes slower).",
         env=(("NCCL_NVLS_ENABLE", "0"),),
     ),
-    needs='fabric state "Completed" and Fabric Manager version equal to the driver version',
+    needs='the state of the fabric is "Completed", and the Fabric Manager has the version of the driver',
     confirm_with="preflight check --gpus LIST",
     outranks=("version_mismatch",),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 START = "NVSHMEM could not start on {who}{host}: its transport between the GPUs is not set up."
-TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} waited for data that never arrived."
+TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} timed out waiting for data."
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
@@ -22,13 +22,13 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps: rights and modules if the transport did not start, matching versions if it stopped."""
     versions = (
-        "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem; NVSHMEM "
-        "3.5.19 and later broke DeepEP releases that are older."
+        "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem. Older DeepEP "
+        "releases do not work with NVSHMEM 3.5.19 and newer."
     )
     if claim.events[0].sign == "nvshmem.start":
         return Remedy(
             "Load the kernel module on every host: sudo modprobe nvidia_peermem; lsmod | grep peermem",
-            "IBGDA needs two options of the driver, then a reboot: NVreg_EnableStreamMemOPs=1 and "
+            "IBGDA needs two driver options and a reboot after setting them: NVreg_EnableStreamMemOPs=1 and "
             'NVreg_RegistryDwords="PeerMappingOverride=1;".',
             "Containers: --privileged, or /dev/infiniband with --cap-add=IPC_LOCK and --ulimit memlock=-1; Kubernetes: "
             "the same in the pod's securityContext.",
@@ -36,14 +36,14 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         )
     return Remedy(
         versions,
-        "See the links of all nodes: ibstat, and ib_write_bw between them; rails must reach each other.",
-        "To prove it: run once without expert parallelism, or with DeepEP's low-latency mode off.",
+        "Check the links of all nodes with `ibstat`, and run `ib_write_bw` between them. Rails must reach each other.",
+        "To confirm, run once without expert parallelism, or with DeepEP's low-latency mode off.",
     )
 
 
 CAUSE = Cause(
-    promise="Models with experts use a library (DeepEP, NVSHMEM) with which GPUs write into each other's memory "
-    "over the network; that exchange failed.",
+    promise="With DeepEP and NVSHMEM, GPUs write into each other's memory over the network to exchange the data of "
+    "experts. That exchange failed.",
     signs=(
         Sign("nvshmem.timeout", Authority.OWN_ERROR, "the exchange between experts timed out waiting",
              r"DeepEP (?:dispatch|combine|error|timeout)[^\n]{0,60}time?out|DeepEP timeout check failed|DeepEP error: |"
@@ -61,7 +61,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="it runs without expert parallelism, or NVSHMEM's own performance tests pass",
+    needs="the job runs without expert parallelism, or NVSHMEM's own performance tests fail",
     confirm_with="preflight check   # tests NCCL, the GPUs and the links",
     outranks=("cuda_illegal_address", "ib_broken", "p2p_broken", "not_nccl", "version_mismatch", "cuda_oom_masked"),
 )  # fmt: skip

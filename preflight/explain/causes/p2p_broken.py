@@ -18,12 +18,10 @@ from preflight.model.repairs import ACS, IOMMU, PASS_THROUGH
 
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
 INFERRED = (
-    "All ranks arrived at the very first collective and no data came through: the path between the GPUs is broken, "
-    "most often direct copies (P2P) on one machine."
+    "All ranks reached the first collective, but no data arrived. The path between the GPUs is broken, usually "
+    "direct copies (P2P) on one machine."
 )
-STOPPED = (
-    "The log stops at the first copies between the GPUs of one machine; most often direct copies (P2P) hang there."
-)
+STOPPED = "The log stops at the first copies between the GPUs of one machine. Usually direct copies (P2P) hang there."
 DIAGNOSED = "NCCL's own check of direct copies failed from rank {from} to rank {to} over {path}{others}{values}."
 FABRIC = re.compile(r"path=NET\b|handle=CUMEM_FABRIC")
 AT_END = 3  # lines
@@ -38,14 +36,14 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         because = "NCCL copied data between these GPUs itself, and compared it (NCCL_RUN_DIAGNOSTICS=1)"
         return Claim(events[0].authority, events, Confidence.HIGH, because, _diagnosed(pairs))
     if events:
-        because = "the log names peer-to-peer access as what failed"
+        because = "the log says that peer-to-peer access failed"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
     if (stopped := _stopped_on_direct_paths(evidence)) is not None:
         return stopped
     waits = [wait for wait in evidence.waits.all() if wait.op]
     if not _all_arrived_at_the_first(evidence, waits):
         return None
-    because = f"all ranks wait in collective {waits[0].seq}, and none has come any further"
+    because = f"all ranks wait in collective {waits[0].seq}, and no rank went further"
     caught = evidence.of("watchdog.caught")
     return Claim(Authority.REFINED_TIMEOUT, caught, Confidence.LOW, because, INFERRED)
 
@@ -69,8 +67,8 @@ def _fabric(evidence: LogEvidence) -> tuple[str, ...]:
     if not any(FABRIC.search(event.text) for event in evidence.of("p2p.diagnosed")):
         return ()
     return (
-        "The pair is joined by an NVLink fabric of several nodes: nvidia-imex-ctl -H -N shows whether its IMEX domain "
-        "is up; the job needs /dev/nvidia-caps-imex-channels too.",
+        "An NVLink fabric of several nodes joins the pair: `nvidia-imex-ctl -H -N` shows whether its IMEX domain is "
+        "up. The job also needs /dev/nvidia-caps-imex-channels.",
     )
 
 
@@ -81,7 +79,7 @@ def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
     stopped = hang_no_error.judge(evidence, ())
     if stopped is None or int(stopped.detail[0]) < StartStep.CHANNELS:
         return None
-    because = "the log stops where data first goes from GPU to GPU, all on one machine, and names no error"
+    because = "the log stops at the first data between GPUs of one machine, and names no error"
     return Claim(Authority.SILENCE, stopped.events, Confidence.LOW, because, STOPPED)
 
 
@@ -97,7 +95,7 @@ def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
     source, _, line = max(evidence.starts.last_line.values(), key=lambda last: (last[0], last[2]))
     if evidence.sources[source].lines - line > AT_END:
         return None
-    because = "the log stops where data first goes from GPU to GPU, and RCCL warned of this host's IOMMU"
+    because = "the log stops at the first data between GPUs, and RCCL warned of this host's IOMMU"
     return Claim(Authority.SILENCE, evidence.of("p2p.iommu"), Confidence.LOW, because, STOPPED)
 
 
@@ -111,7 +109,7 @@ def _refused(evidence: LogEvidence) -> Claim | None:
     is_later = any(wait.seq > FIRST_NUMBERS or wait.last_completed > FIRST_NUMBERS for wait in evidence.waits.all())
     if is_moving or is_later or evidence.exceptions:
         return None
-    because = "the log tells of no progress, and names direct copies between GPUs as not possible"
+    because = "the log shows no progress, and says that direct copies between GPUs are not possible"
     return Claim(Authority.REFINED_TIMEOUT, events, Confidence.LOW, because, fill_in(VERDICT, events))
 
 
@@ -130,30 +128,32 @@ def _all_arrived_at_the_first(evidence: LogEvidence, waits: list[Wait]) -> bool:
 
 
 CAUSE = Cause(
-    promise="Graphics cards of one machine copy to each other directly; here those copies do not arrive.",
+    promise="GPUs of one machine copy data to each other directly. Here these copies do not arrive.",
     signs=(
         *shared(Authority.SETUP, "p2p.failed", "p2p.diagnosed"),
         Sign("p2p.refused", Authority.SILENCE,
              "direct copies between two GPUs are not possible on this machine", r"Could not enable P2P between"),
-        Sign("p2p.iommu", Authority.SILENCE, "RCCL warns of the host's IOMMU, as it does on hosts that work too",
+        Sign("p2p.iommu", Authority.SILENCE, "RCCL warns of the host's IOMMU; it also does so on hosts that work",
              r'Missing \"iommu=pt\"'),
     ),
     judge=judge,
     remedy=fixed(
-        "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it only until the "
-        "repair.",
+        "Run once with NCCL_P2P_DISABLE=1. If that works, direct copies are at fault. Keep the setting only until "
+        "the repair.",
         f"Repair: {IOMMU}.",
         f"Also {ACS}; in a virtual machine, {PASS_THROUGH}.",
-        "With NVLink and PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
-        "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: update the driver.",
-        "In a container: docker run --ipc=host --gpus all, and the image that the framework recommends; an image "
-        "whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
-        "If several machines take part, the network is the other suspect: NCCL_DEBUG=INFO shows which path was taken.",
+        "With NVLink and PCIe, set NCCL_P2P_LEVEL=NVL instead: it keeps NVLink and switches off PCIe copies only.",
+        "GeForce cards (RTX 40 and others) have no P2P, but drivers before 525.105/535 report it. Update such a "
+        "driver.",
+        "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. An "
+        "image whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
+        "If several machines take part, the network may be at fault instead: NCCL_DEBUG=INFO shows which path NCCL "
+        "uses.",
         env=(("NCCL_P2P_DISABLE", "1"),),
         then=_fabric,
     ),
     infers=True,
-    needs="the job runs with NCCL_P2P_DISABLE=1 and not without",
-    confirm_with="preflight check   # tries the default and P2P off, with verified data",
+    needs="the job runs with NCCL_P2P_DISABLE=1 and fails without it",
+    confirm_with="preflight check   # runs with default settings and with P2P off, and verifies the data",
     outranks=("watchdog_timeout_straggler", "heartbeat_monitor", "hang_no_error"),
 )  # fmt: skip

@@ -35,13 +35,13 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         events = (*events[:2], *evidence.of("peer.over_tcp")[-1:])
     if (left := _left_early(evidence, events)) is not None:
         return left
-    because = "every line here is what survivors print after they lose a peer"
+    because = "ranks print each of these lines after they lose a peer"
     rows = evidence.processes
     quiet = silent(row for row in rows if row.has_log)
     if len(quiet) == 1 and sum(row.has_log for row in rows) > FEWEST:
         verdict = (
-            f"Rank {quiet[0]} died or disconnected first: the logs of all other ranks have errors, and all are "
-            "secondary; its log has none."
+            f"Rank {quiet[0]} died or disconnected first. Its log has no error; the errors in all other logs are "
+            "secondary."
         )
         return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict, (f"{SILENT}{quiet[0]}",))
     peer = _peer(events)
@@ -84,10 +84,10 @@ def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | Non
     at = f" in {frame.call or frame.function} at {frame.place}" if frame is not None else ""
     who = "Another rank" if not left else f"Rank {left[0]}" if len(left) == 1 else f"Ranks {', '.join(left[:4])}"
     verdict = (
-        f"{who} ended without an error while rank {raised[0].rank} was still{at}: fewer batches, an early return or "
-        f"an exit on {'them' if left[1:] else 'it'}."
+        f"{who} ended without an error while rank {raised[0].rank} was still{at}. "
+        f"{'They' if left[1:] else 'It'} had fewer batches, returned early, or called exit."
     )
-    because = "the launcher's table of failures does not list it, it left no error, and another rank lost it"
+    because = "the launcher does not list it as failed, it printed no error, and another rank lost its connection to it"
     return Claim(Authority.ECHO, (*raised[:2], *events[:1]), Confidence.MEDIUM, because, verdict, (LEFT_EARLY,))
 
 
@@ -95,16 +95,18 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps: get the log of the other process, or find out why a rank ended without an error."""
     if LEFT_EARLY in claim.detail:
         return Remedy(
-            "Compare the number of batches of all ranks: print(rank, len(loader)) before the loop; a "
-            "DistributedSampler with drop_last=True makes it the same.",
-            "Look for a return, break or sys.exit that only some ranks reach, and for os._exit or a caught exception.",
-            "If uneven data are meant: `with torch.distributed.algorithms.join.Join([model]):` around the loop.",
+            "Compare the number of batches of all ranks: print(rank, len(loader)) before the loop. A "
+            "DistributedSampler with drop_last=True makes the numbers equal.",
+            "Look for a return, break or sys.exit that only some ranks reach. Also look for os._exit and caught "
+            "exceptions.",
+            "If ranks have different numbers of batches on purpose, put the loop inside `with "
+            "torch.distributed.algorithms.join.Join([model]):`.",
         )
     peer = _peer(claim.events) or "the other hosts"
     quiet = [detail.removeprefix(SILENT) for detail in claim.detail if detail.startswith(SILENT)]
     if quiet:
         return Remedy(
-            f"Read the end of rank {quiet[0]}'s log, standard error too: what it did last is where it ended.",
+            f"Read the end of rank {quiet[0]}'s log and standard error. Its last step is where it ended.",
             'On its host: sudo dmesg -T | grep -i -e oom -e "killed process" -e xid -e segfault names a process that '
             "was killed; such a process leaves no log.",
             "If dmesg names none, look for os._exit, sys.exit or a return that only this rank reaches.",
@@ -113,8 +115,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         return Remedy(
             "Get the log of the engine at the other end of the transfer (prefill or decode) and give both to "
             "preflight explain.",
-            "If UCX went over TCP (rma(tcp/...) below): ucx_info -d | grep -i -e mlx5 -e cuda must list the cards in "
-            "the container; pass /dev/infiniband in, and set UCX_TLS=rc,cuda_copy,cuda_ipc,sm,self once to see why "
+            "If UCX used TCP (rma(tcp/...) below), `ucx_info -d | grep -i -e mlx5 -e cuda` must list the adapters "
+            "in the container. Pass /dev/infiniband in. Set UCX_TLS=rc,cuda_copy,cuda_ipc,sm,self once to see why "
             "RDMA is refused.",
         )
     host = f"ssh {peer.partition(':')[0]} " if peer[:1].isdigit() else ""
@@ -124,14 +126,14 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     )
     return Remedy(
         *((kernel,) if host else ()),
-        f"Get the log of {peer} and give both to preflight explain; read its last lines before the time below.",
+        f"Get the log of {peer} and give both logs to `preflight explain`. Read its last lines before the time below.",
         *(() if host else (kernel,)),
         "Write one log per rank next time: torchrun --log-dir logs --redirects 3 --tee 3",
     )
 
 
 CAUSE = Cause(
-    promise="A partner on another machine (or in another process) vanished, and this log only shows who missed it.",
+    promise="A process on another machine, or on this one, ended. This log only shows the ranks that lost it.",
     signs=(
         Sign("peer.closed", Authority.ECHO, "a connection to another rank was lost",
              r"[Cc]onnection closed by (?:remote )?peer|[Cc]onnection reset by (?:remote )?peer|ncclRemoteE|"
@@ -140,7 +142,7 @@ CAUSE = Cause(
              r"[Cc]all to (?:recv|recvfrom|send|sendmsg) from [^\n]{0,80} failed|Net : Call to recv|[Bb]roken pipe|"
              r"\bEOFError|[Ff]ailed to recv, got 0 bytes|recvValue failed|sendBytes failed|recvBytes failed|"
              r"peer closed|gloo/transport/tcp/pair\.cc"),
-        Sign("peer.rendezvous", Authority.ECHO, "torchrun's rendezvous endpoint was gone when this node ended",
+        Sign("peer.rendezvous", Authority.ECHO, "torchrun's rendezvous endpoint had ended before this node",
              r"has failed to (?:shutdown the rendezvous|send a keep-alive)[^\n]{0,300}"),
         Sign("peer.actor", Authority.ECHO, "a worker process is gone",
              r"RayActorError|ActorDiedError|The actor (?:died|is dead)|WorkerCrashedError|worker died or was killed|"
@@ -156,6 +158,6 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the log of the peer",
+    needs="an error in the peer's log",
     confirm_with="preflight explain with that log and this one; preflight check on that host",
 )  # fmt: skip

@@ -9,7 +9,9 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-IN_USE = "The port of the rendezvous endpoint is already in use{host}: another job, or what is left of an earlier run."
+IN_USE = (
+    "The port of the rendezvous endpoint is already in use{host}, by another job or by a leftover of an earlier run."
+)
 UNREACHED = "{who}{host} could not reach the rendezvous endpoint of the job (MASTER_ADDR:MASTER_PORT)."
 # As torch prints an endpoint: `(10.0.0.1, 29500)`, `[::ffff:10.0.0.1]:29500`, `10.0.0.1:29500`.
 ENDPOINT = re.compile(
@@ -41,29 +43,30 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     address, port = _endpoint(claim)
     if evidence.has("rendezvous.in_use"):
         return Remedy(
-            f"ss -ltnp 'sport = :{port or 29500}'{'' if port else ' (your port)'} on that host shows who holds it: end "
-            "what is left of the earlier run (kill PID), then start again.",
-            "Or take a free one: torchrun --standalone ... on one machine, --master-port 0 or another number "
-            "elsewhere; with several jobs on a machine give each its own.",
-            "A script that calls init_process_group with its own port inside torchrun opens it twice: use env://.",
+            f"ss -ltnp 'sport = :{port or 29500}'{'' if port else ' (your port)'} on that host shows the process "
+            "that holds it. End the leftover of the earlier run (kill PID), then start again.",
+            "Or use a free port: torchrun --standalone ... on one machine, --master-port 0 or another number "
+            "elsewhere. Give each job on a machine its own port.",
+            "If the script runs under torchrun and passes a port to init_process_group, the port is opened twice. "
+            "Use env:// instead.",
         )
     target = f"{address} {port}" if address and port else "MASTER_ADDR MASTER_PORT"
     return Remedy(
-        f"nc -zv {target} from the node that failed, while rank 0 waits. Refused: rank 0 does not listen there (died, "
-        "or another port). No answer: a firewall or the wrong network.",
-        "Every node needs the same MASTER_ADDR: an address of rank 0 that the others reach (hostname -I), not "
-        "localhost, not a name that /etc/hosts maps to 127.0.1.1.",
-        "If MASTER_ADDR is a name: getent hosts MASTER_ADDR on every node must give the same address.",
+        f"nc -zv {target} from the node that failed, while rank 0 waits. If it is refused, rank 0 died or "
+        "listens on another port. If nothing answers, a firewall or the wrong network is the cause.",
+        "Give every node the same MASTER_ADDR: an address of rank 0 that the others reach (hostname -I). Do not use "
+        "localhost or a name that /etc/hosts maps to 127.0.1.1.",
+        "If MASTER_ADDR is a name, `getent hosts MASTER_ADDR` must print the same address on every node.",
         "Start all nodes within the timeout, with the same --nnodes and --rdzv-id, and --node-rank 0 on "
         "the host of MASTER_ADDR.",
-        "Look at the log of rank 0: if it died before it opened the port, its error is the cause.",
+        "Read the log of rank 0. If rank 0 died before it opened the port, its error is the cause.",
     )
 
 
 CAUSE = Cause(
-    promise="Before any work, the processes connect to one address; they did not find each other there.",
+    promise="At the start, all processes connect to one address. Here they did not reach each other there.",
     signs=(
-        Sign("rendezvous.in_use", Authority.SETUP, "the port is taken",
+        Sign("rendezvous.in_use", Authority.SETUP, "the port is in use",
              r"[Aa]ddress already in use|EADDRINUSE|failed to listen on any local network address|"
              r"but another process is utilizing it|specific port\[\d{1,6}\] fail|"
              r"port(?: is|\[?\d{0,6}\]?)[^\n]{0,40} been (?:using|used) by other process|Cannot assign requested port|"

@@ -39,7 +39,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         (why for words, why in REASONS if words in events[0].text), "by its owner, an administrator or the scheduler"
     )
     authority = Authority.ECHO if other else Authority.KILLED
-    because = "the scheduler says so, and no error precedes it" if not other else "it came after another error"
+    because = "the scheduler says so, and no error precedes it" if not other else "it happened after another error"
     return Claim(authority, events, Confidence.HIGH, because, VERDICT.replace("{why}", reason))
 
 
@@ -61,16 +61,17 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps: ask who ended the job; if it hung before, find out why."""
     if BY_SIGNAL in claim.detail:
         return Remedy(
-            "If you stopped it because it hung: start it again, and while it hangs run `preflight stuck` on its node; "
-            "it says which rank waits where.",
-            "If nobody stopped it: a scheduler, a time limit or a lost terminal did (sacct -j JOBID, kubectl describe "
-            "pod, journalctl); start it under tmux or nohup.",
+            "If you stopped it because it hung, start it again. While it hangs, run `preflight stuck` on its node; "
+            "it shows where each rank waits.",
+            "If no person stopped it, a scheduler, a time limit or a lost terminal did. Check sacct -j JOBID, "
+            "kubectl describe pod or journalctl. Start the job under tmux or nohup.",
         )
     return Remedy(
-        "Ask the scheduler who: sacct -j JOBID --format=JobID,State,ExitCode,Reason,Comment; scontrol show job JOBID.",
-        "Preempted jobs: save checkpoints and let it requeue (sbatch --requeue --signal=B:USR1@120).",
-        "If you cancelled it because it hung: run preflight explain on the log of a run that hung longer, with "
-        "NCCL_DEBUG=INFO.",
+        "Ask the scheduler who cancelled it: sacct -j JOBID --format=JobID,State,ExitCode,Reason,Comment; scontrol "
+        "show job JOBID.",
+        "If it was preempted, write checkpoints and let Slurm requeue it (sbatch --requeue --signal=B:USR1@120).",
+        "If you cancelled it because it hung, let it hang longer with NCCL_DEBUG=INFO, then run `preflight explain` "
+        "on that log.",
     )
 
 
@@ -109,7 +110,7 @@ REASONS = (
 )
 
 CAUSE = Cause(
-    promise="Somebody or something ended the job on purpose.",
+    promise="A person or a program ended the job on purpose.",
     signs=(
         Sign("cancelled.slurm", Authority.KILLED, "the scheduler cancelled the job",
              r"CANCELLED (?:AT|by) [^\n]{0,30} ?(?:\*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|to SIGNAL)|ON )|"

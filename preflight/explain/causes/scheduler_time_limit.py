@@ -17,8 +17,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 CAUSE = Cause(
-    promise="Nothing broke: the time that was asked for ran out. If nothing was printed for long before "
-    "that, a hang used it up.",
+    promise="The job used all of the time that it had asked for. If it printed nothing for long before that, it may "
+    "have hung.",
     signs=(
         Sign("limit.slurm", Authority.KILLED, "the scheduler ended the job at its time limit",
              r"DUE TO TIME ?LIMIT|State ?[=:] ?TIMEOUT|reached its time limit|TIME LIMIT \*\*\*|"
@@ -31,11 +31,11 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=fixed(
-        "Compare the last line of progress with the time of the cancellation: if progress stopped long "
-        "before, a hang used the time up; look for that.",
-        "Otherwise ask for more time (sbatch --time=...), or save checkpoints and resume (sbatch "
+        "Compare the time of the last progress line with that of the cancellation. If progress stopped long before, "
+        "the job hung: look for the cause of the hang.",
+        "If not, ask for more time (sbatch --time=...), or write checkpoints and resume (sbatch "
         "--signal=B:USR1@120 warns two minutes ahead).",
     ),
-    needs="state TIMEOUT in the scheduler's accounting",
+    needs="the scheduler's accounting shows state TIMEOUT",
     confirm_with="sacct -j JOBID --format=JobID,State,Elapsed,Timelimit",
 )  # fmt: skip

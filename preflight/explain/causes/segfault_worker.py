@@ -7,8 +7,10 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-VERDICT = "{who}{host} crashed in native code (segmentation fault); the others only lost it."
-ABORTED = "{who}{host} aborted in native code, with a Python stack of its own; the others only lost it."
+VERDICT = "{who}{host} crashed in native code (segmentation fault). The other ranks only lost their connection to it."
+ABORTED = (
+    "{who}{host} aborted in native code and printed its Python stack. The other ranks only lost their connection to it."
+)
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -22,19 +24,19 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     others = [event for event in evidence.failures() if event.cause != events[0].cause]
     if not others or evidence.exceptions or any(e.sign != "peer.actor" or e.order < events[0].order for e in others):
         return None
-    because = "its own stack comes before the framework's report that a worker is gone"
+    because = "its stack comes before the framework's report that a worker has ended"
     return Claim(Authority.UNEXPLAINED_DEATH, events, Confidence.MEDIUM, because, fill_in(ABORTED, events))
 
 
 CAUSE = Cause(
-    promise="A library (not Python code) touched memory that is not its own and the system ended the process.",
+    promise="A native library (not Python code) accessed memory outside its own, so the system ended the process.",
     signs=(
         Sign("segv.signal", Authority.UNEXPLAINED_DEATH, "a process died of a segmentation fault",
              r"Signals\.SIGSEGV|exitcode {0,4}: {0,2}-11\b|Signal 11 \(SIGSEGV\)|return code = -11\b|"
              r"[Ee]xit(?:ed with)?(?: exit)? code 139|exited on signal 11|terminated with signal SIGSEGV|"
              r"exit code -11\b|code: 139\b"),
         Sign("segv.fatal_bus", Authority.UNEXPLAINED_DEATH,
-             "a process died of a bus error in native code, as when a mapped file is cut short",
+             "a process died of a bus error in native code; a truncated mapped file can cause this",
              r"Fatal Python error: Bus error"),
         Sign("segv.text", Authority.UNEXPLAINED_DEATH, "a process died of a segmentation fault",
              r"Segmentation fault|Caught signal 11|SIGSEGV (?:received|\(@)|general protection fault|"
@@ -48,12 +50,12 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=fixed(
-        "Get the place: python -X faulthandler train.py ..., or: gdb -batch -ex bt python core. The "
+        "Find the place of the crash: python -X faulthandler train.py ..., or gdb -batch -ex bt python core. The "
         "last library before the crash is the suspect.",
         "Common reasons: two versions of one library (see pip list, LD_LIBRARY_PATH), a compiled "
         "extension built for another torch, a damaged data file read by a decoder.",
-        "Reinstall the extension named in the last frames against this torch.",
+        "Rebuild the extension that the last frames name for this torch.",
     ),
-    needs="the same native frame twice",
+    needs="two crashes that end in the same native frame",
     confirm_with="python -X faulthandler with the same command; preflight check tests NCCL and the GPUs",
 )  # fmt: skip

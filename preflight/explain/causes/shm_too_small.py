@@ -11,17 +11,17 @@ from preflight.model.explanation import Confidence
 from preflight.model.repairs import shm_room
 
 SHARED = re.compile(r"['/](?:dev/shm|psm_|torch_\d|sem\.)")
-VERDICT = "Shared memory (/dev/shm){host} is too small or full: {who} could not get its part of it."
+VERDICT = "Shared memory (/dev/shm){host} is too small or full, so {who} got no memory there."
 DENIED = "{who} may not write to /dev/shm{host}: its mode must be 1777 (ls -ld /dev/shm)."
 MISSING = (
-    "{who} could not open a peer's shared memory in /dev/shm{host}: the peer had ended, or runs as another user or in "
-    "another container or IPC namespace."
+    "{who} could not open a peer's shared memory in /dev/shm{host}. The peer had ended, or runs as another user or "
+    "in another container or IPC namespace."
 )
 # What the kernel answered where the memory is neither too small nor full, by what NCCL did.
 IS_DENIED = re.compile(r"(?:creating shared memory segment|shm_open failed)[^\n]{0,160}Permission denied")
 IS_MISSING = re.compile(r"attaching to shared memory segment[^\n]{0,160}(?:No such file|Permission denied)")
 FULL = "No space left"
-BUS_ERROR = "{who}{host} died of a bus error, which a full /dev/shm causes (so does a data file that was cut short)."
+BUS_ERROR = "{who}{host} died of a bus error. A full /dev/shm or a truncated data file causes this error."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -31,7 +31,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """
     full = tuple(event for event in evidence.of("disk.full") if SHARED.search(event.text))
     if full and (not events or events[0].authority is Authority.UNEXPLAINED_DEATH):
-        because = "there was no room left in a file that is shared memory"
+        because = "a shared-memory file had no room left"
         return Claim(Authority.SETUP, full, Confidence.HIGH, because, fill_in(VERDICT, full))
     if not events:
         return None
@@ -40,7 +40,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_verdict(events), events))
     if evidence.has("segv.fatal_bus"):
         return None
-    because = "a bus error (SIGBUS, -7) without any word on its reason"
+    because = "a bus error (SIGBUS, -7) without a reason"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(BUS_ERROR, events))
 
 
@@ -62,29 +62,29 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     verdict = _verdict(claim.events)
     if verdict is DENIED:
         return Remedy(
-            "sudo chmod 1777 /dev/shm where the job runs; ls -ld /dev/shm must show drwxrwxrwt.",
+            "Run `sudo chmod 1777 /dev/shm` where the job runs. `ls -ld /dev/shm` must then show drwxrwxrwt.",
             "In a container, mount /dev/shm so that the job's user may write to it.",
             confirm_with="touch /dev/shm/x   # as the job's user",
         )
     if verdict is MISSING:
         return Remedy(
-            "See whether the peer's process had ended before: its log, and sudo dmesg -T | grep -i -e oom -e killed.",
+            "Check whether the peer's process had ended before: read its log, and run sudo dmesg -T | grep -i -e "
+            "oom -e killed.",
             "If the ranks of one machine run in several containers, give them one /dev/shm: --ipc=host or "
             "--ipc=container:NAME (docker, podman), one pod (Kubernetes).",
             confirm_with="preflight check   # its ranks use /dev/shm too, in one container",
         )
     return Remedy(
-        "See its size where the job runs: df -h /dev/shm",
+        "Check the size where the job runs: df -h /dev/shm",
         *shm_room().steps,
-        "If it can't be changed: num_workers=0 for the data loader, and NCCL_SHM_DISABLE=1 for NCCL as "
-        "a last resort (much slower).",
+        "If you can't change the size, set num_workers=0 for the data loader. As a last resort, set "
+        "NCCL_SHM_DISABLE=1 for NCCL (much slower).",
         env=(("NCCL_SHM_DISABLE", "1"),),
     )
 
 
 CAUSE = Cause(
-    promise="Processes on one machine hand data to each other through /dev/shm, a memory area that Docker "
-    "limits to 64 MB by default.",
+    promise="Processes on one machine exchange data through /dev/shm. Docker limits this memory to 64 MB by default.",
     signs=(
         *shared(Authority.SETUP, "shm.nccl", "shm.attach"),
         *shared(Authority.OWN_ERROR, "shm.loader"),
@@ -93,7 +93,7 @@ CAUSE = Cause(
     judge=judge,
     infers=True,
     remedy=remedy,
-    needs="df or ls -ld /dev/shm where the job runs shows it full, tiny or closed",
-    confirm_with='preflight check   # its check "shm-too-small" reads the size and the need',
+    needs="df or ls -ld /dev/shm shows, where the job runs, that it is full, too small or not writable",
+    confirm_with='preflight check   # its check "shm-too-small" compares the size with the need',
     outranks=("dataset_worker_died", "disk_full", "remote_peer_died", "segfault_worker"),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    promise="The machine was lent on terms, and was taken back; nothing in the job failed.",
+    promise="The provider took a preemptible machine back. Nothing in the job failed.",
     signs=(
         Sign("spot.notice", Authority.KILLED, "the cloud or the cluster takes the machine back",
              r"TERMINATE_ON_HOST_MAINTENANCE|\"?preempted\"?: ?\"?(?:TRUE|[Tt]rue)|"
@@ -21,17 +21,16 @@ CAUSE = Cause(
              r"[Ee]victed? (?:by|due to) (?:preempt|a higher|higher|spot)|low-?priority[^\n]{0,20}evict|"
              r"ScaleDown[^\n]{0,20}deleting pod|instance (?:termination|interruption) (?:notice|warning)"),
     ),
-    judge=by_signs("The machine was taken back by the cloud or the cluster (preemption); nothing in the job "
-                   "failed{host}."),
+    judge=by_signs("The cloud or the cluster took the machine back (preemption); nothing in the job failed{host}."),
     remedy=fixed(
-        "Resume from the last checkpoint on another machine; save often enough to lose little: the notice is 25 s "
-        "to 2 min.",
-        "Save on the notice: trap SIGTERM, or watch the cloud's metadata; let data-loader workers ignore SIGTERM, "
-        "so that the stop is orderly.",
-        "Kubernetes: a Job or PyTorchJob with restartPolicy OnFailure, or an elastic policy; Ray: max_failures=-1 for "
-        "the trainer. Or nodes that are not spot.",
+        "Resume from the last checkpoint on another machine. Write checkpoints often, because the notice is only 25 "
+        "s to 2 min.",
+        "Write a checkpoint when the notice comes: trap SIGTERM, or watch the cloud's metadata. Let data-loader "
+        "workers ignore SIGTERM, so that they run until then.",
+        "For automatic restarts, use a Job or PyTorchJob with restartPolicy OnFailure or an elastic policy "
+        "(Kubernetes), or max_failures=-1 for the trainer (Ray). Or use nodes that are not spot.",
     ),
-    needs="the events of the node or the instance (kubectl get events; the cloud's audit log)",
+    needs="an event of the node or instance (kubectl get events; the cloud's audit log)",
     confirm_with="kubectl get events --sort-by=.lastTimestamp   # or the cloud's log of that instance",
     outranks=("scheduler_cancelled", "host_oom_killed", "dataset_worker_died", "jax_coordination_timeout"),
 )  # fmt: skip

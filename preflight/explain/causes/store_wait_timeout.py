@@ -12,8 +12,8 @@ from preflight.model.job_phases import Phase
 SOME_WAITS = 3  # a line every ten seconds: less is an ordinary start
 NEAR_END = 10
 VERDICT = (
-    "{who}{host} waited at the start-up store for another rank that came late, not at all, or died "
-    "before it could write."
+    "{who}{host} timed out at the start-up store, waiting for a rank. That rank was late, never started, or died "
+    "before it wrote its key."
 )
 
 
@@ -21,7 +21,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim the store's error, with a higher authority than the timeouts that follow from it."""
     if events[0].authority is Authority.SILENCE:
         return _still_waiting(evidence, events)
-    because = "the store names the key that no rank wrote, or counts the ranks that came"
+    because = "the store names the key that no rank wrote, or counts the ranks that joined"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(VERDICT, events))
 
 
@@ -40,7 +40,7 @@ def _still_waiting(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | 
 
 
 CAUSE = Cause(
-    promise="Processes leave each other notes at one place; a note that was waited for never came.",
+    promise="At the start, processes exchange keys in a store. A key that a process waited for was never written.",
     signs=(
         Sign("store.wait", Authority.TIMEOUT, "a rank timed out waiting at the store",
              r"wait timeout after \d{1,12}ms|store->get\(|Timed out after \d{1,9} seconds waiting for clients|"
@@ -51,11 +51,10 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=fixed(
-        "Count the ranks that came: the log says n of m. Fewer: a node was not started, or died: look at its log. "
-        "More: the "
-        "script was started twice.",
-        "Key '0' is written by rank 0: if rank 0 still loads a model or prepares data at that moment, "
-        "it is only late; see its log.",
+        "Count the ranks that joined; the log says n of m. If n is less than m, a node did not start or died: read "
+        "its log. If n is greater, the script was started twice.",
+        "Key '0' is written by rank 0: if rank 0 was still loading a model or preparing data, it is only late. Read "
+        "its log.",
         "If NCCL's own groups work and only a Gloo group waits: export GLOO_SOCKET_IFNAME=eth0 (your "
         "interface), on every node.",
         then=longer_timeout,

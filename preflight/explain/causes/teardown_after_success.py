@@ -10,7 +10,7 @@ from preflight.explain.survival import is_after
 from preflight.model.explanation import Confidence
 
 NATIVE = ("segv.signal", "segv.text", "heartbeat.stuck")
-VERDICT = "The job had reached its end; the errors came afterwards, while its processes stopped at different moments."
+VERDICT = "The job had finished. The errors came afterwards, because its processes stopped at different times."
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
@@ -48,14 +48,13 @@ def _after_the_work(evidence: LogEvidence, crashes: tuple[Event, ...]) -> Claim 
 
 
 CAUSE = Cause(
-    promise="The work was done; only the ending was untidy.",
+    promise="The work was done; only the shutdown had errors.",
     judge=judge,
     remedy=fixed(
-        "The results are complete: check that the last checkpoint is there, and use it.",
-        "End in step: torch.distributed.barrier(), then torch.distributed.destroy_process_group() on "
-        "all ranks, then exit.",
-        "If the exit code matters to a script: leave with os._exit(0) after that, or look at the "
-        "success marker instead.",
+        "Check that the last checkpoint exists, and use it: the results are complete.",
+        "End all ranks together: call torch.distributed.barrier(), then torch.distributed.destroy_process_group(), "
+        "then exit.",
+        "If a script needs the exit code, call os._exit(0) after that, or let the script check a success marker.",
     ),
     infers=True,
     needs="the last checkpoint and result files are complete",

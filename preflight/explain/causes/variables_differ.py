@@ -34,14 +34,14 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     match = VALUE.search(claim.events[0].text)
     name = match[1] if match else "NCCL_..."
     return Remedy(
-        f"Give every rank the same value, or none: `env | grep {name}; grep {name} /etc/nccl.conf ~/.nccl.conf` on a "
-        "node of each group shows where it comes from.",
-        f"If nothing needs it: unset {name} on all nodes, and let NCCL choose.",
+        f"Give every rank the same value, or none: `env | grep {name}; grep {name} /etc/nccl.conf ~/.nccl.conf` on "
+        "a node of each group shows where the value comes from.",
+        f"If the job does not need it: unset {name} on all nodes, and let NCCL choose.",
     )
 
 
 CAUSE = Cause(
-    promise="All processes should run with the same settings of NCCL; here some have another value.",
+    promise="All processes should run with the same NCCL settings. Here some have another value.",
     signs=(
         Sign("variables.diagnosed", Authority.SILENCE, "NCCL's own diagnostics list a variable that differs",
              printed(VARIABLE_DIFFERS)),
@@ -49,6 +49,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     needs="the job runs with one value on all ranks",
-    confirm_with="NCCL_RUN_RAS_DIAGNOSTICS=1 with the job   # its line `NCCL environment` then says consistent",
+    confirm_with="NCCL_RUN_RAS_DIAGNOSTICS=1 with the job   # then its line `NCCL environment` says consistent",
     outranks=("watchdog_timeout_straggler", "hang_no_error"),
 )  # fmt: skip

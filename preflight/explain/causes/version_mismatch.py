@@ -8,7 +8,7 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.nccl_diagnostics import VERSION_DIFFERS, printed
 
 VERDICT = "Software versions do not fit together ({who}{host}): NCCL, CUDA, the driver or the GPU's generation."
-DIFFERS = "The ranks run different versions; NCCL's own check says: {said}."
+DIFFERS = "The ranks run different versions. NCCL's own check says: {said}."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -27,7 +27,7 @@ CAUSE = Cause(
              r"unsupported display driver / cuda driver combination|forward compatibility was attempted|"
              r"NCCL cannot be captured in a graph if|were compiled with different CUDA|CUDAMismatchException|"
              r"does not match the version torch was compiled with|mismatches the version that was used to compile"),
-        Sign("version.symbol", Authority.SETUP, "a library of another version is found first",
+        Sign("version.symbol", Authority.SETUP, "another version of a library is found first",
              r"undefined symbol: _?[Zz]?\w{0,12}(?:nccl|cuda|cublas|cudnn|nvJitLink|nvtx)\w{0,80}|"
              r"undefined symbol: _ZNK?\d(?:at|c10|torch)|undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|"
              r"version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|NVJITLINK)\S{0,30} not found"),
@@ -37,22 +37,23 @@ CAUSE = Cause(
              r"NCCL version mismatch with remote peer|NCCL_VERSION mismatch|ncclLibrary version mismatch|"
              r"Message truncated : received \d{1,9} bytes instead"),
         Sign("version.init", Authority.UNEXPLAINED_DEATH,
-             "CUDA could not start in this process: driver and CUDA do not fit, or it was forked after CUDA had begun",
+             "CUDA could not start in this process: driver and CUDA do not fit together, or the process was forked "
+             "after CUDA had started",
              r"Cuda failure (?:3 )?'initialization error'|CUDA error: initialization error"),
         Sign("version.diagnosed", Authority.SILENCE, "NCCL's own diagnostics found versions that differ between ranks",
              printed(VERSION_DIFFERS)),
-        Sign("version.lib", Authority.SETUP, "a library that the program needs is not there",
+        Sign("version.lib", Authority.SETUP, "a library that the program needs is missing",
              r"(?:[A-Za-z]Error|libraries): lib(?:nccl|cud\w{0,8}|cublas\w{0,4}|"
              r"nv\w{0,16})\.so[.\d]{0,16}: cannot open shared object|libnccl\.so\.\d{1,3} => not found"),
     ),
     judge=judge,
     remedy=fixed(
-        'See what is loaded: python -c "import torch; print(torch.__version__, torch.version.cuda, '
+        'Print the loaded versions: python -c "import torch; print(torch.__version__, torch.version.cuda, '
         'torch.cuda.nccl.version(), torch.cuda.get_arch_list())"; nvidia-smi',
         "Look for a second copy: pip list | grep -i -e nccl -e nvidia; echo $LD_LIBRARY_PATH; ldconfig "
-        "-p | grep nccl. Unset LD_LIBRARY_PATH or remove the copy that does not belong.",
-        "Driver too old: update the driver, or install the torch wheel for the CUDA that nvidia-smi "
-        "shows. GPU too new: install a torch whose get_arch_list() names it.",
+        "-p | grep nccl. Unset LD_LIBRARY_PATH or remove the wrong copy.",
+        "If the driver is too old, update it, or install the torch wheel for the CUDA that nvidia-smi shows. If the "
+        "GPU is too new, install a torch whose get_arch_list() names it.",
         "Use the same container image on every node.",
     ),
     needs="the same NCCL, CUDA and driver versions on every rank",

@@ -40,9 +40,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     waits = [wait for wait in evidence.waits.all() if wait.op or wait.last_enqueued != -2]
     if ranks := _named(events):
-        return _claim(events, ranks, "the library names the rank that did not come", Confidence.HIGH)
+        return _claim(events, ranks, "the library names the rank that did not join", Confidence.HIGH)
     if ranks := behind(waits) or behind_by_seq(waits):
-        return _claim(events, ranks, "its sequence number stays below that of the others", Confidence.MEDIUM)
+        return _claim(events, ranks, "its sequence number is lower than that of the others", Confidence.MEDIUM)
     timeout_ms = min((wait.timeout_ms for wait in waits if wait.timeout_ms), default=SHORT_MS)
     if timeout_ms < SHORT_MS:
         verdict = f"The timeout of the collectives was only {timeout_ms:,} ms, which is too short for any job."
@@ -51,7 +51,7 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     if ranks := _silent(evidence.processes):
         because = f"the other ranks report the timeout; the output of {_who(ranks)} has no error"
         return _claim(events, ranks, because, Confidence.MEDIUM, place=_place(evidence))
-    because = "only timeouts are in the log; they say that a rank is missing, never why"
+    because = "the log has only timeouts, which show that a rank is missing but not why"
     return _claim(events, (), because, Confidence.LOW, *_at(waits), place=_place(evidence))
 
 
@@ -74,11 +74,11 @@ def _claim(
     elif ranks:
         verdict = f"The others waited for {_who(ranks)}, which did not join a collective in time{place}."
     elif is_engine:
-        verdict = "The engine waited for a worker until its timeout; the log does not tell which one, or why."
+        verdict = "The engine timed out waiting for a worker. The log does not show which worker, or why."
     else:
         verdict = (
-            f"Ranks waited for each other in a collective{place} until the timeout; the log does not tell which one "
-            "was late."
+            f"Ranks waited for each other in a collective{place} until the timeout. The log does not show which "
+            "rank was late."
         )
     return Claim(
         Authority.TIMEOUT, events, confidence, because, verdict, (*detail, *(f"{FIRST}{rank}" for rank in ranks[:1]))
@@ -108,28 +108,29 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps: look at the late rank, and record more next time; in torch only NCCL has a flight recorder."""
     if any(event.sign == "watchdog.engine" for event in claim.events[:1]):
         return Remedy(
-            "See where the workers hang: py-spy dump --pid PID on each worker of the engine, while it hangs.",
-            "The first run of a model may compile or load for longer than the engine waits: look for a worker that "
-            "still compiles, loads or downloads before you suspect the GPUs.",
-            "If all workers stand in a collective: preflight check on the same GPUs tests the paths between them.",
+            "While it hangs, run `py-spy dump --pid PID` on each worker of the engine to see where it waits.",
+            "First look for a worker that still compiles, loads or downloads. The first run of a model may need "
+            "longer for this than the engine waits.",
+            "If all workers wait in a collective, run `preflight check` on the same GPUs to test the paths between "
+            "them.",
         )
     if any(text.startswith(ONLY) for text in claim.detail):
         return Remedy(
-            "Give a longer timeout: dist.init_process_group(..., timeout=datetime.timedelta(minutes=10)), which is the "
-            "default of torch for NCCL; `preflight timeout` works out the length for your job.",
+            "Give a longer timeout: dist.init_process_group(..., timeout=datetime.timedelta(minutes=10)), torch's "
+            "default for NCCL. `preflight timeout` computes the timeout for your job.",
         )
     late = next((text.removeprefix(FIRST) for text in claim.detail if text.startswith(FIRST)), "")
     look = (
         _look_at(evidence, late),
-        f"Common reasons: {'' if late not in ('', '0') else ON_RANK_0}ranks with fewer batches, which leave the loop "
-        "earlier (give all the same number, or use model.join()), a slow disk, one rank still loading.",
+        f"Common reasons: {'' if late not in ('', '0') else ON_RANK_0}a rank with fewer batches that leaves "
+        "the loop early (give all the same number, or use model.join()), a slow disk, late loading.",
     )
     if any(event.sign == "watchdog.gloo" for event in claim.events[:1]) or evidence.recordings:
         return Remedy(*look, *longer_timeout(evidence))
     return Remedy(
         *look,
-        "Record it next time: the two variables of --env-out make torch write which collective every rank was in "
-        "(/tmp/nccl_trace_rank_*, readable by preflight explain).",
+        "Next time, set the two variables that --env-out writes. Torch then records each rank's collectives in "
+        "/tmp/nccl_trace_rank_*; give these files to `preflight explain`.",
         *longer_timeout(evidence),
         env=(("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"), ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")),
     )
@@ -140,30 +141,31 @@ def _look_at(evidence: LogEvidence, rank: str) -> str:
     parted = parted_at(evidence)
     log = next((f" ({source.name})" for source in evidence.sources if rank and source.file_rank == rank), "")
     when = f"at {parted[0]}, when" if parted else "when"
-    less = "" if parted else " (the time of the first timeout less the timeout)"
+    less = "" if parted else " (the time of the first timeout minus the timeout)"
     who = f"rank {rank}" if rank else "the late rank"
     return (
-        f"Read the last lines of {who}{log} {when} the waiting began{less}; they may show what held it up. If it still "
-        "runs: py-spy dump --pid PID on it shows the line."
+        f"Read the last lines of {who}{log} {when} the waiting began{less}; they may show what delayed it. If it "
+        "still runs, `py-spy dump --pid PID` shows its line."
     )
 
 
 def _at(waits: list[Wait]) -> tuple[str, ...]:
     return tuple(
-        f"waited in {wait.shown}; they diverged {duration(wait.timeout_ms)} before the first line below: look there"
+        f"waited in {wait.shown}; they diverged {duration(wait.timeout_ms)} before the first line below: check the "
+        "logs at that time"
         for wait in [wait for wait in waits if wait.op][:1]
     )
 
 
 CAUSE = Cause(
-    promise="Processes work in step; one did not come, and the others timed out waiting.",
+    promise="All processes must join each collective. One did not, and the others timed out waiting.",
     signs=(
         Sign("watchdog.caught", Authority.TIMEOUT, "a collective did not finish in time",
              r"Watchdog caught collective|WorkNCCL\(|Watchdog caught"),
         # Of torch 2.6 and later; what was raised follows and is read by itself.
         Sign("watchdog.async", Authority.ECHO, "a collective was aborted for an error",
              r"Collective WorkNCCL\([^\n]{0,240}raised the following async exception"),
-        Sign("watchdog.status", Authority.TIMEOUT, "the rank tells how far it got",
+        Sign("watchdog.status", Authority.TIMEOUT, "the rank reports its last collectives",
              r"last enqueued (?:NCCL )?work|Timeout at NCCL work|failure detected by watchdog"),
         Sign("watchdog.failed", Authority.TIMEOUT, "a collective did not finish in time",
              r"collective operation timeout|timed out in blocking wait|before timing out"),
@@ -172,11 +174,11 @@ CAUSE = Cause(
              r"RayChannelTimeoutError|"
              r"timeout waiting for[^\n]{0,30} (?:worker|rank)|[Tt]imed out waiting for (?:the )?(?:model|worker|"
              r"rank) "),
-        Sign("watchdog.teardown", Authority.ECHO, "torch takes the process down after a timeout or an error",
+        Sign("watchdog.teardown", Authority.ECHO, "torch ends the process after a timeout or an error",
              r"Some NCCL operations have failed|To avoid (?:data|this) inconsistency"),
         Sign("watchdog.received_dump", Authority.TIMEOUT, "another rank timed out",
              r"Received a dump signal due to a collective timeout|Observed flight recorder dump signal"),
-        Sign("watchdog.desync", Authority.TIMEOUT, "torch's own report of who is missing",
+        Sign("watchdog.desync", Authority.TIMEOUT, "torch names the missing rank",
              r"\[\d{1,6}\] (?:finished collective|joined but didn't finish)[^\n]{0,80}|"
              r"the lagging/dead/mismatched ranks that caused the desync"),
         Sign("watchdog.monitored", Authority.TIMEOUT, "a barrier timed out waiting",
@@ -191,6 +193,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="a flight recorder dump or a stack of the late rank",
-    confirm_with="preflight stuck   # on its nodes, while it hangs again; `preflight check` tests the machine",
+    needs="a flight recorder dump, or the stack of the late rank",
+    confirm_with="preflight stuck   # on its nodes, during the next hang; `preflight check` tests the machine",
 )  # fmt: skip

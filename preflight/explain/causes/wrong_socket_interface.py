@@ -17,14 +17,14 @@ USING = re.compile(
 TARGET = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?:<|:|, ?)(\d{2,5})\b")
 NEAR_END = 10
 UNRESOLVED = "resolve hostname"
-MISSING = "The network interface that was asked for does not exist or has no address{host} ({who})."
+MISSING = "The network interface that the settings name does not exist or has no address{host} ({who})."
 UNNAMED = (
-    "The name of the host{host} leads to no address of its own ({who}): gloo took the loopback interface, which "
+    "The host name{host} does not resolve to an address of this host ({who}), so gloo uses loopback. Loopback "
     "reaches no other host."
 )
 UNREACHED = (
-    "{who}{host} could not reach another rank's address: the wrong network interface, a firewall, "
-    "or a rank that was gone."
+    "{who}{host} could not reach another rank's address: the interface is wrong, a firewall blocks it, or that rank "
+    "had ended."
 )
 HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a job of several machines."
 
@@ -32,16 +32,17 @@ HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a missing interface, then an unreachable address, then an interface that can't lead to other nodes."""
     if events[0].authority is Authority.SETUP:
-        because = "the library says that it found no such interface or address"
+        because = "the library did not find this interface or address"
         verdict = UNNAMED if _is_unnamed(events) else MISSING
         return Claim(Authority.SETUP, events, Confidence.HIGH, because, fill_in(verdict, events))
     if events[0].authority is Authority.TRANSPORT:
         found = ADDRESS.search(events[0].text)
         if found and PRIVATE.match(found[1]):
-            because = f"{found[1]} is an address that exists on its own machine only"
+            because = f"{found[1]} is an address that only its own machine can reach"
             return Claim(Authority.TRANSPORT, events, Confidence.HIGH, because, fill_in(UNREACHED, events))
         because = (
-            "the connection was refused or had no route; the address looks usable, so a firewall or a dead peer fit too"
+            "the connection was refused or had no route; the address looks usable, so it may be a firewall or a "
+            "dead peer"
         )
         return Claim(Authority.TRANSPORT, events, Confidence.MEDIUM, because, fill_in(UNREACHED, events))
     return _by_choice(evidence, events) or _by_retries(evidence)
@@ -64,7 +65,7 @@ def _by_choice(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None
         because = f"{len(hosts)} hosts chose {name}, and no communicator was completed before the timeout"
         verdict = HIDDEN.replace("{name}", name)
         return Claim(Authority.REFINED_TIMEOUT, tuple(chosen), Confidence.MEDIUM, because, verdict)
-    because = f"{len(hosts)} hosts chose {name}, and nothing followed"
+    because = f"{len(hosts)} hosts chose {name}, and the log ends there"
     return Claim(Authority.SILENCE, tuple(chosen), Confidence.LOW, because, HIDDEN.replace("{name}", name))
 
 
@@ -90,8 +91,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     steps = (
         *(
             (
-                "`getent hosts $(hostname)` must give the address of an interface that the other hosts reach, on every "
-                "host: mend /etc/hosts, or set the interface by hand (below).",
+                "`getent hosts $(hostname)` must print, on every host, an address that the other hosts reach. "
+                "Correct /etc/hosts, or set the interface by hand (below).",
             )
             if claim.authority is Authority.SETUP and _is_unnamed(claim.events)
             else ()
@@ -99,46 +100,47 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         *(
             (
                 f"nc -zv {target[1]} {target[2]} from the node that complains: no answer means the wrong network or a "
-                "firewall; refused means that the process there is gone.",
+                "firewall; refused means that the process there has ended.",
             )
             if target
             else ()
         ),
         *(
             (
-                f"export NCCL_SOCKET_IFNAME=^{chosen},lo on every node keeps NCCL from {chosen}; the log then says "
-                "`Using` with another interface.",
+                f"export NCCL_SOCKET_IFNAME=^{chosen},lo on every node keeps NCCL from {chosen}; the log line "
+                "`Using` must then show another interface.",
             )
             if chosen
             else ()
         ),
-        "List them on every node: ip -br -4 address. The right one has an address in the network that all nodes share; "
-        "never lo, docker0, virbr0.",
-        "Set it for both libraries: export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 (your name; NCCL takes "
-        "prefixes, Gloo exact names). Names differ between nodes: set it on each.",
+        "List the interfaces on every node: ip -br -4 address. Choose one with an address in the network that all "
+        "nodes share, never lo, docker0 or virbr0.",
+        "Set the interface for both libraries: export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 (your name; "
+        "NCCL takes "
+        "prefixes, Gloo exact names). If the names differ between nodes, set it on each node.",
         *(() if target else ("Test the path from the node that complains: nc -zv ADDRESS PORT.",)),
-        "Firewalls have to allow all ports between nodes.",
+        "Let firewalls allow all ports between nodes.",
     )
     extra = () if claim.authority is Authority.SETUP else (
-        "If the address is right, look at that host's own log: it may have died first.",
+        "If the address is right, read the log of that host: its process may have died first.",
     )  # fmt: skip
     return Remedy(*steps, *extra)
 
 
 CAUSE = Cause(
-    promise="A machine has several network connections; the program chose one that does not lead to the others.",
+    promise="A machine has several network interfaces. The program chose one that does not reach the other machines.",
     signs=(
         *shared(Authority.SETUP, "interface.none"),
         *shared(Authority.TRANSPORT, "interface.connect", "interface.gloo"),
-        Sign("interface.retried", Authority.SILENCE, "a connection to another rank was refused, and tried again",
+        Sign("interface.retried", Authority.SILENCE, "a connection to another rank was refused and retried",
              r"[Cc]all to connect returned [^\n]{0,40}(?:refused|route|timed out|unreachable)"),
-        Sign("interface.using", Authority.SILENCE, "NCCL uses an interface that leads nowhere else",
+        Sign("interface.using", Authority.SILENCE, "NCCL uses an interface that reaches no other machine",
              r"NET : Using interface (?:lo|docker|virbr|br-|veth|cni)|"
              r"(?:Bootstrap ?:|NET/Socket ?:) Using (?:\[0\])?(?:lo|docker\d|virbr\d|br-|veth|cni)"),
     ),
     judge=judge,
     remedy=remedy,
-    needs="the job starts with the interface set by hand, or a connection test that fails in the same way",
+    needs="the job starts with the interface set by hand, or a connection test fails in the same way",
     confirm_with="preflight check on every node; its check of network interfaces names the usable ones",
     outranks=("hang_no_error", "remote_peer_died", "store_wait_timeout"),
 )  # fmt: skip

@@ -12,10 +12,12 @@ from preflight.model.job_phases import Phase
 from preflight.model.nccl_diagnostics import ECC_UNCORRECTED, PREFIX, printed
 from preflight.model.xids import XidMeaning, numbers_of
 
-VERDICT = "A GPU failed in hardware ({who}{host}): memory error, PCIe loss or another fault that the driver reports."
+VERDICT = (
+    "A GPU failed in hardware ({who}{host}): the driver reports a memory error, a lost PCIe link or another fault."
+)
 OCCUPIED = (
-    "A GPU had no memory at the very first barrier, before any model was on it ({who}{host}): another process holds "
-    "it, or it is faulty."
+    "A GPU had no memory at the first barrier, before any model was loaded ({who}{host}). Another process holds it, "
+    "or the GPU is faulty."
 )
 
 
@@ -38,8 +40,9 @@ def _link(evidence: LogEvidence) -> tuple[str, ...]:
     if not any(LINK.search(event.text) for event in evidence.of("xid.xid")):
         return ()
     return (
-        "The Xid is one of NVLink: the line names the link. nvidia-smi nvlink -e and -s on that host count its errors "
-        "and show which links are down; one GPU's link that fails again means the GPU, its baseboard or a cable.",
+        "This Xid is about NVLink, and the line names the link. On that host, `nvidia-smi nvlink -e` counts its "
+        "errors and `nvidia-smi nvlink -s` shows links that are down. If the same GPU's link fails again, the GPU, "
+        "its baseboard or a cable is faulty.",
     )
 
 
@@ -56,9 +59,12 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """Claim the driver's errors, else a GPU whose memory is full before the job used it."""
     if events := own_events:
         is_proven = any(event.sign != "xid.xid" or IS_PROVEN.search(event.text) for event in events)
-        because = "nothing in software prints these lines"
+        because = "only a hardware fault causes these lines"
         if not is_proven:
-            because = "the driver reports a fault that the GPU may survive: its recovery action or its counters tell"
+            because = (
+                "the driver reports a fault that may not need a repair; the GPU's recovery action or error "
+                "counters decide"
+            )
         confidence = Confidence.HIGH if is_proven else Confidence.MEDIUM
         return Claim(events[0].authority, events, confidence, because, fill_in(VERDICT, events))
     full = evidence.of("gpu_oom.torch")
@@ -69,12 +75,12 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
         or evidence.phase(Phase.TRAINING, Phase.SAVING, Phase.EVALUATING)
     ):
         return None
-    because = "the program asked for nothing: the first barrier found no memory"
+    because = "the program had allocated nothing, but the first barrier found no memory"
     return Claim(Authority.OWN_ERROR, full, Confidence.LOW, because, fill_in(OCCUPIED, full))
 
 
 CAUSE = Cause(
-    promise="The graphics card itself, or its slot, failed. No setting of the program repairs it.",
+    promise="The GPU or its slot failed. No setting of the program repairs this.",
     signs=(
         Sign("xid.ecc", Authority.HARDWARE, "the GPU memory returned data that it could not correct",
              r"uncorrectable ECC error|cudaErrorECCUncorrectable|double[- ]bit ECC|DBE \(double bit|Uncorrectable ECC|"
@@ -83,25 +89,25 @@ CAUSE = Cause(
              printed(ECC_UNCORRECTED)),
         Sign("xid.xid", Authority.HARDWARE, "the driver reports a fault of the GPU (Xid)",
              XID + _any_of(numbers_of(*PROVEN, *LIKELY))),
-        Sign("xid.bus", Authority.HARDWARE, "the GPU vanished from the PCIe bus",
+        Sign("xid.bus", Authority.HARDWARE, "the GPU disappeared from the PCIe bus",
              r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\)|fallen off the bus"),
         Sign("xid.999", Authority.HARDWARE,
-             "CUDA fails for a reason that it does not know, as after a fault of the GPU",
+             "CUDA reports an unknown error; a fault of the GPU can cause this",
              r"Cuda failure (?:999|'unknown error')|CUDA error: unknown error|cudaErrorUnknown"),
         Sign("xid.thc", Authority.HARDWARE, "the GPU memory returned data that it could not correct",
              r"THCudaCheck FAIL [^\n]{0,120}error=39"),
     ),
     judge=judge,
     remedy=fixed(
-        "Take that GPU or node out of the job now, then read the driver's account of it: sudo dmesg -T "
+        "Take that GPU or node out of the job now, then read the driver's messages: sudo dmesg -T "
         '| grep -i -e xid -e "fallen off" -e AER',
-        "Look at its error counters: nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT",
-        "Reset it (sudo nvidia-smi --gpu-reset -i N) or reboot the node; a row-remap failure or Xid 79 "
-        "that returns means replacement.",
+        "Read its error counters: nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT",
+        "Reset it (sudo nvidia-smi --gpu-reset -i N) or reboot the node. If a row-remap failure or Xid 79 returns, "
+        "replace the GPU.",
         then=lambda evidence: (*_which(evidence), *_link(evidence)),
     ),
     infers=True,
-    needs="an Xid or ECC counter of that GPU that rises",
+    needs="an Xid of that GPU, or an ECC counter that rises",
     confirm_with="preflight check --accept --profile burn",
     outranks=("cuda_illegal_address", "cuda_oom_masked", "driver_gpu_lost", "not_nccl", "p2p_broken"),
 )  # fmt: skip

@@ -33,7 +33,7 @@ def acs_redirects(node: NodeFacts, case: Case) -> Findings:
         yield acs_redirects.finding(
             Severity.WARN,
             f"{node.host} PCIe bridges {first_named([*redirecting], MOST_NAMED)}",
-            "ACS sends what the chosen GPUs write to each other up through the root complex: slow, or a hang",
+            "ACS sends copies between the chosen GPUs through the root complex, so they are slow or hang",
             ACS,
             Evidence("ACSCtl", ", ".join(next(iter(redirecting.values()))), "config space"),
             workaround=p2p_workaround(case),
@@ -78,7 +78,7 @@ def iommu_translates(node: NodeFacts, case: Case) -> Findings:
     yield iommu_translates.finding(
         Severity.WARN,
         f"{node.host} IOMMU",
-        "the IOMMU translates PCIe copies between these GPUs, so that they may lose data without an error",
+        "the IOMMU translates PCIe copies between these GPUs, so a copy may lose data without an error",
         IOMMU,
         *(Evidence(f"group type of {bdf}", kind, "/sys/kernel/iommu_groups") for bdf, kind in translated.items()),
         workaround=p2p_workaround(case),

@@ -32,8 +32,8 @@ def bar1_small(node: NodeFacts, case: Case) -> Findings:
                 Severity.WARN,
                 subject(node, gpu),
                 f"BAR1 shows {fine_size(bar1)} of {fine_size(total)} memory to NICs and PCIe peers{others}",
-                "switch on `Above 4G Decoding` and `Resizable BAR` in the firmware; in a virtual machine give it a "
-                "large 64-bit PCI window",
+                "switch on `Above 4G Decoding` and `Resizable BAR` in the firmware; give a virtual machine a large "
+                "64-bit PCI window",
                 Evidence("BAR1", fine_size(bar1), "nvmlDeviceGetBAR1MemoryInfo"),
             )
     must_be_known(((gpu, gpu.bar1_total_bytes) for gpu in gpus if is_chosen(gpu.nvml_index, case)), "BAR1")
@@ -58,8 +58,8 @@ def pcie_width(node: NodeFacts, case: Case) -> Findings:
                 Severity.WARN,
                 subject(node, gpu),
                 f"PCIe x{width}, of x{most} that the GPU can use: {width / most:.0%} of the lanes",
-                "power the node off and on; if it stays so, reseat the card and its riser (the vendor does it for an "
-                "SXM module); if two slots share lanes, the board's manual says which slot has all of them",
+                "power the node off and on; if the width stays low, reseat the card and its riser (the vendor does "
+                "this for an SXM module). If two slots share lanes, the board's manual names the slot with all lanes",
                 Evidence("PCIe lanes in use", f"x{width}", "nvmlDeviceGetCurrPcieLinkWidth"),
                 Evidence("PCIe lanes at most", f"x{most}", "nvmlDeviceGetMaxPcieLinkWidth"),
             )

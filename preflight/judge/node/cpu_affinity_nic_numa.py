@@ -21,7 +21,7 @@ def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
     """
     gpus = chosen_gpus(node, case)
     if not any(_cpus_near(node, gpu) for gpu in gpus):
-        raise UnreadableFact("nothing tells which CPUs are near the GPUs")
+        raise UnreadableFact("the CPUs near the GPUs are unknown")
     allowed = frozenset(known(known(node.system).cpu_affinity))
     far = [gpu for gpu in gpus if _cpus_near(node, gpu) and not _cpus_near(node, gpu) & allowed]
     if far:
@@ -30,9 +30,9 @@ def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
         yield cpu_affinity.finding(
             Severity.WARN,
             f"{node.host} GPU {listed([gpu.nvml_index for gpu in far])}",
-            f"this process may use none of the CPUs near {'them' if len(far) > 1 else 'it'}{where}",
-            "give the job CPUs of every GPU's node: Slurm `--gpu-bind`/`--cpus-per-gpu`, docker `--cpuset-cpus`, "
-            "no `taskset` or `numactl` around the launcher",
+            f"this process may not use any CPU near {'them' if len(far) > 1 else 'it'}{where}",
+            "give the job CPUs near every GPU: Slurm `--gpu-bind` or `--cpus-per-gpu`, docker `--cpuset-cpus`; do "
+            "not start the launcher under `taskset` or `numactl`",
             Evidence("CPUs allowed", str(len(allowed)), "sched_getaffinity"),
             Evidence("CPUs near the GPU", str(len(_cpus_near(node, far[0]))), "nvmlDeviceGetCpuAffinity"),
             blame=owner(node),
@@ -76,6 +76,6 @@ def nic_numa(node: NodeFacts, case: Case) -> Findings:
         "these GPUs share no NUMA node with a NIC, so their network traffic crosses the sockets",
         f"for jobs on several nodes, choose among GPUs {listed(near)}, which share a NUMA node with a NIC"
         if near
-        else "a job on one node needs nothing; for other jobs, put an adapter into a slot of the other socket",
+        else "for jobs on several nodes, put an adapter into a slot of the other socket; jobs on one node need nothing",
         *(Evidence(f"GPU {gpu} to the NICs", ", ".join(sorted({*levels[gpu]})), "topology") for gpu in far),
     )

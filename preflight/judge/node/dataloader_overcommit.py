@@ -35,8 +35,8 @@ def dataloader_memory(node: NodeFacts, case: Case) -> Findings:
     yield dataloader_memory.finding(
         Severity.WARN if case.wants_gpus else Severity.INFO,
         f"{node.host} cgroup memory limit",
-        f"{fine_size(limit)} for {ranks} rank{'s' * (ranks > 1)} with their data loaders: the kernel kills "
-        "what goes beyond, and the other ranks then wait in a collective",
+        f"{fine_size(limit)} for {ranks} rank{'s' * (ranks > 1)} with their data loaders; if they need more, the "
+        "kernel kills one, and the other ranks then wait in a collective",
         _memory_fix(node, ranks * MEMORY_PER_RANK.whole),
         Evidence("memory limit of the container", fine_size(limit), "cgroup memory.max"),
         Evidence("memory per rank", fine_size(limit // ranks), f"judged by {fine_size(MEMORY_PER_RANK.whole)}"),
@@ -49,9 +49,12 @@ def _memory_fix(node: NodeFacts, need_bytes: int) -> str:
     if is_contained(node):
         return (
             f"docker/podman: `--memory={gib}g`; Kubernetes: `resources.limits.memory: {gib}Gi`; "
-            "or fewer `num_workers`; `memory.events` counts oom_kill"
+            "or use fewer `num_workers`. `memory.events` counts each oom_kill"
         )
-    return f"ask the scheduler for {gib} GiB (Slurm: `--mem={gib}G`), or fewer `num_workers`; `dmesg | grep oom-kill`"
+    return (
+        f"ask the scheduler for {gib} GiB (Slurm: `--mem={gib}G`), or use fewer `num_workers`; `dmesg | grep oom-kill` "
+        "lists killed processes"
+    )
 
 
 # Judgement: four workers with two batches of 16 MiB each (PyTorch's prefetch_factor is 2) for a rank.
@@ -78,14 +81,14 @@ def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
     shm = known(node.shm)
     ranks = must_have_ranks(node, case)
     if shm.free_bytes < nccl_shm_bytes(ranks):
-        raise NotApplicable("/dev/shm has no room even for NCCL (see shm-too-small)")
+        raise NotApplicable("/dev/shm is too small even for NCCL (see shm-too-small)")
     if shm.free_bytes >= ranks * SHM_PER_RANK.whole:
         return
     yield dataloader_shm.finding(
         Severity.WARN if case.wants_gpus else Severity.INFO,
         f"{node.host} /dev/shm",
         f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free for the batches of "
-        f"{ranks} rank{'s' * (ranks > 1)}: a DataLoader worker that finds no room dies of a bus error",
+        f"{ranks} rank{'s' * (ranks > 1)}: a DataLoader worker without room dies of a bus error",
         f"{shm_room(max(1, -(-ranks * SHM_PER_RANK.whole >> 30))).where(is_contained(node))}; or set `num_workers=0`",
         Evidence("free in /dev/shm", fine_size(shm.free_bytes), "statvfs /dev/shm"),
         Evidence(
@@ -97,7 +100,7 @@ def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
 
 COMMIT_PER_RANK = Bound(
     16 << 30, "bytes of committed memory per rank",
-    "a rank of 4 GiB forks some workers, and the kernel counts 4 GiB more for each",
+    "if a rank of 4 GiB forks workers, the kernel counts 4 GiB more for each worker",
     JUDGMENT,
     "it only warns",
 )  # fmt: skip
@@ -120,9 +123,9 @@ def overcommit(node: NodeFacts, case: Case) -> Findings:
     yield overcommit.finding(
         Severity.WARN if case.wants_gpus and left < needed else Severity.INFO,
         f"{node.host} vm.overcommit_memory",
-        f"the kernel never overcommits, and {fine_size(left)} may still be asked for: a data loader's worker "
-        "counts as much as the rank that it is forked from",
-        "`sysctl vm.overcommit_memory=0`, or fewer `num_workers`",
+        f"the kernel never overcommits and has {fine_size(left)} left, but it counts each data-loader worker as "
+        "large as its rank",
+        "run `sysctl vm.overcommit_memory=0`, or use fewer `num_workers`",
         Evidence("vm.overcommit_memory", "2", "/proc/sys/vm/overcommit_memory"),
         Evidence("CommitLimit - Committed_AS", fine_size(left), "/proc/meminfo"),
     )

@@ -26,7 +26,7 @@ def driver_too_old(node: NodeFacts, case: Case) -> Findings:
     driver = known(known(node.driver).version)
     oldest = OLDEST.get(next(iter(version_tuple(cuda)), 0))
     if oldest is None:
-        raise UnreadableFact(f"which driver CUDA {cuda} needs is in no table")
+        raise UnreadableFact(f"the driver that CUDA {cuda} needs is not in the table")
     if version_tuple(driver) >= oldest:
         return
     least = ".".join(map(str, oldest))
@@ -68,7 +68,7 @@ def gpu_too_old(node: NodeFacts, case: Case) -> Findings:
     torch, cuda = _torch_with_cuda(node)
     built_for = next((span for since, *span in WHEELS if version_tuple(cuda) >= since), None)
     if built_for is None:
-        raise UnreadableFact(f"for which GPUs torch's wheels of CUDA {cuda} were built is in no table")
+        raise UnreadableFact(f"the GPUs that torch's wheels for CUDA {cuda} support are not in the table")
     oldest, newest = built_for
     for gpu in gpus:
         capability = version_tuple(known_or(gpu.compute_capability, ""))

@@ -37,12 +37,12 @@ def gpu_busy(node: NodeFacts, case: Case) -> Findings:
     for gpu in gpus:
         if is_busy(gpu):
             processes = known_or(gpu.processes, ())
-            users = ", ".join(_process_text(process) for process in processes) or "no process that NVML shows"
+            users = ", ".join(_process_text(process) for process in processes) or "NVML shows no process"
             load = known_or(gpu.utilization_percent, "?")
             yield gpu_busy.finding(
                 Severity.WARN,
                 subject(node, gpu),
-                f"in use before preflight started ({users}; {load}% busy): speeds were not tested",
+                f"in use before preflight started ({users}; {load}% busy), so speeds were not tested",
                 _busy_fix(processes),
                 Evidence("processes on the GPU", users, "nvmlDeviceGetComputeRunningProcesses"),
                 Evidence("GPU utilization", f"{load}%", "nvmlDeviceGetUtilizationRates"),
@@ -53,8 +53,8 @@ def gpu_busy(node: NodeFacts, case: Case) -> Findings:
 def _busy_fix(processes: tuple[GpuProcess, ...]) -> str:
     mine = " ".join(str(process.pid) for process in processes if process.is_ours is True)
     if mine and all(process.is_ours is True for process in processes):
-        return f"end what is left of yours (`kill {mine}`), wait for it, or choose free GPUs with --gpus"
-    who = "ask whose it is" if processes else "find who uses it (`nvidia-smi`, in a container ask the host)"
+        return f"end your leftover processes (`kill {mine}`), wait for them, or choose free GPUs with --gpus"
+    who = "ask its owner" if processes else "find the process (run `nvidia-smi`, in a container on the host)"
     return f"{who}, wait until it ends, or choose free GPUs with --gpus"
 
 
@@ -68,7 +68,7 @@ def _process_text(process: GpuProcess) -> str:
 
 ON_BATTERY = {"hw_slowdown", "hw_power_brake_slowdown"}  # a laptop whose battery or adapter can't give more
 LAPTOP = "connect the power adapter that belongs to this laptop"
-SERVER = "look at fans, air or water flow and the power supplies' state in the BMC"
+SERVER = "check in the BMC the fans, the air or water flow and the power supplies"
 
 
 @node_check("gpu-throttled", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
@@ -91,8 +91,9 @@ def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
             yield gpu_throttled.finding(
                 Severity.WARN if on_battery or SLOWED_BY_HARDWARE.isdisjoint(reasons) else Severity.FAIL,
                 subject(node, gpu),
-                f"slower than asked for: {' and '.join(causes)} ({heat})",
-                f"{LAPTOP if on_battery else SERVER}; `nvidia-smi -q -d PERFORMANCE` shows when it is gone",
+                f"runs slower than requested: {' and '.join(causes)} ({heat})",
+                f"{LAPTOP if on_battery else SERVER}; `nvidia-smi -q -d PERFORMANCE` shows whether it is still "
+                "throttled",
                 Evidence("throttle reasons", ", ".join(reasons), "nvmlDeviceGetCurrentClocksEventReasons"),
                 Evidence("temperature", heat, "nvmlDeviceGetTemperature"),
                 parts=part_of_gpu(node, gpu.nvml_index),

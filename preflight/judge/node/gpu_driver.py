@@ -19,12 +19,15 @@ from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 NO_LIBRARY = re.compile(r"libnvidia-ml|library", re.IGNORECASE)
-SLEEPS = "; `nvidia-smi` shows whether the driver hangs or only wakes its GPUs slowly (then `nvidia-smi -pm 1`)"
+SLEEPS = (
+    "; `nvidia-smi` shows whether the driver hangs, or only wakes its GPUs slowly (in that case, run "
+    "`nvidia-smi -pm 1`)"
+)
 HELD_BY = {
     "nouveau": "install NVIDIA's driver; `echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf`, rebuild "
     "the initramfs and reboot",
-    "vfio-pci": "the GPUs are set aside for virtual machines: take them out of vfio-pci's ids=, reboot, or run in the "
-    "VM",
+    "vfio-pci": "the GPUs are reserved for virtual machines: remove them from vfio-pci's ids= and reboot, or run in "
+    "the VM",
 }
 TAKEN_AWAY = "NVMLError_Unknown"
 MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
@@ -100,17 +103,24 @@ def _fix(node: NodeFacts, reason: str) -> str:
     for holder in bound_drivers(node) & HELD_BY.keys():
         return HELD_BY[holder]
     if MISMATCH.search(reason):
-        return "library and module differ since an update: reboot, or `rmmod nvidia_uvm nvidia && modprobe nvidia`"
+        return (
+            "an update left library and module with different versions: reboot, or `rmmod nvidia_uvm nvidia && "
+            "modprobe nvidia`"
+        )
     if not _has_module(node):
         return "`modprobe nvidia`; if that fails, `dkms status`, `dmesg | grep -i nvrm`, and install the driver again"
     if is_contained(node) and reason.startswith(TAKEN_AWAY):
         return (
             "restart the container: `systemctl daemon-reload` on the host takes the GPUs from running containers "
-            "(nvidia-container-toolkit issue 48); to prevent it, start it with CDI or `--device` for each /dev/nvidia*"
+            "(nvidia-container-toolkit issue 48). To prevent this, start it with CDI, or with `--device` for each "
+            "/dev/nvidia*"
         )
     if NO_LIBRARY.search(reason):
-        return "install libnvidia-ml.so.1 of the driver; in a container `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`"
-    return "`nvidia-smi`, `dmesg | grep -iE 'nvrm|xid'`; if these show a lost GPU, reset it or reboot the node"
+        return (
+            "install libnvidia-ml.so.1 of the driver; start a container with `-e "
+            "NVIDIA_DRIVER_CAPABILITIES=compute,utility`"
+        )
+    return "run `nvidia-smi` and `dmesg | grep -iE 'nvrm|xid'`; if they show a lost GPU, reset it or reboot the node"
 
 
 def _devices(node: NodeFacts) -> str:

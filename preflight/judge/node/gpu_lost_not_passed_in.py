@@ -26,8 +26,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 NOT_OURS = "NVMLError_NoPermission"  # a cgroup keeps it for others
 IS_LOST = "NVMLError_GpuIsLost"
 LOST_FIX = (
-    "`dmesg | grep -iE 'xid|fallen off'` names the cause; `nvidia-smi --gpu-reset -i N`, else reboot, else reseat or "
-    "replace the card"
+    "read `dmesg | grep -iE 'xid|fallen off'` for the cause; run `nvidia-smi --gpu-reset -i N`; if that fails, "
+    "reboot the node, then reseat or replace the card"
 )
 
 
@@ -54,7 +54,7 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
             yield gpu_lost.finding(
                 severity_for_gpus(case),
                 f"{node.host} GPU {gpu.nvml_index} ({known_or(gpu.bdf, '?')})",
-                "the driver lists it, but has lost it: it does not answer on the bus any more",
+                "the driver lists it but has lost it: it no longer answers on the bus",
                 LOST_FIX,
                 Evidence("NVML", IS_LOST, "libnvidia-ml.so.1"),
                 parts=part_of_gpu(node, gpu.nvml_index),
@@ -78,8 +78,8 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
         Severity.WARN if is_subset else severity_for_gpus(case),
         f"{node.host} {', '.join(_missing(node, listed)) or 'GPUs'}",
         f"NVML lists {len(gpus)} of the {expected} NVIDIA GPUs {where}"
-        + ("; as many as CUDA_VISIBLE_DEVICES names, so a scheduler may hide the others" if is_subset else ""),
-        "run once outside the job's cgroup to be sure: `nvidia-smi -L`" if is_subset else LOST_FIX,
+        + ("; CUDA_VISIBLE_DEVICES names the same number, so a scheduler may hide the others" if is_subset else ""),
+        "to confirm, run `nvidia-smi -L` once outside the job's cgroup" if is_subset else LOST_FIX,
         Evidence("GPUs in NVML", ", ".join(listed) or "none", "nvmlDeviceGetCount"),
         Evidence("NVIDIA devices", ", ".join(d.bdf for d in pci_devices(node)) or "none", "/sys/bus/pci/devices"),
         Evidence("/dev/nvidia<N>", ", ".join(nodes_of_gpus(node)) or "none", "/dev"),
@@ -107,7 +107,7 @@ def _is_allotted(node: NodeFacts, gpus: tuple[Gpu, ...]) -> bool:
 CONTAINER_FIXES = {
     ContainerKind.DOCKER: "`docker run --gpus all ...` (needs nvidia-container-toolkit on the host)",
     ContainerKind.PODMAN: "`podman run --device nvidia.com/gpu=all ...` (after `nvidia-ctk cdi generate`)",
-    ContainerKind.KUBERNETES: "ask for them: `resources: {limits: {nvidia.com/gpu: N}}` in the pod's spec",
+    ContainerKind.KUBERNETES: "request the GPUs: `resources: {limits: {nvidia.com/gpu: N}}` in the pod's spec",
     ContainerKind.APPTAINER: "`apptainer exec --nv ...`",
     ContainerKind.ENROOT: "`NVIDIA_VISIBLE_DEVICES=all enroot start ...`, with Slurm `srun --gres=gpu:N ...`",
     ContainerKind.LXC: "`lxc config device add NAME gpu gpu`, and nvidia.runtime=true",

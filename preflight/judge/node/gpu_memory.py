@@ -20,7 +20,7 @@ LEAST_FREE_BYTES = Bound(
 )  # fmt: skip
 LEAST_FREE_SHARE = Bound(
     0.5, "of the memory free",
-    "with less, a job that was sized for the whole GPU fails in its first steps",
+    "with less memory, a job that needs the whole GPU fails in its first steps",
     JUDGMENT,
     "it only warns",
 )  # fmt: skip
@@ -51,9 +51,8 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
             Severity.FAIL if free < LEAST_FREE_BYTES.value else Severity.WARN,
             subject(node, gpu),
             f"only {fine_size(free)} of {fine_size(total)} GPU memory is free",
-            "`nvidia-smi` lists the processes that hold it; if it lists none, `fuser -v /dev/nvidia*` finds processes "
-            "without a "
-            "context, and a reset (`nvidia-smi --gpu-reset -i N`) frees what a dead one left",
+            "`nvidia-smi` lists the processes that hold it; if it lists none, `fuser -v /dev/nvidia*` finds "
+            "processes without a context, and `nvidia-smi --gpu-reset -i N` frees the memory of a dead process",
             Evidence("free memory", fine_size(free), "nvmlDeviceGetMemoryInfo"),
             blame=Blame.HOST if gpu.processes == () and not is_contained(node) else Blame.APPLICATION,
         )
@@ -62,9 +61,9 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
 
 MOST_RETIRED_PAGES = Bound(
     64, "retired pages",
-    "a GPU before Ampere can't retire more: its table of pages is full",
+    "the page table of a GPU before Ampere is then full, so it can't retire more pages",
     "NVIDIA's Dynamic Page Retirement guide [U]",
-    "too low: a usable GPU is rejected; too high: one that can't retire pages passes",
+    "too low: a usable GPU is rejected; too high: a GPU that can't retire pages passes",
 )  # fmt: skip
 RESET = "drain the node and reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot"
 REPLACE = "take the GPU out of service: NVIDIA replaces boards in this state"
@@ -110,13 +109,23 @@ def _faults(gpu: Gpu) -> Iterator[Fault]:
         yield Severity.FAIL, problem, RESET, Evidence("uncorrected errors (volatile)", str(count), ECC)
     remap, pages = or_none(gpu.row_remap), or_none(gpu.retired_pages)
     if remap and remap.has_failed:
-        yield Severity.FAIL, "a memory row could not be replaced", REPLACE, Evidence("row remap failure", "yes", REMAP)
+        yield (
+            Severity.FAIL,
+            "the GPU could not replace a bad memory row",
+            REPLACE,
+            Evidence("row remap failure", "yes", REMAP),
+        )
     if remap and remap.is_pending:
-        yield Severity.WARN, "a memory row waits to be replaced", RESET, Evidence("row remap pending", "yes", REMAP)
+        yield (
+            Severity.WARN,
+            "a bad memory row is replaced only at the next reset",
+            RESET,
+            Evidence("row remap pending", "yes", REMAP),
+        )
     count = known_or(pages.single_bit, 0) + known_or(pages.double_bit, 0) if pages else 0
     if count >= MOST_RETIRED_PAGES.value:
-        problem = f"{count} memory pages are retired, no more can be"
+        problem = f"{count} memory pages are retired, and no more can be"
         yield Severity.FAIL, problem, REPLACE, Evidence("retired pages", str(count), PAGES)
     if pages and pages.is_pending is True:
-        problem = "a memory page waits to be retired"
+        problem = "a bad memory page is retired only at the next reset"
         yield Severity.WARN, problem, RESET, Evidence("retirement pending", "yes", f"{PAGES}PendingStatus")

@@ -22,7 +22,7 @@ def gpu_mix(case: Case) -> Findings:
     """
     of_nodes = [(node, gpus_to_use(node, case)) for node in case.nodes]
     if sum(len(gpus) for _, gpus in of_nodes) < 2:
-        raise NotApplicable("no two GPUs are to be used")
+        raise NotApplicable("fewer than two GPUs are used")
     must_be_known(((gpu, gpu.name) for _, gpus in of_nodes for gpu in gpus), "model")
     for node, gpus in of_nodes:
         counts = Counter(map(name_of, gpus)).most_common()
@@ -39,8 +39,8 @@ def _mix_finding(subject: str, problem: str, models: str) -> Finding:
     return gpu_mix.finding(
         Severity.WARN,
         subject,
-        f"{problem}; every step waits for the slowest",
-        "use GPUs of one model: `--gpus` with their indices, or nodes that are alike",
+        f"{problem}; every step waits for the slowest GPU",
+        "use GPUs of one model (choose them with `--gpus`), or nodes with the same GPUs",
         Evidence("GPU models", models, "nvmlDeviceGetName"),
     )
 
@@ -73,7 +73,7 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
     yield gpu_set.finding(
         Severity.WARN if gains else Severity.INFO,
         f"{node.host} GPUs {listed(advice.gpus)}",
-        f"the set crosses {'; '.join(crossing_text(each) for each in advice.crossings)}",
+        f"the set spans {'; also '.join(crossing_text(each) for each in advice.crossings)}",
         f"`--gpus {listed(advice.better)}` is better: {advice.reason}",
         Evidence(f"GPUs {listed(advice.gpus)}, slowest path", advice.worst or "unknown", "topology"),
         Evidence(f"GPUs {listed(advice.better)}, slowest path", advice.better_worst or "unknown", "topology"),

@@ -36,7 +36,8 @@ def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
                 Severity.FAIL,
                 f"{node.host} {port.hca}:{port.port}",
                 f"the link is up, but the port is {state.value}, not ACTIVE",
-                "no subnet manager has configured the port: start one (OpenSM or UFM), or repair the path to it",
+                "no subnet manager has configured the port: start a subnet manager (OpenSM or UFM), or repair the "
+                "path to it",
                 Evidence("port state", state.value, f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
                 Evidence("subnet manager's LID", str(known_or(port.sm_lid, 0) or "none"), "sm_lid"),
             )
@@ -58,7 +59,7 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
             if isinstance(nic.device, str) and isinstance(port.link_layer, str):
                 groups[nic.device, port.link_layer].append(port)
     if all(len(ports) < 2 for ports in groups.values()):
-        raise NotApplicable("no two RDMA ports are of one model")
+        raise NotApplicable("no two RDMA ports have the same model")
     missing = _missing(node)
     for (device, _), ports in sorted(groups.items()):
         active = [port for port in ports if port.state is PortState.ACTIVE]
@@ -69,9 +70,9 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
                 yield hca_siblings.finding(
                     Severity.WARN,
                     f"{node.host} {port.hca}:{port.port}",
-                    f"it runs at {rate:g} Gbit/s, other ports of its model ({device}) at {fastest:g}",
-                    "look at the cable, the transceiver and the switch port; `mlxlink -d DEVICE` tells what was "
-                    "negotiated",
+                    f"it runs at {rate:g} Gbit/s, but other ports of its model ({device}) at {fastest:g} Gbit/s",
+                    "check the cable, the transceiver and the switch port; `mlxlink -d DEVICE` shows the negotiated "
+                    "rate",
                     Evidence(
                         "port rate", f"{rate:g} Gbit/s", f"/sys/class/infiniband/{port.hca}/ports/{port.port}/rate"
                     ),
@@ -81,15 +82,15 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
             yield hca_siblings.finding(
                 Severity.INFO,
                 f"{node.host} {', '.join(f'{port.hca}:{port.port}' for port in down)}",
-                f"down, while other ports of the model ({device}) are active; NCCL leaves it out",
-                "check cable and switch port; if no cable is meant to be there, nothing",
+                f"down, while other ports of the model ({device}) are active, so NCCL does not use it",
+                "check its cable and switch port, unless the port is meant to have no cable",
                 *(Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}") for port in down),
             )
 
 
 ALIKE = Bound(
     3, "active siblings: the same ports of other adapters of the model",
-    "four or more equal ports are rails of a fabric; fewer may have another purpose",
+    "four or more equal ports are rails of a fabric; fewer ports may have another purpose",
     JUDGMENT,
     "too low: a spare port causes a warning; too high: a dead rail of a small node passes",
 )  # fmt: skip
@@ -116,9 +117,10 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
         yield hca_port_inactive.finding(
             Severity.WARN,
             f"{node.host} {port.hca}:{port.port}",
-            "it has no link, but the same port of every other adapter of its model is active: one network port is lost",
-            "check its cable, transceiver and switch port (`mlxlink -d DEVICE`); if it is meant to have none, set "
-            "[expect] active_ports in the policy",
+            "it has no link, but the same port of every other adapter of its model is active, so this network port "
+            "is lost",
+            "check its cable, transceiver and switch port (`mlxlink -d DEVICE`); if it is meant to have no cable, "
+            "set [expect] active_ports in the policy",
             Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
         )
     for nic in verbs_nics(node):
@@ -166,8 +168,10 @@ def rdma_devices(node: NodeFacts, case: Case) -> Findings:
         Severity.WARN,
         f"{node.host} /dev/infiniband",
         f"{len(missing)} of {len(known(rdma.uverbs_expected))} device files of RDMA adapters are missing "
-        f"({', '.join(missing)}): NCCL can't open those adapters and takes sockets",
-        RDMA.container if is_contained(node) else "load `ib_uverbs` and look at udev's rules: `ls /dev/infiniband`",
+        f"({', '.join(missing)}): NCCL can't open these adapters and uses sockets",
+        RDMA.container
+        if is_contained(node)
+        else "load `ib_uverbs` and check udev's rules; `ls /dev/infiniband` must list the files",
         Evidence("device files", ", ".join(rdma.uverbs) or "none", "/dev/infiniband"),
         Evidence("adapters", ", ".join(known(rdma.uverbs_expected)), "/sys/class/infiniband_verbs"),
         blame=owner(node),
@@ -197,7 +201,7 @@ def roce_gid(node: NodeFacts, case: Case) -> Findings:
             yield roce_gid.finding(
                 Severity.WARN,
                 f"{node.host} {port.hca}:{port.port}",
-                "it has no RoCE v2 GID, so NCCL can't use it beyond its own Ethernet segment, if at all",
+                "it has no RoCE v2 GID, so NCCL can use it at most within its own Ethernet segment",
                 "give its interface an IP address and bring it up; `cma_roce_mode` or the driver's options "
                 "choose version 2",
                 Evidence("GIDs", str(len(known(port.gids))), gids),
@@ -249,8 +253,8 @@ def roce_same_network(node: NodeFacts, case: Case) -> Findings:
             yield roce_same_network.finding(
                 Severity.WARN,
                 f"{node.host} {', '.join(netif.name for netif in sharing)}",
-                f"these RoCE interfaces are all in {network}, and answer ARP requests for each other's addresses",
+                f"these RoCE interfaces are all in {network}, and they answer ARP requests for each other's addresses",
                 "run `sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2` on every node "
-                "(and put both into /etc/sysctl.d), or give each port a network of its own",
+                "(and put both into /etc/sysctl.d), or put each port into a different network",
                 Evidence("arp_ignore is 0 or 3 on", ", ".join(answering), "/proc/sys/net/ipv4/conf"),
             )

@@ -66,9 +66,9 @@ def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> 
     if setting.name == VISIBLE and case.wants_gpus and _is_counted_by_speed(setting.value, node):
         yield Remark(
             Severity.WARN,
-            f"may name other GPUs than the indices of nvidia-smi: they differ in model, and without {ORDER} CUDA "
+            f"may name other GPUs than nvidia-smi does, because the models differ and without {ORDER} CUDA "
             "counts the fastest first",
-            f"`export {ORDER}`, or name the GPUs by UUID",
+            f"`export {ORDER}`, or list the GPUs by UUID",
         )
     if setting.name not in IFNAMES:
         return

@@ -34,7 +34,7 @@ def known_bug(node: NodeFacts, case: Case) -> Findings:
     check.
     """
     if not case.wants_gpus:
-        raise NotApplicable("no GPU is used, and the bugs are those of NCCL and what is below it")
+        raise NotApplicable("no GPU is used, and the known bugs are in NCCL and the software below it")
     known(known(node.software).torch)  # without torch nothing says which NCCL the job loads
     around = surroundings(node, case)
     failures = {SHOWN[trial.outcome] for trial in case.trials if trial.outcome in SHOWN}
@@ -76,14 +76,14 @@ def _counts(bug: KnownBug, fit: BugFit, around: Surroundings, failures: set[Effe
 
 def _finding(node: NodeFacts, bugs: list[KnownBug], around: Surroundings, failures: set[Effect]) -> Finding:
     bug = bugs[0]
-    here = "a trial failed as it does" if bug.effect in failures else "did not occur here"
+    here = "a trial failed in the same way" if bug.effect in failures else "it did not occur here"
     fixed = f", fixed in {bug.fixed}" if bug.fixed else ""
     condition = f", if {bug.where}" if bug.where else ""
     more = f" ({len(bugs) - 1} more with -v)" if bugs[1:] else ""
     return known_bug.finding(
         Severity.INFO,
         f"{node.host} {bug.version_in(around)}",
-        f"a bug is known of this version{fixed}; {here}{more}: {bug.says}{condition}",
+        f"this version has a known bug{fixed}; {here}{more}: {bug.says}{condition}",
         bug.do,
         *_evidence(bugs, around),
     )

@@ -18,9 +18,9 @@ from preflight.model.parsing import version_tuple
 
 LOW_BYTES = Bound(
     1 << 30, "bytes that may be locked",
-    "NCCL registers some hundreds of MiB per rank with many peers; NVIDIA asks for unlimited",
+    "with many peers, NCCL registers some hundred MiB per rank; NVIDIA recommends unlimited",
     JUDGMENT,
-    "too low: a limit that a larger job exceeds gets no warning; too high: a sufficient one gets a warning",
+    "too low: a limit that is too small for a larger job gets no warning; too high: a sufficient limit gets a warning",
 )  # fmt: skip
 
 
@@ -49,15 +49,15 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     ipoib = (netif for netif in known_or(node.netifs, ()) if netif.kind is NetifKind.IPOIB and netif.is_up)
     adapters = [*(netif.name for netif in ipoib), *(nic.name for nic in _rdma(node))]
     if proofs:
-        severity, why = proven_severity(case), "a trial failed because memory could not be locked for RDMA"
+        severity, why = proven_severity(case), "a trial failed because RDMA could not lock memory"
     elif adapters:
-        severity, why = Severity.WARN, f"RDMA over {adapters[0]} needs more locked memory than is allowed"
+        severity, why = Severity.WARN, f"RDMA over {adapters[0]} needs more"
     else:
-        severity, why = Severity.INFO, "too little for InfiniBand or RoCE; sockets, NVLink and /dev/shm need none"
+        severity, why = Severity.INFO, "InfiniBand and RoCE need more; sockets, NVLink and /dev/shm need none"
     yield memlock.finding(
         severity,
         f"{node.host} RLIMIT_MEMLOCK",
-        f"{fine_size(allowed)} of locked memory: {why}",
+        f"only {fine_size(allowed)} can be locked: {why}",
         repairs.MEMLOCK.where(is_contained(node)),
         Evidence("RLIMIT_MEMLOCK", fine_size(allowed), "getrlimit"),
         *(Evidence("RDMA adapter or IPoIB interface", name, "/sys/class") for name in adapters),
@@ -88,7 +88,7 @@ COMFORTABLE = Bound(
     4096, "open files, on several nodes",
     "a job of some hundred ranks needs as many, with its data",
     JUDGMENT,
-    "it only yields an INFO",
+    "the finding is only an INFO",
 )  # fmt: skip
 
 
@@ -118,16 +118,17 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
     elif allowed < needed:
         severity, why = Severity.WARN, f"{case.world_size} ranks may need {needed} each"
     elif len(case.nodes) > 1 and allowed < COMFORTABLE.whole:
-        severity, why = Severity.INFO, "enough for this run; a job of many nodes and data loaders needs thousands"
+        severity, why = Severity.INFO, "enough for this run, but a job with many nodes and data loaders needs thousands"
     else:
         return
     yield nofile.finding(
         severity,
         f"{node.host} RLIMIT_NOFILE",
-        f"a process may open {allowed} files: {why}",
-        "docker/podman: `--ulimit nofile=65536:65536`"
+        f"the limit of open files is {allowed}: {why}",
+        "start the container with `--ulimit nofile=65536:65536` (docker, podman)"
         if is_contained(node)
-        else "`ulimit -n $(ulimit -Hn)` before the job; for good `* - nofile 65536` in /etc/security/limits.d/",
+        else "run `ulimit -n $(ulimit -Hn)` before the job; to make it permanent, put `* - nofile 65536` into "
+        "/etc/security/limits.d/",
         Evidence("RLIMIT_NOFILE (soft)", str(allowed), "getrlimit"),
         *(proof.evidence() for proof in proofs),
         blame=limit_blame(case) if proofs else owner(node),
@@ -164,7 +165,7 @@ def pids(node: NodeFacts, case: Case) -> Findings:
     yield pids.finding(
         severity,
         f"{node.host} {source}",
-        f"{limit} processes and threads are allowed: {why}",
+        f"the limit of processes and threads is {limit}: {why}",
         _pids_fix(node, max(4096, ranks * PER_RANK.whole)),
         Evidence("limit of processes", str(limit), source),
         *(proof.evidence() for proof in proofs),
@@ -215,9 +216,9 @@ def stack_unlimited(node: NodeFacts, case: Case) -> Findings:
     yield stack_unlimited.finding(
         Severity.INFO if isinstance(nccl, Gap) else Severity.WARN,
         f"{node.host} RLIMIT_STACK",
-        "the stack is unlimited, so glibc gives NCCL's threads 2 MB only; "
-        "NCCL before 2.28 may crash when it creates a communicator",
-        "`ulimit -s 8192` before the job, or an NCCL of 2.28 or newer",
+        "the stack limit is unlimited, so glibc gives NCCL's threads only 2 MB; NCCL before 2.28 may then crash at "
+        "init",
+        "run `ulimit -s 8192` before the job, or use NCCL 2.28 or newer",
         Evidence("RLIMIT_STACK", "unlimited", "getrlimit"),
         Evidence(
             "NCCL", f"unknown: {nccl.reason}" if isinstance(nccl, Gap) else nccl, "the wheel installed with torch"

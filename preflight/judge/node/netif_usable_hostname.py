@@ -27,11 +27,11 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
         yield netif_usable.finding(
             Severity.FAIL if len(case.nodes) > 1 else Severity.WARN,
             f"{node.host} network",
-            "no interface but loopback is up with carrier and an address"
-            + ("" if len(case.nodes) > 1 else "; one node can do with loopback, several can't"),
-            "docker: `--network host`; Kubernetes: `hostNetwork: true`, or the CNI's own log"
+            "only loopback is up with carrier and an address"
+            + ("" if len(case.nodes) > 1 else "; loopback is enough for one node, but not for several"),
+            "docker: use `--network host`; Kubernetes: use `hostNetwork: true`, or read the CNI's log"
             if is_contained(node)
-            else "`ip -br addr` shows what is missing: `ip link set DEV up`, a cable, or an address from DHCP",
+            else "run `ip -br addr` to see what is missing: `ip link set DEV up`, a cable, or an address from DHCP",
             *(
                 tuple(Evidence(netif.name, _state(netif), "/sys/class/net, getifaddrs") for netif in netifs)
                 or (Evidence("interfaces", "none", "/sys/class/net"),)
@@ -43,8 +43,8 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
             yield netif_usable.finding(
                 Severity.WARN if default_works(case) or not case.trials else Severity.FAIL,
                 f"{node.host} {netif.name}",
-                "the loopback interface is down: ranks of one node whose name resolves to it can't connect",
-                "`ip link set lo up`",
+                "the loopback interface is down, so ranks can't connect if the host name resolves to it",
+                "run `ip link set lo up`",
                 Evidence(netif.name, _state(netif), "/sys/class/net"),
                 blame=owner(node),
             )
@@ -52,8 +52,8 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
             yield netif_usable.finding(
                 Severity.INFO,
                 f"{node.host} {netif.name!r}",
-                "a comma in an interface's name can't be written in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME",
-                "`ip link set dev OLD name NEW` while it is down, if the job is to use it",
+                "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can't name an interface with a comma in its name",
+                "if the job must use it, set it down and run `ip link set dev OLD name NEW`",
                 Evidence("interface name", repr(netif.name), "/sys/class/net"),
                 blame=owner(node),
             )
@@ -105,14 +105,14 @@ def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
         is_set = any(variable.name == "GLOO_SOCKET_IFNAME" for variable in known_or(node.environment, ()))
         severity = Severity.WARN if case.backend != "gloo" or is_set else proven_severity(case)
     else:
-        problem += "; harmless on one node, fatal for gloo on several"
+        problem += "; this is harmless on one node, but gloo fails on several nodes"
     netif, address = _reachable(node)
     yield hostname_loopback.finding(
         severity,
         f"{node.host} host name",
         f"the host's own name {resolution.name!r} {problem}",
-        f"`export GLOO_SOCKET_IFNAME={netif if netif.replace('-', '').isalnum() else 'INTERFACE'}` in the job, or a "
-        f"line `{address} {resolution.name}` in /etc/hosts in place of the 127.* one",
+        f"`export GLOO_SOCKET_IFNAME={netif if netif.replace('-', '').isalnum() else 'INTERFACE'}` in the job, or "
+        f"write the line `{address} {resolution.name}` into /etc/hosts in place of the 127.* line",
         Evidence(f"addresses of {resolution.name}", ", ".join(resolution.addresses) or "none", "getaddrinfo"),
     )
 
@@ -120,15 +120,15 @@ def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
 def _trouble(node: NodeFacts, resolution: NameResolution) -> tuple[Severity, str] | None:
     """Return the problem with the name, and its severity on one node; None if there is none."""
     if not resolution.addresses:
-        return Severity.WARN, "resolves to nothing"
+        return Severity.WARN, "does not resolve"
     first = _parse(resolution.addresses[0])
     if first is None:
-        raise UnreadableFact(f"{resolution.addresses[0]!r} is no address")
+        raise UnreadableFact(f"{resolution.addresses[0]!r} is not an address")
     if first.is_loopback:
         return Severity.INFO, f"resolves to {first}, a loopback address"  # stock Debian: 127.0.1.1
     own = _own_addresses(node)
     if own and first not in own:
-        return Severity.WARN, f"resolves to {first}, which is no address of this host"
+        return Severity.WARN, f"resolves to {first}, which is not an address of this host"
     return None
 
 

@@ -15,20 +15,21 @@ from preflight.model.repairs import FABRIC_MANAGER
 # What these GPUs can't do is not broken; a GeForce without peer access is healthy.
 BY_NATURE = (P2pStatus.OK, P2pStatus.GPU_NOT_SUPPORTED, P2pStatus.NOT_SUPPORTED)
 FIXES = {
-    P2pStatus.DISABLED_BY_REGKEY: "`grep -r NVreg /etc/modprobe.d` finds the option that switches it off; remove it, "
-    "rebuild the initramfs and reboot",
-    P2pStatus.CHIPSET_NOT_SUPPORTED: "nothing to repair: NCCL goes through host memory; in a virtual machine ask for "
-    "peer access (ACS and topology of the host)",
-    P2pStatus.TOPOLOGY_NOT_SUPPORTED: "nothing to repair: choose GPUs below one socket or switch with --gpus",
+    P2pStatus.DISABLED_BY_REGKEY: "run `grep -r NVreg /etc/modprobe.d` to find the option that switches it off; "
+    "remove the option, rebuild the initramfs and reboot",
+    P2pStatus.CHIPSET_NOT_SUPPORTED: "nothing to repair: NCCL copies through host memory. In a virtual machine, ask "
+    "the provider for peer access (ACS and topology of the host)",
+    P2pStatus.TOPOLOGY_NOT_SUPPORTED: "nothing to repair: choose GPUs of one socket or switch with --gpus",
 }
 RIGHT_SINCE = (535, 183, 6)  # before, the driver refused on NVSwitch machines what it then allowed
 OVER_NVLINK = (
-    f"{FABRIC_MANAGER}; before driver 535.183.06 the statement was wrong on NVSwitch machines: `nvidia-smi topo -p2p r`"
+    f"{FABRIC_MANAGER}; drivers before 535.183.06 report this wrongly on NVSwitch machines: check with `nvidia-smi "
+    "topo -p2p r`"
 )
 
 CONFIDENTIAL = (
-    "nothing to repair: confidential computing is on, which allows no peer access; on HGX boards its protected PCIe "
-    "mode does, for all GPUs in one virtual machine (`nvidia-smi conf-compute -q`)"
+    "nothing to repair: confidential computing is on, which allows no peer access. On HGX boards its protected PCIe "
+    "mode allows it for all GPUs in one virtual machine (`nvidia-smi conf-compute -q`)"
 )
 
 
@@ -61,7 +62,7 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
         severity = Severity.WARN if repairable else Severity.INFO
         if over_nvlink and status is not P2pStatus.UNKNOWN and _is_right(node):
             severity = Severity.FAIL
-        fix = OVER_NVLINK if over_nvlink else FIXES.get(status, "`nvidia-smi topo -p2p r`; update the driver")
+        fix = OVER_NVLINK if over_nvlink else FIXES.get(status, "run `nvidia-smi topo -p2p r`, then update the driver")
         if _is_confidential(node):
             severity, fix = Severity.INFO, CONFIDENTIAL
         yield p2p_refused.finding(
@@ -75,7 +76,7 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
         if isinstance(pair.read, Gap) and not pair.read.reason.startswith(NOT_OFFERED):
             raise UnreadableFact(f"peer access could not be read: {pair.read.reason}")
     if all(isinstance(pair.read, Gap) for pair in pairs):
-        raise NotApplicable("the driver does not tell who may access whom")
+        raise NotApplicable("the driver does not report peer access between these GPUs")
 
 
 def _is_confidential(node: NodeFacts) -> bool:

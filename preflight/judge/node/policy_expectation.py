@@ -22,7 +22,7 @@ def policy_expectation(node: NodeFacts, case: Case) -> Findings:
     Can't see: anything without --policy.
     """
     if case.policy is None or not case.policy.expect:
-        raise NotApplicable("no policy says what this node must have")
+        raise NotApplicable("no policy has expectations for this node")
     undecided = []
     for name in filter(case.policy.expect.__contains__, EXPECTED):
         try:
@@ -38,4 +38,4 @@ def policy_expectation(node: NodeFacts, case: Case) -> Findings:
         except UnreadableFact as error:
             undecided.append(f"{name}: {error}")
     if undecided:
-        raise UnreadableFact(f"the policy's expectation can't be decided: {'; '.join(undecided)}")
+        raise UnreadableFact(f"the policy's expectation can't be tested: {'; '.join(undecided)}")

@@ -43,7 +43,7 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     is_small = shm.free_bytes < nccl_shm_bytes(local_ranks)
     proofs = symptoms_of(case, SHM + (SHM_HINTS if is_small else ()))
     if local_ranks < 2 and not proofs:
-        raise NotApplicable("no two ranks would share it")
+        raise NotApplicable("fewer than two ranks would use it")
     if not is_small and not proofs:
         return
     severity = proven_severity(case) if proofs else Severity.WARN
@@ -69,8 +69,8 @@ def _too_small_problem(case: Case, shm: ShmFacts, local_ranks: int, *, failed: b
     if failed:
         return f"/dev/shm is too small: a trial ran out of its {fine_size(shm.size_bytes)}"
     need = f"NCCL may need {fine_size(nccl_shm_bytes(local_ranks))} for {local_ranks} local ranks"
-    idle = "" if case.wants_gpus else "; gloo needs none of it, data loaders and a later NCCL job do"
-    return f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free, {need}{idle}"
+    idle = "" if case.wants_gpus else "; gloo needs none of it, but data loaders and a later NCCL job do"
+    return f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free, but {need}{idle}"
 
 
 MOST_NAMED = 5
@@ -90,7 +90,7 @@ def shm_stale(node: NodeFacts, case: Case) -> Findings:
     if not files:
         return
     named = " ".join(shlex.quote(name) for name in files[:MOST_NAMED])
-    rest = " (and the others that `preflight probe --json -` lists)" if len(files) > MOST_NAMED else ""
+    rest = " (`preflight probe --json -` lists the others)" if len(files) > MOST_NAMED else ""
     yield shm_stale.finding(
         Severity.WARN if shm.stale_nccl_bytes * 2 > shm.size_bytes else Severity.INFO,
         f"{node.host} /dev/shm",

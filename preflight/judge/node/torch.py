@@ -24,7 +24,7 @@ def torch_version(node: NodeFacts, case: Case) -> Findings:
         yield torch_version.finding(
             Severity.FAIL if case.world_size else Severity.INFO,
             f"{node.host} torch",
-            f"torch was not found, so nothing can be tried: {torch.reason}",
+            f"torch was not found, so no trial can run: {torch.reason}",
             "run preflight with the training environment's own Python: `source VENV/bin/activate && "
             "pip install preflight-nccl`; if there is no such environment, `pip install 'preflight-nccl[torch]'`",
             Evidence("torch", torch.reason, "installed packages of the Python that runs preflight"),
@@ -34,8 +34,8 @@ def torch_version(node: NodeFacts, case: Case) -> Findings:
         yield torch_version.finding(
             Severity.WARN,
             f"{node.host} torch",
-            f"torch {torch.version} is older than {oldest}, the oldest that preflight was really run with",
-            f"train with torch {oldest} or newer, or take this run's answers with care",
+            f"torch {torch.version} is older than {oldest}, the oldest version that preflight was tested with",
+            f"train with torch {oldest} or newer, or do not rely on this run's results alone",
             Evidence("torch", torch.version, torch.location),
         )
 
@@ -66,7 +66,7 @@ def torch_without_cuda(node: NodeFacts, case: Case) -> Findings:
     yield torch_without_cuda.finding(
         severity_for_gpus(case),
         f"{node.host} torch",
-        f"there are NVIDIA GPUs here, but torch {torch.version} was built without CUDA",
+        f"this node has NVIDIA GPUs, but torch {torch.version} was built without CUDA",
         _fix(node),
         Evidence("torch", torch.version, torch.location),
         Evidence("torch's CUDA", f"none: {torch.cuda.reason}", torch.location),
@@ -77,7 +77,7 @@ def _fix(node: NodeFacts) -> str:
     cuda = "" if isinstance(node.driver, Gap) else known_or(node.driver.cuda, "")
     major = version_tuple(cuda)[:1]
     wheel = next((name for least, name in WHEELS if major >= (least,)), "")
-    unknown = "`nvidia-smi` names the newest CUDA that the driver runs; install the torch for it"
+    unknown = "run `nvidia-smi` to see the newest CUDA that the driver runs, and install a torch for it"
     which = f"the driver runs CUDA {cuda}" if wheel else unknown
     index = f"https://download.pytorch.org/whl/{wheel or 'cu126'}"
     return f"{which}: `pip install --force-reinstall torch --index-url {index}`"

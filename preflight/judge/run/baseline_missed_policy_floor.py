@@ -56,23 +56,23 @@ def baseline_missed(case: Case) -> Findings:
     if len(worst.measured) < TIMES:
         skipped = next((t.problem for t in case.trials if t.candidate.startswith(AGAIN) and t.problem), "")
         raise UnreadableFact(
-            f"{what(worst)} is {worst.share:.1%} of what good nodes reach (minimum {worst.floor:.1%}), but was "
-            f"measured {len(worst.measured)} of {TIMES} times only" + (f": {skipped}" if skipped else "")
+            f"{what(worst)} is {worst.share:.1%} of the baseline (minimum {worst.floor:.1%}), but only "
+            f"{len(worst.measured)} of {TIMES} measurements were made" + (f": {skipped}" if skipped else "")
         )
     if software and all(each.share >= each.floor * OTHER_SOFTWARE_SHARE.value for each in below):
         raise UnreadableFact(
-            f"{what(worst)} is {worst.share:.1%} of what good nodes reached (minimum {worst.floor:.1%}), with other "
-            f"software: {software}; make a new baseline with it"
+            f"{what(worst)} is {worst.share:.1%} of the baseline (minimum {worst.floor:.1%}), but the software "
+            f"differs: {software}; make a new baseline with it"
         )
-    least = f"{'' if below else f'few have less than {worst.usual:.1%}; '}minimum {worst.floor:.1%}"
+    least = f"{'' if below else f'few good nodes have less than {worst.usual:.1%}; '}minimum {worst.floor:.1%}"
     others = f"; {counted(len(slow) - 1, 'other value')} below the minimum" if len(below) > 1 else ""
     yield baseline_missed.finding(
         Severity.FAIL if below else Severity.WARN,
         f"{case.nodes[0].host} {what(worst)}",
         f"{worst.share:.1%} of the baseline ({worst.reference.nodes} nodes; {least}), confirmed in "
         f"{TIMES} measurements{others}",
-        "find the slow rank or link in the report (`--profile burn` tests each alone) and compare with `preflight "
-        "fleet`; if healthy nodes have newer software, make a new baseline from them",
+        "find the slow rank or link in the report (`--profile burn` tests each one alone), and compare nodes with "
+        "`preflight fleet`. If healthy nodes have newer software, make a new baseline from them",
         *(_evidence(each, case.baseline_source) for each in slow[:MOST_NAMED]),
     )
 
@@ -107,7 +107,7 @@ def policy_floor(case: Case) -> Findings:
                 Severity.FAIL,
                 what,
                 f"{rate_text(best)}, but the policy demands at least {rate_text(floor.busbw_gb_s)}",
-                "find the slow rank or link in the report; compare with `preflight fleet`",
+                "find the slow rank or link in the report; compare nodes with `preflight fleet`",
                 Evidence("busbw", rate_text(best), f"trial '{DEFAULT}'"),
                 Evidence("minimum of the policy", rate_text(floor.busbw_gb_s), case.policy.source),
             )

@@ -12,25 +12,25 @@ from preflight.search.gpus.link_speeds import NVLINK_PATH, NVLS_PATH
 
 LOW = Bound(
     0.6, "of the lowest speed that healthy machines reach",
-    "our own choice: healthy machines differ much over PCIe and host memory; every published result lies above it",
+    "chosen by us: healthy machines differ much over PCIe and host memory, but every published result is higher",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 FAR_TOO_LOW = Bound(
     0.3, "of the lowest speed that healthy machines reach",
-    "our own choice: half of the warning's share",
+    "chosen by us: half of the warning's share",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 SURE_BYTES = Bound(
     512 << 20, "bytes or more, over NVLink or NVLS",
-    "from this size on published results of healthy machines agree, so the stricter shares below apply",
+    "at this size and above, published results of healthy machines agree, so the stricter shares below apply",
     "tests/search/gpus/test_published_results.py",
     "too low: healthy hardware is blamed; too high: slow hardware passes",
 )  # fmt: skip
 SURE_LOW = Bound(
     1.0, "of the lowest speed that healthy machines reach",
-    "every published result of a healthy machine at such sizes is at least 1.02 times that speed",
+    "every published result of a healthy machine at these sizes is at least 1.02 times that speed",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
@@ -74,7 +74,8 @@ def busbw_low(case: Case) -> Findings:
         Severity.INFO if other else severity,
         f"trial {trial.candidate}, {collective} {fine_size(worst.result.size_bytes)}",
         _problem(worst) + (f" [{other} decides; else {severity.value}]" if other else ""),
-        "look for a link below its width or generation, a throttled GPU, or ranks bound to the far socket: `nvidia-smi "
+        "look for a link below its width or generation, a throttled GPU, or a rank that is bound to the wrong "
+        "socket: `nvidia-smi "
         "-q -d CLOCK,PERFORMANCE,PCIE`, `nvidia-smi nvlink -s`, `nvidia-smi topo -m`",
         Evidence("expected speed", worst.expected.formula, "preflight/data/links.toml"),
         *(_evidence(each) for each in measured),
@@ -91,8 +92,10 @@ def _shares(measured: Measured) -> tuple[float, float]:
 def _problem(worst: Measured) -> str:
     expected = worst.expected
     how = "far too low" if worst.share < _shares(worst)[1] else "low"
-    limit = f"{worst.busbw_gb_s / expected.limit_gb_s:.0%} of the {rate_text(expected.limit_gb_s)} that its links carry"
-    healthy = f"{three_digits(expected.low_gb_s)} to {three_digits(expected.high_gb_s)} would be healthy"
+    limit = (
+        f"{worst.busbw_gb_s / expected.limit_gb_s:.0%} of the {rate_text(expected.limit_gb_s)} that its links can carry"
+    )
+    healthy = f"{three_digits(expected.low_gb_s)} to {three_digits(expected.high_gb_s)} is healthy"
     return f"{rate_text(worst.busbw_gb_s)} busbw is {how}: {limit}; {healthy}{_late(worst.result)}"
 
 
@@ -105,5 +108,5 @@ def _late(result: CollectiveResult) -> str:
     latest = max(result.ranks, key=lambda rank: rank.slowdown, default=None)
     if latest is None or latest.slowdown < LATE:
         return ""
-    times = f"{latest.slowdown:.1f} times as late as the others"
-    return f"; rank {latest.rank} is {times}: it or a link near it in the ring is slow"
+    times = f"{latest.slowdown:.1f} times later than the others"
+    return f"; rank {latest.rank} is {times}, so it or a link near it in the ring is slow"

@@ -31,8 +31,8 @@ def checkpoint_dir(case: Case) -> Findings:
                 Severity.WARN,
                 storage.directory,
                 f"a file could not be {how} there: {speed.reason}",
-                "`df -h DIR`, `quota`, `mount | grep DIR`, and this user's permissions; then `preflight timeout "
-                "--checkpoint-dir DIR`",
+                "check `df -h DIR`, `quota`, `mount | grep DIR` and this user's permissions, then run `preflight "
+                "timeout --checkpoint-dir DIR`",
                 Evidence("write test", speed.reason, f"a synced file in {storage.directory}"),
             )
             return  # what could not be written can't be read either
@@ -89,18 +89,18 @@ def _kinds(node: NodeStorage) -> Iterator[str]:
 
 WORDS = {
     "read-only": (
-        "it can't be written there: rank 0 may, and every other rank's shard is lost",
+        "these nodes can't write there, so the checkpoint shards of their ranks are lost",
         "mount it read-write (`mount | grep DIR`), or allow this user to write",
     ),
-    "unwritable": ("writing there fails", "repair what the evidence names; then rerun"),
+    "unwritable": ("these nodes can't write there", "repair the error in the evidence, then rerun"),
     "missing": (
-        "another node's synced file is not there: the nodes do not share this directory",
-        "give a directory on the shared file system, or mount it on these nodes (`findmnt -T DIR`)",
+        "another node's synced file is missing, so the nodes do not share this directory",
+        "name a directory on a shared file system, or mount that file system on these nodes (`findmnt -T DIR`)",
     ),
     "stale": (
         "a file that another node rewrote and synced still shows its old content",
         "mount without long attribute caching (NFS: `actimeo=1` or `lookupcache=positive`), or write each checkpoint "
         "to a new name",
     ),
-    "unreadable": ("another node's file can't be read there", "repair what the evidence names; then rerun"),
+    "unreadable": ("these nodes can't read another node's file", "repair the error in the evidence, then rerun"),
 }

@@ -12,7 +12,7 @@ from preflight.model.trial import AS_IS, DEFAULT, REPEATED, CollectiveResult, Ou
 from preflight.model.units import counted
 
 NO_PART = (
-    "wrong data on several ranks names no GPU: check pairs (`--gpus A,B`); the GPU that all bad pairs share is at fault"
+    "several ranks got wrong data, so check pairs of GPUs (`--gpus A,B`): the GPU that all bad pairs share is at fault"
 )
 
 
@@ -40,7 +40,7 @@ def data_verified(case: Case) -> Findings:
             problem = trial.problem or f"wrong data on {ranks_text(trial.culprits)}"
             yield _finding(case, trial, problem, (Evidence("outcome", "wrong_data", f"trial {trial.candidate}"),))
     if not any(trial.results for trial in case.trials):
-        raise NotRun("no trial came as far as its data")
+        raise NotRun("no trial got data that could be checked")
 
 
 def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evidence, ...]) -> Finding:
@@ -58,7 +58,7 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
         problem,
         "; ".join([*steps, f"{'then ' if steps else ''}find the part that corrupts data: {look}"])
         if is_real
-        else "nothing to do: these settings are not recommended; never set them by hand",
+        else "do not set these settings by hand; preflight does not recommend them",
         *evidence,
         blame=blame,
         parts=parts_of_ranks(case, trial.culprits),
@@ -81,7 +81,7 @@ def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
 def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveResult]) -> str:
     first = min(wrong, key=lambda result: result.size_bytes)
     more = f", and at {counted(len(wrong) - 1, 'other size')}" if len(wrong) > 1 else ""
-    where = f"on {ranks_text(trial.culprits)}" if trial.culprits else "on a rank that was not named"
+    where = f"on {ranks_text(trial.culprits)}" if trial.culprits else "on an unknown rank"
     elements = f"{first.wrong_elements} wrong element{'' if first.wrong_elements == 1 else 's'}"
     return f"{collective.value} of {fine_size(first.size_bytes)} delivered {elements} {where}{more}"
 

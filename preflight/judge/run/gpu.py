@@ -74,8 +74,8 @@ def gpu_slow(case: Case) -> Findings:
             Severity.FAIL if share < FAIL_BELOW.value else Severity.WARN,
             gpu_called(case, gpu),
             f"computes at {share:.0%} of the median GPU: {value:.1f} vs {middle:.1f} TFLOP/s in {dtype}",
-            "compare its clocks, power limit and heat with the others' under load: `nvidia-smi -q -d "
-            "CLOCK,POWER,PERFORMANCE,TEMPERATURE`; look at its cooling and power cables",
+            "compare its clocks, power limit and temperature with the others under load (`nvidia-smi -q -d "
+            "CLOCK,POWER,PERFORMANCE,TEMPERATURE`); check its cooling and power cables",
             Evidence("GEMM speed", f"{value:.1f} TFLOP/s; median of the others {middle:.1f}", f"{dtype} GEMM"),
             *_load_evidence(hardware, gpu),
             parts=part_of_gpu(case.nodes[0], gpu),
@@ -83,7 +83,7 @@ def gpu_slow(case: Case) -> Findings:
     must_have_speeds(hardware)
     must_have_run(hardware.gpus, hardware)
     if len({test.gpu for test in hardware.gpus}) < 2:
-        raise NotApplicable("a single GPU has no sibling to be compared with")
+        raise NotApplicable("a single GPU can't be compared with others")
 
 
 def _load_evidence(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
@@ -94,7 +94,7 @@ def _load_evidence(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
             reasons = ", ".join(known_or(load.throttle_reasons, ("?",))) or "none"
             clock = "?" if isinstance(load.sm_mhz_median, Gap) else f"{load.sm_mhz_median:.0f} MHz"
             heat = "?" if isinstance(load.temperature_c_max, Gap) else f"{load.temperature_c_max} °C"
-            yield Evidence("GPU under load", f"{clock}, {heat}, throttle reasons: {reasons}", "NVML while it computed")
+            yield Evidence("GPU under load", f"{clock}, {heat}, throttle reasons: {reasons}", "NVML during the GEMMs")
 
 
 @run_check(
@@ -121,10 +121,10 @@ def gpu_throttled_under_load(case: Case) -> Findings:
             yield gpu_throttled_under_load.finding(
                 Severity.WARN if SLOWED_BY_HARDWARE.isdisjoint(reasons) else Severity.FAIL,
                 gpu_called(case, test.gpu),
-                f"slowed down while it computed: {' and '.join(SLOWED_BY[reason] for reason in reasons)}{hot}",
-                "look at fans, air or water flow and the power supplies' state in the BMC; `nvidia-smi -q -d "
-                "PERFORMANCE` under load shows when it is gone",
-                Evidence("throttle reasons under load", ", ".join(reasons), "NVML while it computed"),
+                f"slowed down during the GEMMs: {' and '.join(SLOWED_BY[reason] for reason in reasons)}{hot}",
+                "check in the BMC the fans, the air or water flow and the power supplies; `nvidia-smi -q -d "
+                "PERFORMANCE` under load shows whether it is still throttled",
+                Evidence("throttle reasons under load", ", ".join(reasons), "NVML during the GEMMs"),
                 parts=part_of_gpu(case.nodes[0], test.gpu),
             )
     must_have_run(hardware.gpus, hardware)
@@ -160,8 +160,8 @@ def gpu_unkillable(case: Case) -> Findings:
                     Severity.FAIL,
                     f"trial {trial.candidate}, rank {end.rank}",
                     f"rank {end.rank} survived SIGKILL, in {end.stage}",
-                    "`ps -eo pid,stat,wchan:32,cmd | grep ' D'` and `dmesg | grep -iE 'xid|hung'`; drain the node "
-                    "and reboot it: a process in D state keeps its GPU until then",
+                    "drain the node and reboot it, because a process in D state keeps its GPU until then; before "
+                    "that, read `ps -eo pid,stat,wchan:32,cmd | grep ' D'` and `dmesg | grep -iE 'xid|hung'`",
                     Evidence("how it ended", f"{end.ended} {end.detail}".strip(), f"trial {trial.candidate}"),
                     blame=Blame.GPU if case.wants_gpus else Blame.HOST,
                     parts=parts_of_ranks(case, (end.rank,)),
@@ -187,8 +187,8 @@ def gpu_unusable(case: Case) -> Findings:
             Severity.FAIL,
             gpu_called(case, gpu),
             f"{WORDS[test.end]} alone, without another GPU and without NCCL: {test.problem}",
-            "`dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q` for this GPU; reset it or reboot the node, and if "
-            "it happens again have it replaced",
+            "read `dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q` for this GPU; reset it or reboot the node. If "
+            "it fails again, replace it",
             Evidence("GEMMs and host copies", f"{test.end.value}: {test.problem}", f"GPU {gpu}"),
             blame=Blame.HARNESS if signal_from_outside(test.problem) else Blame.GPU,
             parts=part_of_gpu(case.nodes[0], gpu),
@@ -197,8 +197,8 @@ def gpu_unusable(case: Case) -> Findings:
 
 
 FIX = (
-    "take the GPU out of service and have it replaced; before that `dcgmi diag -r 4` or NVIDIA's field diagnostics "
-    "for the vendor, and `nvidia-smi -q -d ECC,ROW_REMAPPER`"
+    "replace the GPU. For the vendor, first run `dcgmi diag -r 4` or NVIDIA's field diagnostics, and `nvidia-smi -q "
+    "-d ECC,ROW_REMAPPER`"
 )
 
 
@@ -245,4 +245,7 @@ def _other_bits(hardware: Hardware) -> Iterator[tuple[int, tuple[str, str]]]:
         # Where no result is in the majority nobody knows whose is right, and each is named.
         right = counts[0][0] if counts[0][1] > len(load) / 2 else ""
         for gpu in dict.fromkeys(gpu for gpu, digest in load if digest != right and len(counts) > 1):
-            yield gpu, (f"{dtype}, {rows} rows", "its result's bits differ from those of the other GPUs or repetitions")
+            yield (
+                gpu,
+                (f"{dtype}, {rows} rows", "the bits of its result differ from those of other GPUs or repetitions"),
+            )

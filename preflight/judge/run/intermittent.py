@@ -46,9 +46,9 @@ def intermittent(case: Case) -> Findings:
     finding = intermittent.finding(
         Severity.FAIL,
         f"trial {found[0].candidate}",
-        f"{how}: {found[0].text()}; no setting was shown to prevent it",
-        "start no job here; with `--history DIR` three runs show whether it is one GPU, `preflight check --profile "
-        "burn` tries for longer, and `dmesg | grep -iE 'xid|nvrm'`, heat and power under load may show the cause",
+        f"{how}: {found[0].text()}; no tested setting prevents it",
+        "start no job here. Three runs with `--history DIR` show whether it is one GPU; `preflight check --profile "
+        "burn` tests for longer. `dmesg | grep -iE 'xid|nvrm'`, heat and power under load may show the cause",
         *(evidence for tally in found for evidence in _evidence(tally)),
         blame=by_text if by_text and not is_wrong else _blame(case, is_wrong=is_wrong),
     )

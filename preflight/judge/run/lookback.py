@@ -37,9 +37,9 @@ def lookback(case: Case) -> Findings:
     """
     wanted = Lookback() if case.policy is None else case.policy.lookback
     if wanted == Lookback():
-        raise NotApplicable("no policy says how far to look back")
+        raise NotApplicable("no policy sets a time to look back")
     if case.before is None:
-        raise NotRun("what the kernel wrote before the run was not read")
+        raise NotRun("the kernel log from before the run was not read")
     if isinstance(case.before, Gap):
         raise UnreadableFact(case.before.reason)
     undecided: list[str] = []
@@ -55,7 +55,7 @@ def lookback(case: Case) -> Findings:
 def _too_short(before: KernelHistory, window_s: float, name: str) -> Iterator[str]:
     if not before.is_whole(window_s):
         reach = _hours(before.now_s - before.begins_s)
-        yield f"{name}: the kernel log reaches back {reach}, the policy asks for {_hours(window_s)}"
+        yield f"{name}: the kernel log reaches back {reach}, but the policy asks for {_hours(window_s)}"
 
 
 def _xids(case: Case, before: KernelHistory, window_s: float) -> Iterator[Finding]:
@@ -73,7 +73,8 @@ def _xids(case: Case, before: KernelHistory, window_s: float) -> Iterator[Findin
                 BY_MEANING[row.meaning],
                 f"{case.nodes[0].host} {subject}",
                 f"Xid {number} {_times(len(lines))} {_ago(before, lines[-1])}: {row.words}",
-                "`nvidia-smi -q -d ECC,ROW_REMAPPER`, `dmesg -T | grep -i xid`; what NVIDIA's catalog asks for",
+                "read `nvidia-smi -q -d ECC,ROW_REMAPPER` and `dmesg -T | grep -i xid`, then do what NVIDIA's Xid "
+                "catalog says",
                 Evidence("Xid", lines[-1].text, KERNEL_LOG),
                 Evidence("meaning", row.words, row.source),
                 blame=Blame.GPU,
@@ -93,7 +94,7 @@ def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[s
         elif isinstance(losses, Gap):
             undecided.append(f"link_flaps: {name}: {losses.reason}")
         elif losses and name not in logged:
-            undecided.append(f"link_flaps: {name} has lost its link {_times(losses)}, and no line of the log says when")
+            undecided.append(f"link_flaps: {name} has lost its link {_times(losses)}, but no line of the log says when")
         elif losses:
             undecided += _too_short(before, window_s, f"link_flaps: {name}")
     for port in known_or(case.nodes[0].hca_ports, ()):
@@ -109,19 +110,21 @@ def _port(case: Case, port: HcaPort, is_since_boot: bool, undecided: list[str]) 
         return
     losses = next((each.value for each in port.counters if each.name == "link_downed"), 0)
     if losses and not is_since_boot:
-        undecided.append(f"link_flaps: {name} has lost its link {_times(losses)}, and nothing says when")
+        undecided.append(f"link_flaps: {name} has lost its link {_times(losses)}, but the time is unknown")
     elif losses:
         source = f"/sys/class/infiniband/{port.hca}/ports/{port.port}/counters/link_downed"
         finding = _flapped(
             case, Severity.WARN, name, f"it has lost its link {_times(losses)} since its counters were cleared",
-            "and the node was booted in the time that the policy names", Evidence("link_downed", str(losses), source),
+            "and the node was booted within the time that the policy "
+            "sets", Evidence("link_downed", str(losses), source),
         )  # fmt: skip
         yield replace(finding, parts=part_of_port(case.nodes[0], port.hca, port.port))
 
 
 def _flapped(case: Case, severity: Severity, name: str, what: str, when: str, evidence: Evidence) -> Finding:
     fix = (
-        "clean or replace its cable or transceiver, look at the switch's port; `ethtool -S`, `mlxlink -d DEVICE -c -e`"
+        "clean or replace its cable or transceiver, and check the switch port; `ethtool -S` and `mlxlink -d DEVICE "
+        "-c -e` show its errors"
     )
     subject = f"{case.nodes[0].host} {name}"
     return lookback.finding(severity, subject, f"{what}, {when}", fix, evidence, blame=Blame.FABRIC)

@@ -12,11 +12,11 @@ from preflight.model.network_survey import NetworkSurvey, PathEnd, PathResult
 # Nobody's fault, or another check's.
 OTHER_REASONS = frozenset({PathEnd.OK, PathEnd.ITSELF, PathEnd.SMALL_ONLY, PathEnd.UNTRIED})
 MEANING = {
-    PathEnd.REFUSED: "refused: a firewall rejects it, or another host has that address",
-    PathEnd.NO_ROUTE: "no route from its network to theirs",
-    PathEnd.DROPPED: "no answer: a firewall or a switch drops it, or it leads into another network",
-    PathEnd.STRANGER: "another program answers there: another host has that address",
-    PathEnd.FAILED: "the attempts fail",
+    PathEnd.REFUSED: "refused: a firewall rejects connections, or another host has that address",
+    PathEnd.NO_ROUTE: "there is no route from its network to the other nodes",
+    PathEnd.DROPPED: "no answer: a firewall or a switch drops packets, or it is in another network",
+    PathEnd.STRANGER: "another program answers, so another host has that address",
+    PathEnd.FAILED: "connections fail",
 }
 
 
@@ -46,9 +46,9 @@ def netif_reaches_nobody(case: Case) -> Findings:
         yield netif_reaches_nobody.finding(
             Severity.INFO if default_works(case) else proven_severity(case),
             f"{netif} on {first_hosts(map(between.host_of, by_node))}",
-            f"no other node is reached through it ({MEANING[most]}){use}",
-            f"`ip route get ADDRESS from {offer.address if offer else 'ADDRESS'}` on {between.host_of(first)}; "
-            "else its cable, VLAN or firewall",
+            f"it reaches no other node ({MEANING[most]}){use}",
+            f"`ip route get ADDRESS from {offer.address if offer else 'ADDRESS'}` on {between.host_of(first)}; if "
+            "the route is right, check its cable, VLAN or firewall",
             *(
                 _path(between, each, each.end.value + (f": {each.detail}" if each.detail else ""))
                 for each in results[:8]
@@ -97,8 +97,9 @@ def netif_same_address(case: Case) -> Findings:
         yield netif_same_address.finding(
             Severity.INFO if default_works(case) else Severity.WARN,
             f"{names} on {first_hosts(owners)}",
-            f"{len(owners)} nodes have the address {address}: a node that connects to it reaches itself",
-            "keep it out of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; or give each node its own",
+            f"{len(owners)} nodes have the address {address}, so a node that connects to it reaches itself",
+            "do not name this interface in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, or give each node a different "
+            "address",
             *(Evidence(f"{host} {netif}", address, "getifaddrs") for host, netif in list(owners.items())[:8]),
         )
 
@@ -131,10 +132,11 @@ def path_drops_large(case: Case) -> Findings:
         yield path_drops_large.finding(
             Severity.WARN if default_works(case) else proven_severity(case),
             f"{netif} between {first_hosts(hosts)}",
-            f"small packets get through, large ones are dropped: some hop carries less than the {netif}'s MTU"
-            + (f" of {mtu}" if mtu else ""),
+            f"small packets arrive but large packets are dropped, so a hop has a smaller MTU than {netif}"
+            + (f" ({mtu})" if mtu else ""),
             f"`ping -M do -s {(mtu or 1500) - IP_AND_ICMP_BYTES} {address}` on {between.host_of(first.from_node)}, "
-            f"smaller until it answers; then that MTU at the switch, or `ip link set {netif} mtu N` on every node",
+            f"with smaller sizes until it answers; then set that MTU at the switch, or run `ip link set {netif} mtu "
+            "N` on every node",
             *(_path(between, r, f"{r.detail} (MTU {_mtu(between, r) or 'not known'})") for r in results[:8]),
         )
 

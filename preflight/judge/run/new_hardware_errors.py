@@ -15,15 +15,17 @@ from preflight.model.xids import KILLED, XidMeaning, XidRow, row_of
 # Corrected and repeated transfers: a healthy link has none for hours, so a rate this high is a bad cable, seat or row.
 MOST_REPAIRED_PER_MINUTE = Bound(
     10.0, "repaired errors a minute",
-    "healthy links and memory repair some errors, too",
+    "healthy links and memory repair some errors too",
     JUDGMENT,
     "too low: healthy links cause warnings; too high: a link that wears out passes",
 )  # fmt: skip
 FIXES = {
-    Blame.GPU: "`nvidia-smi -q -d ECC,ROW_REMAPPER`, `dmesg | grep -i xid`; drain the node and reset the GPU; if it "
-    "happens again, have it replaced",
-    Blame.HOST: "reseat the card and its riser or cable; `lspci -vvv` (DevSta, LnkSta) and the BMC's log name the slot",
-    Blame.FABRIC: "clean or replace the cable or transceiver of this port; `ibstat`, `mlxlink -d DEVICE -c -e`",
+    Blame.GPU: "read `nvidia-smi -q -d ECC,ROW_REMAPPER` and `dmesg | grep -i xid`; drain the node and reset the "
+    "GPU. If it happens again, replace the GPU",
+    Blame.HOST: "reseat the card and its riser or cable; read `lspci -vvv` (DevSta, LnkSta) and the BMC's log to "
+    "find the slot",
+    Blame.FABRIC: "clean or replace the cable or transceiver of this port; `ibstat` and `mlxlink -d DEVICE -c -e` "
+    "show its errors",
 }
 BY_MEANING = {
     XidMeaning.HARDWARE: Severity.FAIL,
@@ -70,7 +72,7 @@ def new_hardware_errors(case: Case) -> Findings:
             severity,
             change.subject,
             f"{change.name.replace('_', ' ')}: {how_many}",
-            FIXES[blame_of(change)] if severity is not Severity.INFO else "no repair is needed for this alone",
+            FIXES[blame_of(change)] if severity is not Severity.INFO else "nothing to repair if this is the only error",
             Evidence(change.name, f"{before} before, {after} after", change.source),
             *_catalogued(change),
             blame=blame_of(change),
@@ -125,7 +127,7 @@ def _catalogued(change: CounterChange) -> tuple[Evidence, ...]:
     row = _xid_of(change)
     if row is None:
         return ()
-    recovery = f"from driver branch {row.recovery} on NVML's recovery action says what it needs" if row.recovery else ""
+    recovery = f"from driver branch {row.recovery} on, see NVML's recovery action" if row.recovery else ""
     besides = "; ".join(filter(None, (row.where, recovery)))
     return (Evidence("meaning", row.words + (f" ({besides})" if besides else ""), row.source),)
 

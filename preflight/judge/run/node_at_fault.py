@@ -43,7 +43,7 @@ def node_at_fault(case: Case) -> Findings:
     if len(case.nodes) < 2:
         raise NotApplicable(ONE_NODE)
     if observed is None or not (observed.rounds or observed.is_failing or observed.unresolved):
-        raise NotApplicable("all nodes together work: no groups of them were tried")
+        raise NotApplicable("all nodes together work, so no groups were tested")
     hosts = tuple(node.host for node in case.nodes)
     for node in observed.dead:
         yield _accused(node, GroupOutcome.DEAD, observed, hosts)
@@ -61,7 +61,7 @@ def _accused(node: int, how: GroupOutcome, observed: Isolation, hosts: Sequence[
     partners = _partners(node, failed, hosts)
     severity = Severity.FAIL
     if how is GroupOutcome.DEAD:
-        problem = f"is dead: it fails with {partners}, which {_verb(failed, 'works', 'work')} with others"
+        problem = f"is dead: it fails with {partners}, which {_verb(failed, 'works', 'work')} with other nodes"
         look = f"look at {_first_look(node, observed)} (`ip -s link`, `ibstat`, `perfquery`, `dmesg | tail`)"
         fix = f"take {name} out of the job; {look}"
     else:
@@ -69,11 +69,11 @@ def _accused(node: int, how: GroupOutcome, observed: Isolation, hosts: Sequence[
         others = _speeds([g for done in observed.rounds for g in done.groups if g.observed is GroupOutcome.OK])
         beside = median_high(others) if others else 0.0
         severity = Severity.FAIL if own < FAIL_BELOW.value * beside else Severity.WARN
-        reaching = f"{_verb(failed, 'reaches', 'reach')} {beside:.3g} GB/s with others"
+        reaching = f"{_verb(failed, 'reaches', 'reach')} {beside:.3g} GB/s with other nodes"
         problem = f"is slow: {own:.3g} GB/s at best with {partners}, which {reaching}"
         fix = (
             f"compare {name} with the others: link speed and width, retransmissions (`ethtool`, `nstat`, `ibstat`), "
-            "clocks and throttling of its GPUs, what else runs there"
+            "clocks and throttling of its GPUs, other processes"
         )
     return node_at_fault.finding(
         severity,
@@ -91,9 +91,9 @@ def _bad_path(path: BadPath, observed: Isolation, hosts: Sequence[str]) -> Findi
     return node_at_fault.finding(
         Severity.WARN,
         names,
-        f"{names} fail or are slow only with each other: the path between them is at fault, or it was a short "
-        f"disturbance",
-        "look at the switches and routes between these two; rerun to see whether it stays",
+        f"{names} fail or are slow only with each other, so the path between them is at fault, or was disturbed for "
+        "a short time",
+        "check the switches and routes between these two nodes; rerun to see whether the fault stays",
         *_evidence([g for g in both if g.observed is not GroupOutcome.OK], hosts),
     )
 
@@ -138,11 +138,14 @@ def _single(node: int, observed: Isolation) -> str:
     if not own or any(g.observed is GroupOutcome.UNTRIED for g in own):
         return ""
     if not bad:
-        return "; each of its ranks alone works with the same rank of a good node"
+        return "; if tested alone, each of its ranks works with the same rank of a good node"
     if len(bad) == len(own):
-        return "; so does each of its ranks alone"
+        return "; each of its ranks shows the same if tested alone"
     word = "rank" if len(bad) == 1 else "ranks"
-    return f"; of its ranks only local {word} {', '.join(bad)} so: that GPU, its NIC or its rail"
+    return (
+        f"; only its local {word} {', '.join(bad)} {'shows' if len(bad) == 1 else 'show'} this: check that GPU, "
+        "its NIC and its rail"
+    )
 
 
 def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
@@ -154,7 +157,7 @@ def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
     if not bad:
         return f"; over {_alone(own)} it works with {partner}"
     if len(bad) == len(own):
-        return f"; over {_alone(own)} too: the node rather than one of them"
+        return f"; over {_alone(own)} it shows the same, so the node is at fault rather than one of them"
     good = [each for each in own if each not in bad]
     how = "it is slow" if all(each.shown is GroupOutcome.SLOW for each in bad) else "it does not"
     return f"; over {_alone(good)} it works with {partner}; over {_alone(bad)} {how}: {_blamed(bad)}"
@@ -182,7 +185,7 @@ def _blamed(bad: Sequence[RouteTrial]) -> str:
     # Interfaces were tried between the good nodes before the trials; a port of a storage network may work nowhere.
     unless = ""
     if any(each.kind is RouteKind.PORT and isinstance(each.beside, Gap) for each in bad):
-        unless = ", unless it works nowhere: too few good nodes were left to try it"
+        unless = ", unless it works on no node (too few good nodes were left to test this)"
     if len(bad) == 1:
         return f"that {nouns[0]}, its cable or its switch port{unless}"
     return f"those {' and '.join(f'{noun}s' for noun in nouns)}, their cables or switch ports{unless}"

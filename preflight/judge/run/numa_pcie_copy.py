@@ -51,7 +51,7 @@ def numa_copy(case: Case) -> Findings:
             Severity.WARN,
             gpu_called(case, gpu),
             f"memory of its own NUMA node is slower ({rate_text(near_gb_s)}) than that of another "
-            f"({rate_text(far_gb_s)}): launchers that bind to the near node bind to the wrong one",
+            f"({rate_text(far_gb_s)}), so launchers that bind to the GPU's own node bind to the wrong node",
             "compare `nvidia-smi topo -m` with the board's manual; update the firmware, or bind ranks by hand "
             "(`numactl --cpunodebind`)",
             Evidence(direction, f"near {rate_text(near_gb_s)}, far {rate_text(far_gb_s)}", "pinned memory"),
@@ -59,7 +59,7 @@ def numa_copy(case: Case) -> Findings:
     must_have_speeds(hardware)
     must_have_run(hardware.gpus, hardware)
     if all(copy.is_near is not False for test in hardware.gpus for copy in test.copies):
-        raise NotApplicable("no memory of another NUMA node was copied from")
+        raise NotApplicable("no copy from the memory of another NUMA node was timed")
 
 
 # Healthy copies of pinned memory reach 76 to 90% of the link (16x gen 3: 12 of 15.75, gen 5: 55 of 63 GB/s).
@@ -104,8 +104,8 @@ def pcie_copy_slow(case: Case) -> Findings:
         speeds = best_copies(hardware, direction)
         below = [gpu for gpu, speed in speeds.items() if gpu in limits and speed < WARN_BELOW.value * limits[gpu]]
         lagging = [each for each in gpu_laggards(case, speeds, SIBLING_WARN_BELOW.value) if each[0] not in below]
-        slow = [(gpu, "its link carries", limits[gpu]) for gpu in below]
-        slow += [(gpu, "its siblings reach", middle) for gpu, _, middle in lagging]
+        slow = [(gpu, "its link can carry", limits[gpu]) for gpu in below]
+        slow += [(gpu, "other GPUs reach", middle) for gpu, _, middle in lagging]
         for gpu, who, usual in slow:
             is_failing = gpu in below and speeds[gpu] < FAIL_BELOW.value * usual
             words, speed = "from the host" if direction == "h2d" else "to the host", speeds[gpu]
@@ -113,9 +113,9 @@ def pcie_copy_slow(case: Case) -> Findings:
                 Severity.FAIL if is_failing else Severity.WARN,
                 gpu_called(case, gpu),
                 f"copies {words} at {rate_text(speed)}; {who} {rate_text(usual)} ({speed / usual:.0%})",
-                "`nvidia-smi -q -d PCIE` while it copies: fewer lanes or an older generation than the slot gives mean "
-                "reseating the card or riser; else the slot's switch, or the BIOS' payload and relaxed ordering "
-                "settings",
+                "run `nvidia-smi -q -d PCIE` during a copy. If it shows fewer lanes or an older generation than the "
+                "slot has, reseat the card or riser. If not, check the slot's switch, and payload size and relaxed "
+                "ordering in the BIOS",
                 Evidence(f"{direction} copy", rate_text(speed), "pinned memory"),
                 *_link(hardware, gpu),
                 parts=part_of_gpu(case.nodes[0], gpu),
@@ -134,4 +134,4 @@ def _link(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
     load = next((test.copying for test in hardware.gpus if test.gpu == gpu), None)
     if isinstance(load, UnderLoad) and not isinstance(load.pcie_gen_max, Gap):
         link = f"generation {load.pcie_gen_max}, x{known_or(load.pcie_width_min, '?')}"
-        yield Evidence("link while copying", link, "NVML while it copied")
+        yield Evidence("link while copying", link, "NVML during the copy")

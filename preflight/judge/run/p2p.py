@@ -53,8 +53,8 @@ def p2p_data(case: Case) -> Findings:
         yield p2p_data.finding(
             Severity.WARN if safe else Severity.FAIL,
             pairs_called(case.nodes[0], sorted({(pair.a, pair.b) for pair in pairs})),
-            f"{faults}, over {'NVLink' if over_nvlink else 'PCIe'}, without NCCL; {UNPROTECTED}: those copies go wrong "
-            "all the same",
+            f"{faults}, over {'NVLink' if over_nvlink else 'PCIe'}, without NCCL; {UNPROTECTED}, so these copies "
+            "stay wrong",
             repair_of_copies(case.nodes[0], over_nvlink),
             *(_evidence(pair) for pair in pairs[:8]),
             *_configuration(case.nodes[0]),
@@ -117,9 +117,10 @@ def p2p_slow(case: Case) -> Findings:
             Severity.FAIL if slow.is_far_below else Severity.WARN,
             pairs_called(case.nodes[0], [slow.pair]),
             f"copies at {rate_text(slow.time.gb_s)} over {slow.limit.level or 'an unknown path'}; {slow.usual}",
-            "look for links that are down or repeat (`nvidia-smi nvlink -s` and `-e`); reseat the bridge"
+            "look for links that are down or retry (`nvidia-smi nvlink -s` and `-e`); reseat the bridge"
             if slow.over_nvlink
-            else "look at the slots' lanes and generation (`lspci -vv | grep LnkSta`), and ACS on the bridges between",
+            else "check the lanes and generation of the slots (`lspci -vv | grep LnkSta`), and ACS on the bridges "
+            "between them",
             Evidence("copy engine, slower direction", _timed(slow), "64 MiB, behind a spinning kernel"),
             blame=Blame.GPU if slow.over_nvlink else Blame.HOST,
         )
@@ -128,7 +129,11 @@ def p2p_slow(case: Case) -> Findings:
     must_have_speeds(hardware)
     if not times:
         single = len({test.gpu for test in hardware.gpus}) == 1 and not hardware.pairs
-        raise NotApplicable("a single GPU has no peer") if single else NotRun("no pair was timed (quick times none)")
+        raise (
+            NotApplicable("a single GPU has no peer")
+            if single
+            else NotRun("no pair was timed (the quick profile times none)")
+        )
 
 
 def _timed(slow: SlowPair) -> str:

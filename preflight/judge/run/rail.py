@@ -33,8 +33,8 @@ ALIKE = Bound(
     "too low: a port for storage is blamed; too high: a broken rail of a small node only warns",
 )  # fmt: skip
 FIX = (
-    "`ibstat`, `ibqueryerrors` or `ethtool -S` of this port: rate, width, symbol errors, cable and switch port; then "
-    "`nvidia-smi topo -m` for its PCIe slot"
+    "check this port's rate, width and symbol errors (`ibstat`, `ibqueryerrors`, `ethtool -S`), its cable and its "
+    "switch port; then check its PCIe slot with `nvidia-smi topo -m`"
 )
 
 
@@ -56,7 +56,7 @@ def rail(case: Case) -> Findings:
     Can't see: the path to other nodes, and how ports affect each other.
     """
     if case.rails is None:
-        raise NotApplicable("no test of single RDMA ports was asked for")
+        raise NotApplicable("no test of single RDMA ports was requested")
     if isinstance(case.rails, Gap):
         raise NotRun(case.rails.reason)
     first = [rail for rail in case.rails if not rail.repetition]
@@ -70,7 +70,7 @@ def rail(case: Case) -> Findings:
         raise UnreadableFact(f"{_called(untried[0])}: {untried[0].problem}")
     elsewhere = [rail for rail in worked if rail not in over_rdma]
     if elsewhere:
-        detail = ", ".join(elsewhere[0].transport) or "nothing that its log names"
+        detail = ", ".join(elsewhere[0].transport) or "a transport that its log does not name"
         raise UnreadableFact(f"{_called(elsewhere[0])}: the data went over {detail}")
 
 
@@ -85,11 +85,11 @@ def _failed(
         return
     for rail in failed:
         alike = sum(each.rate_gbit_s == rail.rate_gbit_s for each in over_rdma)
-        others = f"while {len(over_rdma)} of this node's other RDMA ports work, {alike} of them of its rate"
+        others = f"while {len(over_rdma)} of this node's other RDMA ports work ({alike} with the same rate)"
         severity = Severity.FAIL if alike >= ALIKE.value else Severity.WARN
         second = again.get(_called(rail))
         came_again = second is not None and second.outcome in FAILED
-        often = "" if second is None else ", twice" if came_again else ", once of two times"
+        often = "" if second is None else " in both tests" if came_again else " in one of two tests"
         finding = _finding(case, _called(rail), severity, f"fails alone{often}, {others}: {rail.problem}", rail)
         yield replace(finding, is_unconfirmed=severity is Severity.FAIL and not came_again)
 
@@ -105,7 +105,7 @@ def _slow(case: Case, rails: Sequence[RailTest], again: Mapping[str, RailTest]) 
         severity = Severity.FAIL if shown < FAIL_BELOW.value * middle else Severity.WARN
         if second is not None and not came_again and severity is Severity.WARN:
             continue
-        often = "" if second is None else ", twice" if came_again else f", once; then {rate_text(best)}"
+        often = "" if second is None else " in both tests" if came_again else f" once, then {rate_text(best)}"
         detail = f"carries {rate_text(shown)} alone{often}, vs {rate_text(middle)}"
         finding = _finding(case, _called(rails[i]), severity, f"{detail} ({shown / middle:.0%})", rails[i])
         yield replace(finding, is_unconfirmed=severity is Severity.FAIL and not came_again)

@@ -51,9 +51,9 @@ def straggler(case: Case) -> Findings:
         raise NotApplicable("no settings work")
     results = decision_results(trial, case.wants_gpus)
     if not results:
-        raise NotApplicable(f"nothing of {fine_size(SMALLEST_JUDGED_BYTES)} or more was measured")
+        raise NotApplicable(f"no message of {fine_size(SMALLEST_JUDGED_BYTES)} or more was measured")
     if any(len(result.ranks) < 2 for result in results):
-        raise NotApplicable("one rank has no other to be compared with")
+        raise NotApplicable("a single rank can't be compared with others")
     first = late_rank(trial, case.wants_gpus)
     if not first:
         return
@@ -113,5 +113,6 @@ def _fix(case: Case, rank: int) -> str:
             "(throttling, PCIe width), `nvidia-smi` (another process), `nvidia-smi topo -m` (its links)"
         )
     return (
-        f"see what else runs where rank {rank} runs: `top`, `taskset -cp PID`, the cgroup's CPU limit; then run again"
+        f"find other processes on the CPUs of rank {rank} (`top`, `taskset -cp PID`), and check the cgroup's CPU "
+        "limit; then rerun"
     )

@@ -34,7 +34,7 @@ def transport_below_links(case: Case) -> Findings:
     """
     default = must_have_working_default(case)
     if len(case.nodes) != 1 or len(case.gpus) < 2:
-        raise NotApplicable("it is about two GPUs or more of one node")
+        raise NotApplicable("it needs two or more GPUs on one node")
     if not default.transport:
         raise UnreadableFact("NCCL's log names no transport")
     slow = _slow_ways(default)
@@ -56,10 +56,10 @@ def transport_below_links(case: Case) -> Findings:
     yield transport_below_links.finding(
         Severity.WARN,
         ranks_text(ranks),
-        f"{len(below)} {'pairs' if len(below) > 1 else 'pair'} of ranks went over {ways}, though their GPUs "
-        f"are joined more closely ({', '.join(levels)})",
-        "look for NCCL_P2P_DISABLE or NCCL_P2P_LEVEL in nccl.conf, for containers that share neither host name nor "
-        "/dev/shm (`--ipc=host --uts=host`), and at `nvidia-smi topo -p2p r`",
+        f"{len(below)} {'pairs' if len(below) > 1 else 'pair'} of ranks went over {ways}, although their GPUs have "
+        f"a faster path ({', '.join(levels)})",
+        "look for NCCL_P2P_DISABLE or NCCL_P2P_LEVEL in nccl.conf, and for containers that do not share host name "
+        "and /dev/shm (`--ipc=host --uts=host`); check `nvidia-smi topo -p2p r`",
         *(_evidence(locality, case, pair, way) for pair, way in sorted(below.items())[:MOST_SHOWN]),
     )
 
@@ -136,13 +136,14 @@ def silent_fallback(case: Case) -> Findings:
             yield silent_fallback.finding(
                 Severity.WARN,
                 f"{node.host} network",
-                f"{'ports are' if len(active) > 1 else 'a port is'} active for RDMA, and NCCL takes sockets: "
-                "no harm on one node, a fraction of the fabric's speed on several",
+                f"{'ports are' if len(active) > 1 else 'a port is'} active for RDMA, but NCCL uses sockets; jobs on "
+                "several nodes then get a fraction of the fabric's speed",
                 "install aws-ofi-nccl and add its folder to LD_LIBRARY_PATH; the trial's NCCL log (`preflight check "
                 "--keep`, lines with NET/) shows why it was not used"
                 if is_efa
-                else "see why in the trial's NCCL log (`preflight check --keep`, lines with NET/): libibverbs missing, "
-                "no /dev/infiniband, `ulimit -l`, a network plugin in the way, NCCL_IB_HCA in nccl.conf",
+                else "find the reason in the trial's NCCL log (`preflight check --keep`, lines with NET/): "
+                "libibverbs or /dev/infiniband is missing, `ulimit -l` is too low, a network plugin interferes, or "
+                "nccl.conf sets NCCL_IB_HCA",
                 Evidence("transport in use", FELL_BACK.text, f"trial {default.candidate}, NCCL's log"),
                 Evidence("active ports", names, "/sys/class/infiniband"),
             )
@@ -156,7 +157,7 @@ def _plugins_not_loaded(default: TrialResult) -> Findings:
             yield silent_fallback.finding(
                 Severity.WARN,
                 variable,
-                f"{variable} asks for the plugin {name}, and NCCL did not find it and went on without it",
+                f"{variable} asks for the plugin {name}, but NCCL did not find it and continued without it",
                 f"install the plugin and add its folder to LD_LIBRARY_PATH, or `unset {variable}`",
                 Evidence("NCCL's log", carrier.text, f"trial {default.candidate}"),
             )
@@ -171,8 +172,8 @@ def _cloud_networks(case: Case) -> Findings:
                 yield silent_fallback.finding(
                     Severity.WARN,
                     network,
-                    f"{prefix}* is set for {network}, and NCCL took sockets: no harm on one node, a fraction of the "
-                    "network's speed on several",
+                    f"{prefix}* is set for {network}, but NCCL used sockets; jobs on several nodes then get a "
+                    "fraction of the network's speed",
                     f"add the folder of {network}'s plugin to LD_LIBRARY_PATH and start its service, as the cloud's "
                     "guide says; the trial's NCCL log (`preflight check --keep`, lines with NET/) shows why",
                     Evidence("transport in use", FELL_BACK.text, f"trial {trial.candidate}, NCCL's log"),
@@ -185,7 +186,7 @@ NVLS_ENABLE = "NCCL_NVLS_ENABLE"
 NVLS_LOGGED_SINCE = (2, 18)  # `NVLS comm 0x... headRank`
 NVLS_BYTES = Bound(
     32 << 20, "bytes or more in an all_reduce",
-    "from this size on NCCL 2.27 and 2.32 choose NVLS on 8 H100",
+    "at this size and above, NCCL 2.27 and 2.32 choose NVLS on 8 H100",
     JUDGMENT,
     "too low: a warning although NCCL uses no NVLS at such sizes; too high: fewer runs are judged",
 )  # fmt: skip
@@ -210,15 +211,15 @@ def nvls_absent(case: Case) -> Findings:
     """
     default = must_have_working_default(case)
     if not case.wants_gpus or case.links is None or len(case.nodes) != 1:
-        raise NotApplicable("it is about the GPUs of one node")
+        raise NotApplicable("it tests the GPUs of one node, and several nodes ran")
     node = case.nodes[0]
     if not expects_nvls(case.links, node, case.gpus):
-        raise NotApplicable("NCCL takes no NVLS with these GPUs")
+        raise NotApplicable("NCCL does not use NVLS with these GPUs")
     if version_tuple(known(known(node.driver).cuda)) < NVLS_CUDA:
         raise NotApplicable("the driver is too old for NVLS")
     torch = known(known(node.software).torch)
     if version_tuple(known(torch.nccl)) < NVLS_LOGGED_SINCE:
-        raise NotApplicable("this NCCL does not tell of NVLS")
+        raise NotApplicable("this NCCL does not report NVLS")
     if NVLS_ENABLE in {entry.name for entry in known(node.nccl_conf)} or NVLS_ENABLE in dict(default.trial_env):
         raise NotApplicable(f"{NVLS_ENABLE} is set")
     if not default.transport:
@@ -226,15 +227,17 @@ def nvls_absent(case: Case) -> Findings:
     reduced = [each for each in default.results if each.collective is Collective.ALL_REDUCE]
     if not any(each.size_bytes >= NVLS_BYTES.whole for each in reduced):
         raise NotRun(
-            f"no all_reduce of {size_text(NVLS_BYTES.whole)} or more was measured, and NCCL makes NVLS at first use"
+            f"no all_reduce of {size_text(NVLS_BYTES.whole)} or more was measured, and NCCL sets NVLS up at its "
+            "first use"
         )
     if NVLS not in default.transport:
         yield nvls_absent.finding(
             Severity.WARN,
             f"{node.host} NVLS",
-            f"NCCL set up no NVLS, which {len(case.gpus)} GPUs behind NVSwitches can have: large all-reduces lose "
-            "about a quarter of their speed",
-            "see why in the trial's NCCL log (`preflight check --keep`): `NVLS multicast support is not available`, or "
+            f"NCCL set up no NVLS, although {len(case.gpus)} GPUs behind NVSwitches can use it, so large all-reduces "
+            "lose about a quarter of their speed",
+            "find the reason in the trial's NCCL log (`preflight check --keep`): `NVLS multicast support is not "
+            "available`, or "
             f"`Failed to bind NVLink SHARP`; {FABRIC_MANAGER}",
             Evidence("transports", ", ".join(path_names(default.transport)) or "none", "trial default, NCCL's log"),
         )

@@ -27,7 +27,7 @@ from preflight.judge.workarounds import (
     works,
 )
 from preflight.model.finding import REJECTS_A_NODE, Blame, Evidence, Finding, Severity, Unseen
-from preflight.model.repairs import BEFORE_THE_JOB, SOURCE_ENV
+from preflight.model.repairs import BEFORE_THE_JOB
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 from preflight.search.settings.duel import FAR_SLOWER, slowdown
 
@@ -42,8 +42,8 @@ WAITING_OR_FINE = frozenset({"done", "killed"})
 ONLY_SUFFERED = {"timeout": "timed out waiting", "connection": "lost a peer"}
 MOST_ENDINGS_SHOWN = 8
 LOOK_AT_PORT = (
-    "`ibstat` (state, rate), /sys/class/infiniband/*/ports/*/counters, the cable, the switch port and its partition or "
-    "VLAN"
+    "`ibstat` (state, rate), /sys/class/infiniband/*/ports/*/counters, the cable, and the switch port with its "
+    "partition or VLAN"
 )
 
 
@@ -101,10 +101,10 @@ def _under_load(case: Case) -> Findings:
         finding = trial_failed.finding(
             Severity.FAIL,
             f"trial {failed[0].candidate}",
-            f"the default settings work at first and fail{how} ({len(failed)} of {len(repeats)} times): "
+            f"the default settings work at first but fail{how} ({len(failed)} of {len(repeats)} times): "
             f"{describe(failed[0])}",
-            "`dmesg | grep -iE 'xid|nvrm'`, heat and power under load; `preflight check --profile burn --keep` "
-            "keeps every log",
+            "check `dmesg | grep -iE 'xid|nvrm'`, and heat and power under load; `preflight check --profile burn "
+            "--keep` keeps every log",
             *evidence(failed[0]),
             blame=blame_by_text(case, failed[0]) or Blame.HOST,
         )
@@ -171,9 +171,9 @@ def _blame(case: Case, default: TrialResult) -> Blame:
 def _look_at(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
     """Return where to look on a path that failed; "" where none is known."""
     if faulty:
-        return f"; then look at {faulty.end}: {LOOK_AT_PORT}"
-    unknown = "which end is at fault is unknown without a third node"
-    return f"; then look at both ends of the path: {LOOK_AT_PORT}; {unknown}" if paths else ""
+        return f"; then check {faulty.end}: {LOOK_AT_PORT}"
+    unknown = "only a third node can show which end is at fault"
+    return f"; then check both ends of the path: {LOOK_AT_PORT}; {unknown}" if paths else ""
 
 
 def _fix(case: Case, default: TrialResult) -> str:
@@ -181,15 +181,17 @@ def _fix(case: Case, default: TrialResult) -> str:
     if hidden:
         return "; ".join(each.repair for each in hidden)
     if cures(case):
-        return f"{BEFORE_THE_JOB}, and put its lines where the site's settings live"
+        return f"{BEFORE_THE_JOB}, and add its lines to the site's settings"
     if symptoms_in(default, TOPOLOGY):
         return (
-            "run without the topology file (`unset NCCL_TOPO_FILE`, and no such line in nccl.conf), or put the file of "
-            "this machine type in its place; NCCL then finds the topology itself"
+            "run `unset NCCL_TOPO_FILE` and remove it from nccl.conf, so that NCCL detects the topology; or use the "
+            "topology file of this machine type"
         )
     who = ranks_text(default.culprits) if default.culprits else "each rank"
-    gpu_logs = ", `dmesg | grep -iE 'xid|nvrm'`, `nvidia-smi -q`" if case.wants_gpus else ", `dmesg | tail`"
-    return f"read the log of {who} in the run directory{gpu_logs}; `preflight check --keep` keeps every log"
+    gpu_logs = (
+        ", then `dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q`" if case.wants_gpus else ", then `dmesg | tail`"
+    )
+    return f"read the log of {who} in the run directory{gpu_logs}; `check --keep` keeps every log"
 
 
 @run_check("as-is-failed", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials",), bounds=(FAR_SLOWER,))
@@ -203,24 +205,24 @@ def as_is_failed(case: Case) -> Findings:
     default = must_have_working_default(case)
     as_is = [trial for trial in case.trials if trial.candidate == AS_IS]
     if not as_is:
-        raise NotApplicable("no such variable is inherited")
+        raise NotApplicable("no NCCL_*, GLOO_* or TORCH_* variable is inherited")
     for trial in as_is:
         if trial.outcome in FAILED:
             yield as_is_failed.finding(
                 Severity.WARN,
                 f"trial {trial.candidate}",
                 f"with the inherited variables: {describe(trial)}; without them it works",
-                f"{SOURCE_ENV}, which unsets them, and find who sets them: "
-                "`grep -rnE '(NCCL|GLOO|TORCH)_' ~/.bashrc ~/.profile /etc/profile.d`",
+                "find the file that sets them: `grep -rnE '(NCCL|GLOO|TORCH)_' ~/.bashrc ~/.profile /etc/profile.d`",
                 *evidence(trial),
+                workaround=f"{BEFORE_THE_JOB}; it unsets them",
             )
         elif case.wants_gpus and works(trial) and slowdown(trial, default) > FAR_SLOWER.value:
             names = ", ".join(default.unset) or "the inherited variables"
             yield as_is_failed.finding(
                 Severity.WARN,
                 f"trial {trial.candidate}",
-                f"the inherited variables make the largest collective {slowdown(trial, default):.1f}x slower than the "
-                "default settings do",
-                f"unset what the job does not need of {names}; if preflight.env does not unset them, "
-                "`preflight check --profile standard` compares them",
+                f"with the inherited variables, the largest collective is {slowdown(trial, default):.1f}x slower than "
+                "with default settings",
+                f"unset those that the job does not need: {names}; if preflight.env does not unset them, compare them "
+                "with `preflight check --profile standard`",
             )

@@ -27,8 +27,8 @@ def world_size(case: Case) -> Findings:
                 Severity.FAIL,
                 f"trial {trial.candidate}",
                 problem,
-                "see whether the launcher starts one group: look at WORLD_SIZE, RANK, SLURM_NTASKS and stray "
-                "`mpirun`/`srun` wrappers, then run `preflight check --nproc N` alone",
+                "check that the launcher starts one group: look at WORLD_SIZE, RANK, SLURM_NTASKS and extra "
+                "`mpirun` or `srun` wrappers, then run `preflight check --nproc N` alone",
                 Evidence("world size asked for", str(case.world_size), "preflight check"),
                 Evidence(
                     "world size on rank",
@@ -43,15 +43,15 @@ def _problem(trial: TrialResult, asked: int) -> str:
     if wrong:
         sizes = ", ".join(map(str, sorted(set(wrong.values()))))
         return (
-            f"{ranks_text(wrong)} had a world size of {sizes}, not the {asked} asked for: the ranks did not form one "
-            f"group"
+            f"{ranks_text(wrong)} had a world size of {sizes}, not the {asked} asked for, so the ranks did not form "
+            "one group"
         )
     present = [rank for rank, _ in trial.world_size_reported]
     missing = set(range(asked)) - set(present)
     if trial.outcome in FINISHED and missing:
         return f"{ranks_text(missing)} of {asked} did not join"
     if len(present) != len(set(present)):
-        return "one rank number was given to two processes"
+        return "two processes have the same rank number"
     return ""
 
 

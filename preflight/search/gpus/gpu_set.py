@@ -83,7 +83,9 @@ def closed_gpus(node: NodeFacts) -> dict[int, str]:
     if any(GPU_FILE.fullmatch(name) for name in names):
         for gpu in known_or(node.gpus, ()):
             if isinstance(gpu.minor, int) and f"nvidia{gpu.minor}" not in names:
-                closed[gpu.nvml_index] = f"/dev/nvidia{gpu.minor} is not there: a cgroup or container keeps it back"
+                closed[gpu.nvml_index] = (
+                    f"/dev/nvidia{gpu.minor} is not there: a cgroup or container does not pass it in"
+                )
     return closed
 
 

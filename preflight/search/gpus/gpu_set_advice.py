@@ -173,13 +173,13 @@ def _node_name(locality: Locality, group: Sequence[int]) -> str:
 def _reason(crossings: Sequence[Crossing], worst: str, others: Sequence[Crossing], better_worst: str) -> str:
     left = {each.boundary for each in others}
     gone = [ONE[each.boundary] for each in crossings if each.boundary not in left]
-    parts = [f"it stays within {' and '.join(gone)}"] if gone else []
+    parts = [f"its GPUs share {' and '.join(gone)}"] if gone else []
     parts += [
-        f"{len(other.sides)} {each.boundary.value} instead of {len(each.sides)}"
+        f"its GPUs span {len(other.sides)} {each.boundary.value} instead of {len(each.sides)}"
         for each in crossings
         for other in others
         if other.boundary is each.boundary and len(other.sides) < len(each.sides)
     ]
     if cost(better_worst) < cost(worst) and worst:
-        parts.append(f"its slowest path is {better_worst}, not {worst}")
-    return "; ".join(parts) or "the paths between these GPUs are shorter on average"
+        parts.append(f"their slowest path is {better_worst}, not {worst}")
+    return "; ".join(parts) or "its GPUs have shorter paths on average"

@@ -22,7 +22,7 @@ from preflight.model.trial import TrialResult
 from preflight.model.units import size_text
 from preflight.search.gpus.locality import NVLINK, Locality, islands, locality_of
 
-NO_GPU_TRIED = Gap("no GPU was tried, and what a CPU path should give is not known")
+NO_GPU_TRIED = Gap("no GPU was tested, and the expected speed of a CPU path is unknown")
 NVLINK_PATH, NVLS_PATH, PCIE_PATH = "nvlink", "nvls", "pcie"
 
 
@@ -138,7 +138,7 @@ def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
     for gpu in gpus:
         pcie = known(gpu.pcie)
         if isinstance(pcie.gen_max, Gap) and pcie.gen_max.reason.startswith(NOT_OFFERED):
-            raise NotApplicable(f"the driver reports no PCIe link of GPU {gpu.nvml_index}, as of a virtual GPU")
+            raise NotApplicable(f"the driver reports no PCIe link of GPU {gpu.nvml_index}; it may be a virtual GPU")
         generation, lanes = known(pcie.gen_max), known(pcie.width)
         rate = pcie_gb_s(links, generation, lanes)
         limits.append((rate, f"PCIe {generation}.0 x{lanes} = {rate:.1f} GB/s one way"))

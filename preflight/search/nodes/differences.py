@@ -74,7 +74,7 @@ def _clocks(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset]) -> Iterat
     far = [clock for clock in clocks if abs(clock.offset_s) - clock.within_s > CLOCK_S]
     if far:
         values = [("0 s", (nodes[0].host,)), *[(f"{clock.offset_s:+.1f} s", (clock.host,)) for clock in far]]
-        why = "lines of their logs can't be put in order, and files seem to come from the future"
+        why = "lines of their logs can't be ordered, and files may have a time in the future"
         yield Difference("clock", Must.BETTER, tuple(values), why, "start chrony or systemd-timesyncd on every node")
 
 
@@ -87,15 +87,16 @@ def _facts(nodes: Sequence[NodeFacts], backend: str) -> list[Fact]:
         Fact("CUDA of torch", _at("software", "torch", "cuda"), Must.BETTER, "kernels and numerics differ"),
         Fact("driver", _at("driver", "version"), Must.BETTER, "what NCCL can use (NVLS, fabric handles) depends on it"),
         Fact("CUDA of the driver", _at("driver", "cuda"), Must.NOT),
-        Fact("GPUs", _gpus, Must.BETTER, "the slowest sets the pace, and ranks per node must fit the smallest"),
+        Fact("GPUs", _gpus, Must.BETTER, "the slowest GPU limits the speed, and ranks per node must fit the "
+        "smallest node"),
         Fact("Python", _at("software", "python"), Must.BETTER, "what one rank pickles another can't always load"),
         Fact("kernel", _at("system", "kernel"), Must.NOT),
         Fact("firmware of the adapters", _firmware, Must.NOT),
-        Fact("RDMA adapters", _hcas, Must.BETTER, "a rail that one node lacks is lost to all", "`ibstat` there"),
+        Fact("RDMA adapters", _hcas, Must.BETTER, "no node can use a rail that one node lacks", "`ibstat` there"),
         Fact("interfaces", _names, Must.NOT),
         Fact("/dev/shm", _at("shm", "size_bytes", text=_size), Must.NOT),
         Fact("memlock", _at("limits", "memlock_bytes", text=_size), Must.BETTER,
-             "RDMA and pinned memory fail where it is small",
+             "RDMA and pinned memory fail if it is small",
              "the same `ulimit -l` (limits.conf, the unit file or docker's --ulimit) on every node"),
         Fact("nofile", _at("limits", "nofile"), Must.NOT),
         *_mtus(nodes), *_variables(nodes),
@@ -104,14 +105,14 @@ def _facts(nodes: Sequence[NodeFacts], backend: str) -> list[Fact]:
 
 def _mtus(nodes: Sequence[NodeFacts]) -> Iterator[Fact]:
     names = set.intersection(*({netif.name for netif in _usable(node)} for node in nodes))
-    why = "RDMA fails and jumbo frames are lost where the ends differ; TCP alone agrees on the smaller"
+    why = "if the ends differ, RDMA fails and jumbo frames are lost; only TCP uses the smaller MTU"
     for name in sorted(names):
         fix = f"`ip link set {name} mtu N`, the same on every node"
         yield Fact(f"MTU of {name}", partial(_mtu_of, name), Must.BETTER, why, fix)
 
 
 def _variables(nodes: Sequence[NodeFacts]) -> Iterator[Fact]:
-    why = "ranks that are set differently choose different protocols and hang, or one fails"
+    why = "ranks with different settings choose different protocols, so they hang or one fails"
     for name in sorted({variable.name for node in nodes for variable in known_or(node.environment, ())}):
         must = Must.NOT if any(part in name for part in OWN_BY_NODE) else Must.BETTER
         yield Fact(name, partial(_variable, name), must, why, f"set {name} alike on every node, or nowhere")

@@ -31,7 +31,7 @@ WORDS = {
     PathEnd.NO_ROUTE: "has no route",
     PathEnd.DROPPED: "gets no answer",
     PathEnd.FAILED: "fails",
-    PathEnd.UNTRIED: "was not tried to the end",
+    PathEnd.UNTRIED: "was not tested completely",
 }
 
 

@@ -48,7 +48,7 @@ def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Is
     """Return the next round for nodes 0 to n-1 that fail together, or the end. Pure: all state is in the history."""
     pairs = _Pairs(node_count, history)
     if node_count < 3:
-        reason = "with fewer than three nodes, none can be cleared"
+        reason = "fewer than three nodes can't show which node is at fault"
         return Isolated(unresolved=tuple(range(node_count)), ended_because=reason)
     if len(history) >= most_rounds(node_count):
         return pairs.end("the rounds are used up")
@@ -172,12 +172,12 @@ class _Growth:
             return self._halve(min(map(len, large[first_bad])), large[first_bad:])
         size = 2 * max(map(len, large[-1]))
         if size > self.node_count // 2:
-            return Isolated(ended_because="it shows in no half of the nodes, only in all of them together")
+            return Isolated(ended_because="the fault appears in no half of the nodes, only in all nodes together")
         return self._groups_of(size)
 
     def _groups_of(self, size: int) -> NodeGroupRound | Isolated:
         if size > self.node_count // 2:
-            return Isolated(ended_because="no pair shows it, and the group is too small to divide")
+            return Isolated(ended_because="no pair shows the fault, and the group is too small to divide")
         groups = [tuple(range(start, start + size)) for start in range(0, self.node_count - size + 1, size)]
         rest = tuple(range(len(groups) * size, self.node_count))
         return NodeGroupRound((*groups[:-1], groups[-1] + rest), f"groups of {size}: every pair passed")
@@ -202,7 +202,7 @@ class _Growth:
             return Isolated(ended_because="no part of the group fails with good nodes")
         if all(len(part) == 1 and len(shown.get(min(part), [])) >= 2 for part in parts):
             dead, slow = _named({node: DEAD if DEAD in proofs else SLOW for node, proofs in shown.items()})
-            return Isolated(dead, slow, ended_because=f"it shows in groups of {size} only")
+            return Isolated(dead, slow, ended_because=f"the fault appears in groups of {size} only")
         return self._halves(parts, sorted(good), size)
 
     def _halves(self, parts: Sequence[set[int]], good: list[int], size: int) -> NodeGroupRound | Isolated:
@@ -218,6 +218,6 @@ class _Growth:
                 groups.append(tuple(sorted([*half, *good[:need]])))
                 good = good[need:]
         if not groups:
-            reason = f"it shows in groups of {size}, and too few nodes are proven good"
+            reason = f"the fault appears in groups of {size}, and too few nodes are proven good"
             return Isolated(unresolved=tuple(sorted(set().union(*parts))), ended_because=reason)
         return NodeGroupRound(tuple(groups), f"halves of the groups of {size} that failed, with good nodes")

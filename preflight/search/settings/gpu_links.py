@@ -20,14 +20,14 @@ def p2p(view: NodeView) -> Iterator[Planned]:
         yield LeftOut(off, "a single GPU has no peer")
         return
     if view.denied_p2p():
-        yield LeftOut(off, "the driver denies peer access between all of these GPUs, so NCCL does not use it anyway")
+        yield LeftOut(off, "the driver denies peer access between all of these GPUs, so NCCL never uses it")
         return
     yield setting(off, "1")
     joined = view.nvlink_pairs()
     if 0 < joined < len(pairs):
         yield setting(nvl, "NVL")
     elif pairs and joined == len(pairs):
-        yield LeftOut(f"{nvl}=NVL", "NVLink joins all of these GPUs: there is no PCIe peer copy to switch off")
+        yield LeftOut(f"{nvl}=NVL", "NVLink joins all of these GPUs, so there are no PCIe peer copies to switch off")
 
 
 def shm(view: NodeView) -> Iterator[Planned]:

@@ -53,7 +53,7 @@ def _active(node: NodeFacts) -> list[HcaPort]:
 
 def _rails(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
     if all(len(_active(node)) > 1 for node in nodes):
-        reason = "every node has several active RDMA ports: on a rail-only fabric data must stay on its rail"
+        reason = "every node has several active RDMA ports: in a rail-only fabric, data must stay on its rail"
         yield _candidate(reason, ("NCCL_CROSS_NIC", "0"))
 
 

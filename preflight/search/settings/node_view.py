@@ -42,9 +42,9 @@ def why_not_known(version: Version | None, name: str) -> str:
     if version is None:
         return ""
     if version < variable.since:
-        return f"{version_text(version)} does not read it; {version_text(variable.since)} was the first"
+        return f"{version_text(version)} ignores it; {version_text(variable.since)} was the first to read it"
     if variable.on_since is not None and version < variable.on_since:
-        return f"{version_text(version)} does not use by default what it switches off"
+        return f"{version_text(version)} does not use this feature by default"
     return ""
 
 
@@ -78,7 +78,7 @@ class NodeView:
         """Return why NVLink SHARP can't be in use, or "" if it may be."""
         capabilities = [gpu.compute_capability for gpu in self.gpus]
         if capabilities and all(not isinstance(each, Gap) and float(each) < FIRST_WITH_NVLS for each in capabilities):
-            return "NVLink SHARP begins with Hopper, and these GPUs are older"
+            return "NVLink SHARP needs newer GPUs (Hopper)"
         links = [gpu.nvlinks for gpu in self.gpus]
         if links and all(not isinstance(each, Gap) and all(link.peer in NO_SWITCH for link in each) for each in links):
             return "no NVLink of these GPUs leads to an NVSwitch"

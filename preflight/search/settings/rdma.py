@@ -48,7 +48,7 @@ def ports(view: NodeView) -> Iterator[Planned]:
         groups = [[port] for port in usable]
     if len(groups) < 2:
         if view.node.hca_ports:
-            alike = f"the {len(usable)} usable ports are alike: NCCL takes all of them anyway"
+            alike = f"the {len(usable)} usable ports are alike, and NCCL uses all of them by default"
             few = ("no port is active", "only one port is usable, and NCCL uses it by default", alike)
             yield LeftOut(name, few[min(len(usable), 2)])
         return
@@ -91,7 +91,7 @@ def gid(view: NodeView) -> Iterator[Planned]:
         return
     if view.version is None or view.version >= AUTOMATIC_GID_SINCE:
         since = "NCCL's version is not known, and from 2.21" if view.version is None else "from NCCL 2.21"
-        yield LeftOut(name, f"{since} NCCL finds the GID itself; setting it prevents that")
+        yield LeftOut(name, f"{since} NCCL finds the GID; this variable prevents that")
         return
     indices = {v2_index(port) for port in roce}
     is_shared = len(indices) == 1 and None not in indices

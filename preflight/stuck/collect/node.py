@@ -45,9 +45,9 @@ SPARE_S = 3.0  # for a reader to answer once its time is up
 SLOW_S = {"gpus": 6.0, "software": 6.0, "ras": 6.0, "recorded": 11.0}
 MOST_HELPERS = 8  # of a rank whose stacks are read
 ALLOW_PTRACE = (
-    "Python stacks could not be read: this user may not look into the processes. Run as root or with CAP_SYS_PTRACE "
-    "(docker run --cap-add SYS_PTRACE; kubectl debug --profile=general), or as root once: "
-    "sysctl kernel.yama.ptrace_scope=0"
+    "Python stacks could not be read: this user may not read the processes. Run as root or with CAP_SYS_PTRACE "
+    "(docker run --cap-add SYS_PTRACE; kubectl debug --profile=general), or run once as root: sysctl "
+    "kernel.yama.ptrace_scope=0"
 )
 
 
@@ -164,7 +164,7 @@ def collect_node(
         )
         for each in job.ranks
     )
-    no_rank = Gap("it is no rank")
+    no_rank = Gap("it is not a rank")
     servers = tuple(
         RankProcess(
             no_rank, "", no_rank, no_rank, processes[each.pid], (), no_rank,

@@ -25,7 +25,7 @@ DEFAULT_ADDRESS = "localhost:28028"
 ANSWER_S, LEG_S = 5.0, 2
 GONE = "does not answer"
 NOT_ASKED = "NCCL's RAS was not asked: "
-INSIST = "; `--ras` asks all the same"
+INSIST = "; `--ras` queries it anyway"
 PORT = re.compile(r"\d{1,5}", re.ASCII)
 COMPLAINT = re.compile(r"^(?:INCOMPLETE|DEAD|TIMEOUT)\b", re.MULTILINE)
 MOST_BYTES = 1 << 20
@@ -59,7 +59,7 @@ def ask_ras(
     address = next((r.places["NCCL_RAS_ADDR"] for r in ranks if r.places.get("NCCL_RAS_ADDR")), DEFAULT_ADDRESS)
     host, _, port = address.rpartition(":")
     if not PORT.fullmatch(port):
-        return Gap(f"NCCL_RAS_ADDR {address!r} is no address")
+        return Gap(f"NCCL_RAS_ADDR {address!r} is not an address")
     # The sockets that listen on its port, and the ranks' among them: NCCL shares it (SO_REUSEPORT).
     table: dict[int, Connection] = {}
     own: set[int] = set()
@@ -69,7 +69,7 @@ def ask_ras(
             table = table or read_connections(machine, each.pid)
     listening = {inode for inode, each in table.items() if each.state == "LISTEN" and each.local.endswith(f":{port}")}
     if not listening & own:
-        return Gap(f"no rank of this job listens on RAS's port {port}: older than NCCL 2.24, off, or no NCCL")
+        return Gap(f"no rank of this job listens on RAS's port {port}: RAS is off, or there is no NCCL 2.24 or newer")
     if listening - own:
         return Gap(f"another process listens on RAS's port {port} too, and may answer: give each job an NCCL_RAS_ADDR")
     if reason := _why_not_asked(machine, ranks, how, reviews):

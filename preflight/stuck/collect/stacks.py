@@ -67,7 +67,7 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) 
         for pid in missing:
             each = ended.get(pid)
             if each is None:
-                found[pid] = Gap("py-spy was not started: the time for it was up")
+                found[pid] = Gap("py-spy was not started, because its time was up")
             elif each.code is None:
                 found[pid] = Gap(f"py-spy gave no answer within {EACH_S:.0f} s")
             elif each.code != 0:
@@ -141,7 +141,7 @@ def why_not(stderr: str) -> str:
     if FORBIDDEN.search(stderr):
         return f"{NO_PTRACE} for this user: {' '.join(stderr.split())[:80]}"
     if NOT_PYTHON.search(stderr):
-        return "no Python that py-spy knows runs in it"
+        return "it runs no Python that py-spy knows"
     if GONE.search(stderr):
         return "the process had ended"
     return f"py-spy failed: {' '.join(stderr.split())[:120] or 'it said nothing'}"
@@ -152,9 +152,9 @@ def parse_dump(text: str) -> tuple[Stack, ...]:
     try:
         threads = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MalformedInput(f"py-spy's answer is no JSON: {str(error)[:80]}") from None
+        raise MalformedInput(f"py-spy's answer is not JSON: {str(error)[:80]}") from None
     if not isinstance(threads, list):
-        raise MalformedInput("py-spy's answer is no list of threads")
+        raise MalformedInput("py-spy's answer is not a list of threads")
     stacks = []
     try:
         for each in threads:

@@ -13,27 +13,27 @@ ALONE = (
 # By the reason, unless a rank is in something else than the others: then by what it is in.
 STEPS: dict[Reason, tuple[str, ...]] = {
     Reason.DEAD_RANK: (
-        "End the job: a dead rank does not come back. Its own last lines and the kernel log say why it died.",
+        "End the job, because a dead rank does not come back. Its log and the kernel log show why it died.",
         "    sudo dmesg -T | grep -i -e 'killed process' -e xid -e segfault",
-        "Kill what it left behind too: data workers keep its connections open, so the others do not notice.",
+        "Kill its data workers too: they keep its connections open, so the other ranks do not notice its death.",
     ),
     Reason.STOPPED_PROCESS: (
-        "Let it go on, if it was not stopped on purpose (a debugger, Ctrl-Z, a scheduler that suspends):",
+        "Resume it, unless a debugger, Ctrl-Z or a suspending scheduler stopped it on purpose:",
         "    kill -CONT PID",
     ),
     Reason.STORAGE: (
-        "See whether the file system answers: `timeout 5 stat PATH` on this node and another. Waiting may help; "
-        "killing does not help while the kernel holds the process.",
+        "Run `timeout 5 stat PATH` on this node and another to see whether the file system answers. Waiting may "
+        "help. Killing does not help while the kernel blocks the process.",
     ),
     Reason.GPU_LOST: ("End the job, drain the node and reset the GPU or reboot; dmesg has the Xid.",),
     Reason.NEVER_CAME: (
-        "Look why it was not started or died before it could join the others: its launcher's output, on its node.",
+        "Read its launcher's output on its node: it was not started, or it died before it could join the others.",
         "Its node may not reach MASTER_ADDR:MASTER_PORT, or the number of nodes given to the launcher is wrong.",
     ),
     Reason.OTHER_COLLECTIVE: (
         "End the job: no timeout helps if ranks call different collectives. Compare the lines above.",
         ALONE,
-        "A rank that is behind and blocked in this very call hangs in NCCL or the driver; its C frames say where:",
+        "If a rank is behind and blocked in this call, it hangs in NCCL or the driver. Its C frames show where:",
         "    py-spy dump --native --pid PID",
     ),
     Reason.PATH_BROKEN: (
@@ -41,47 +41,50 @@ STEPS: dict[Reason, tuple[str, ...]] = {
         "    preflight check",
     ),
     Reason.NOTHING_MOVES: (
-        "All ranks are in the same collective, so the path between them is suspect. End the job and try the paths:",
+        "All ranks are in the same collective, so the path between them may be at fault. End the job and test the "
+        "paths:",
         "    preflight check",
-        "Next time NCCL's RAS (2.24 and newer) and the flight recorder say more: TORCH_NCCL_TRACE_BUFFER_SIZE=2000.",
+        "For more evidence next time, use NCCL 2.24 or newer (RAS) and TORCH_NCCL_TRACE_BUFFER_SIZE=2000 (recorder).",
     ),
 }  # fmt: skip
 ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.SAVE: (
-        "See whether the checkpoint's file grows. If so, wait: the others continue after it, unless the group's "
-        "timeout comes first.",
+        "Check whether the checkpoint's file grows. If so, wait: the others continue after it, unless the group's "
+        "timeout expires first.",
         "    preflight timeout --params N --checkpoint-dir DIR",
         ALONE,
     ),
     Activity.EVALUATION: (
-        "Wait if it makes progress; else evaluate on all ranks, each its share. " + ALONE,
+        "If it makes progress, wait. If not, let each rank evaluate its share. " + ALONE,
     ),
     Activity.DATA_LOADING: (
-        "See what its data worker reads: the storage may not answer, or the data set is at its end on this rank only.",
+        "Check what its data worker reads: the storage may not answer, or only this rank has no data left.",
     ),
     Activity.COMPILING: (
-        "Wait: the first compilation takes minutes, and a warm cache (TORCHINDUCTOR_CACHE_DIR on a local disk) none.",
+        "Wait: the first compilation takes minutes. A cache on a local disk (TORCHINDUCTOR_CACHE_DIR) saves this "
+        "time later.",
     ),
-    Activity.IMPORTING: ("Its packages lie on slow storage: see whether that answers, or copy them to a local disk.",),
+    Activity.IMPORTING: ("It imports from slow storage: check whether the storage answers, or copy the packages to "
+    "a local disk.",),
     Activity.FILE_LOCK: (
-        "End the process that holds the lock, and its children, if they are leftovers: a child has the lock too. "
-        "On NFS a lock may outlive its process.",
+        "If the process that holds the lock is a leftover, end it and its children, which hold the lock too. On NFS "
+        "a lock may outlive its process.",
     ),
-    Activity.LOCK: ("A thread of this rank holds what its main thread waits for: see all its stacks.",
+    Activity.LOCK: ("Another thread of this rank holds the lock that its main thread waits for: read all its stacks.",
                     "    py-spy dump --pid PID"),
-    Activity.GIL: ("A native call keeps Python's lock, so no other thread of the process runs; its author has to "
-                   "release it around what waits.",),
-    Activity.FILE_IO: ("Find out which process should be at the other end, or whether the storage answers.",),
-    Activity.NETWORK_IO: ("See whether the other side answers; give such calls a timeout of their own.",),
-    Activity.SUBPROCESS: ("See what the child does, and give it a timeout.",),
+    Activity.GIL: ("A native call holds Python's lock, so no other thread of the process runs. Its code must "
+    "release the lock before it waits.",),
+    Activity.FILE_IO: ("Find the process that should be at the other end, or check whether the storage answers.",),
+    Activity.NETWORK_IO: ("Check whether the other side answers, and give such calls a timeout.",),
+    Activity.SUBPROCESS: ("Check what the child does, and give it a timeout.",),
     Activity.SLEEPING: (
-        "It waits on purpose, apart from the others. If it is done with its data, give all ranks as many batches; else "
-        "remove the wait. Its stack (-v) says how it got there.",
+        "Its program makes it wait, apart from the others. If it has no data left, give all ranks as many batches. "
+        "If not, remove the wait. Its stack (-v) shows the call.",
     ),
-    Activity.STARTING: ("It has not joined the group yet: see its own output.",),
+    Activity.STARTING: ("It has not joined the group yet: read its output.",),
 }  # fmt: skip
 OTHERWISE = (
-    "Wait if this line is a long step; else look at it: it runs for ever, and the other ranks wait.",
+    "If this line is a long step, wait. If not, find out why it does not end: the other ranks wait for it.",
     "    py-spy dump --pid PID",
 )
 

@@ -91,21 +91,21 @@ def _why_unknown(job: JobState) -> str:
     if not job.places:
         return "No rank of a job was found here."
     if ended and not any(place.stands for place in waiting):
-        some = f"The job is ending: {rank_names(ended)} ended, and the others still run. Look again in a minute."
+        some = f"The job is ending: {rank_names(ended)} ended, and the others still run. Rerun in a minute."
         return some if job.alive else f"Every rank here has ended: {rank_names(ended)}."
     if working := [place for place in job.places if place.works]:
         return _who_works(job, working)
     if waiting and not any(place.stands or place.spins for place in waiting):
         return (
-            f"Not known yet: {len(waiting)} of {count} ranks wait, none for long. Look again, with "
-            "--watch as long as a step takes."
+            f"Not known yet: {len(waiting)} of {count} ranks wait, but none for long. Rerun with --watch as long as "
+            "a step takes."
         )
     if any(place.activity is Activity.GPU_WORK for place in waiting) or not waiting:
         return (
-            f"{len(waiting) or count} of {count} ranks wait busily or work, each in one line: a long step "
-            "looks like a hang. Look again, with --watch as long as a step takes, and on all nodes."
+            f"{len(waiting) or count} of {count} ranks busy-wait or work, each in one line. A long step looks like "
+            "a hang. Rerun with --watch as long as a step takes, and on all nodes."
         )
-    return f"{len(waiting)} of {count} ranks wait; for which rank or for what is unknown."
+    return f"{len(waiting)} of {count} ranks wait, but it is unknown for which rank or for what."
 
 
 def _who_works(job: JobState, working: Sequence[RankPlace]) -> str:
@@ -117,7 +117,7 @@ def _who_works(job: JobState, working: Sequence[RankPlace]) -> str:
     wait = f", and {others} other rank{'s wait' if others > 1 else ' waits'}" if others else ""
     return (
         f"{NOT_YET}: {rank_names(alike)} on {first.host} {verb} {first.whereabouts}; {who} {first.works}{wait}. "
-        "Wait, and look again in a minute."
+        "Wait, and rerun in a minute."
     )
 
 
@@ -157,7 +157,8 @@ def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
             busy = [gpu for gpu in known_or(node.gpus, ()) if known_or(gpu.utilization_percent, 0.0) >= BUSY_PERCENT]
             if waiting := ", ".join(str(gpu.nvml_index) for gpu in busy if gpu.works is False):
                 yield (
-                    f"GPU {waiting} of {node.host}: 100% use at low power, as of a kernel that waits; a hint, no proof"
+                    f"GPU {waiting} of {node.host}: 100% use at low power; this suggests, but does not prove, a "
+                    "kernel that waits"
                 )
             if xids := known_or(node.xid_lines, ()):
                 yield f"the kernel log of {node.host} holds {len(xids)} Xids, the last: {xids[-1]}"

@@ -83,7 +83,7 @@ def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
             for node in job.nodes if node.host == host for each in node.orphans if each.rank in ranks
         ]  # fmt: skip
         if are_starting and not left:
-            what = f"{names} on {host} never came: no process carries that number, and the others wait for it to start"
+            what = f"{names} on {host} did not start: no process has that rank number, and the others wait for it"
             yield _culprit(Reason.NEVER_CAME, here, host, what)
         else:
             what = f"{names} on {host} {'are' if len(here) > 1 else 'is'} dead" + (f"; {left[0]}" if left else "")
@@ -167,7 +167,7 @@ def recorded_lags(job: JobState) -> Iterator[Culprit]:
         if not isinstance(node.recorded, Gap):
             numbers = {int(rank) for rank in node.recorded.ranks if rank.isdecimal()}
             members = [place for place in job.places if place.rank in numbers]
-            what = f"by the flight recorder {rank_names(members)} {node.recorded.what}"
+            what = f"according to the flight recorder, {rank_names(members)} {node.recorded.what}"
             yield _culprit(Reason.OTHER_COLLECTIVE, members, node.host, what, ["flight recorder dumps"])
 
 
@@ -176,7 +176,7 @@ def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
     by_rank = {each.rank: each for each in sorted(named, key=lambda each: each.rank)}
     if by_rank and len(by_rank) < max(len(job.places), job.world_size):
         members = [place for place in job.places if place.rank in by_rank]
-        what = f"by NCCL's RAS {'; '.join(map(str, list(by_rank.values())[:4]))}"
+        what = f"according to NCCL's RAS, {'; '.join(map(str, list(by_rank.values())[:4]))}"
         found = _culprit(Reason.OTHER_COLLECTIVE, members, members[0].host if members else "", what)
         yield replace(found, ranks=tuple(by_rank))
 
@@ -205,7 +205,8 @@ def broken_paths(job: JobState) -> Iterator[Culprit]:
             for address, ranks in ends.items()
         }
         ways = [
-            f"from {named.get(local, local)} ({host}) at {named.get(remote, remote)}: {size_bytes} bytes"
+            f"from {named.get(local, local)} ({host}) at {named.get(remote, remote)} ({size_bytes} bytes are not "
+            "acknowledged)"
             for (host, local, remote), size_bytes in sorted(sizes.items())
         ]
         evidence = [
@@ -213,7 +214,7 @@ def broken_paths(job: JobState) -> Iterator[Culprit]:
             f"{each.remote}"
             for _, rank, each in connections[:3]
         ]
-        what = f"nothing arrives {', nor '.join(ways)} are not acknowledged"
+        what = f"no data arrives {', nor '.join(ways)}"
         pids = tuple(dict.fromkeys(rank.process.pid for _, rank, _ in connections))
         found = _culprit(Reason.PATH_BROKEN, (), connections[0][0], what, evidence, pids)
         yield replace(found, ranks=tuple(sorted(set().union(*ends.values()))))
@@ -225,7 +226,7 @@ def nothing_moves(job: JobState) -> Iterator[Culprit]:
     if not seen or len(seen) < max(len(job.waiting), job.world_size):
         return
     evidence = [
-        f"NCCL's RAS hears of all ranks, and all have launched the same ({node.host})"
+        f"NCCL's RAS reaches all ranks, and all have launched the same operations ({node.host})"
         for node in job.nodes
         if not isinstance(node.ras, Gap) and node.ras.is_level
     ]

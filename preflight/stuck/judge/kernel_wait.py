@@ -14,7 +14,7 @@ class KernelWait(str, Enum):
     RUNS = "runs"
     LOCK = "a lock or another thread"  # also a collective: both are futexes
     PIPE = "a pipe"
-    FIFO = "somebody at the other end of a FIFO"
+    FIFO = "a process at the other end of a FIFO"
     FILE_LOCK = "a file lock"
     TIMER = "a timer"
     POLL = "descriptors"
@@ -24,7 +24,7 @@ class KernelWait(str, Enum):
     STOPPED = "a signal to go on"
     GONE = "nothing: it has ended"
     OTHER = "the kernel"
-    HIDDEN = "what the kernel hides"
+    HIDDEN = "something that the kernel hides"
 
     @classmethod
     def of(cls, thread: ThreadState) -> KernelWait:

@@ -57,7 +57,7 @@ class JobState:
         """Return the places of the ranks on these nodes, including ranks that should run there but do not."""
         places = [place_rank(node, rank) for node in nodes for rank in node.ranks]
         places += [
-            RankPlace.gone(rank, node.host, 0, Activity.MISSING, "no process", "no process carries its number")
+            RankPlace.gone(rank, node.host, 0, Activity.MISSING, "no process", "no process has its rank number")
             for node in nodes
             for rank in node.missing_ranks
         ]
@@ -114,7 +114,7 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
         stands = _was_in(process, place.doing)
     for_s = main.asleep_s
     if stands and main.state == "R":
-        for_s = Gap("it waits busily, so the kernel does not tell since when")
+        for_s = Gap("it waits busily, so the start of the wait is unknown")
     waits_for_others = (
         activity in (Activity.COLLECTIVE, Activity.STARTING, Activity.RING)
         or (activity is Activity.UNSEEN and process.is_in_group)

@@ -90,7 +90,7 @@ COMPARED = Comparison("as-is", 8, -0.02, -0.04, -0.05, wins=False)
     [
         ((), 1000.0, "their speed was not compared"),
         ((), 39000.0, "no comparison has confirmed it"),
-        ((COMPARED,), 1000.0, "do no clear harm"),
+        ((COMPARED,), 1000.0, "are not clearly slower"),
     ],
 )
 def test_inherited_settings_whose_harm_is_not_proved_stay(

@@ -67,7 +67,7 @@ SLOW = trial(results=tuple(result(size_bytes=size, own_us=(100.0, 900.0)) for si
 
 def test_a_disturbed_trial_keeps_its_outcome_and_loses_every_speed() -> None:
     blank = without_speeds(SLOW, why_disturbed((gpu(0), gpu(1, processes=(FOREIGN,)))))
-    gap = Gap("GPU 1 was in use by somebody else")
+    gap = Gap("GPU 1 was in use by another process")
     assert [(each.verified, each.busbw_gb_s, each.median_us) for each in blank.results] == [(True, gap, gap)] * 3
     assert why_disturbed((gpu(0),)) == ""
 

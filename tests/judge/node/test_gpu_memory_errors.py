@@ -15,9 +15,9 @@ from tests.node_facts import gpu_case, gpu_node
 
 FAULTS: list[tuple[dict[str, Any], Severity, str]] = [
     ({"ecc": EccCounts(0, 2, 0, 2)}, Severity.FAIL, "2 uncorrectable memory errors"),
-    ({"row_remap": RowRemap(0, 1, is_pending=True, has_failed=False)}, Severity.WARN, "waits to be replaced"),
-    ({"row_remap": RowRemap(0, 9, is_pending=False, has_failed=True)}, Severity.FAIL, "could not be replaced"),
-    ({"retired_pages": RetiredPages(0, 1, is_pending=True)}, Severity.WARN, "waits to be retired"),
+    ({"row_remap": RowRemap(0, 1, is_pending=True, has_failed=False)}, Severity.WARN, "is replaced only"),
+    ({"row_remap": RowRemap(0, 9, is_pending=False, has_failed=True)}, Severity.FAIL, "could not replace"),
+    ({"retired_pages": RetiredPages(0, 1, is_pending=True)}, Severity.WARN, "is retired only"),
     ({"retired_pages": RetiredPages(60, 4, is_pending=False)}, Severity.FAIL, "64 memory pages"),
 ]
 

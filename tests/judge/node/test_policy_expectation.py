@@ -34,7 +34,7 @@ def test_a_node_that_is_not_as_expected_fails_and_says_both() -> None:
     assert expecting(node, gpu_count=4) == []
     assert "4, but the policy expects 8" in expecting(node, gpu_count=8)[0]
     assert len(expecting(node, gpu_model="no such GPU")) == 4
-    assert applies_not(policy_expectation, case()) == "no policy says what this node must have"
+    assert applies_not(policy_expectation, case()) == "no policy has expectations for this node"
 
 
 def decided(node: NodeFacts, accept: bool, **expect: object) -> Decision:
@@ -96,7 +96,7 @@ def test_gpus_that_cant_be_read_keep_no_other_expectation_from_being_decided() -
     policy = Policy("site.toml", TODAY, expect={"gpu_count": 8, "nic_count": 8})
     findings, (skip,), _ = run_checks((policy_expectation,), replace(case(nodes=(node,)), policy=policy))
     assert [each.subject for each in findings] == ["node1 RDMA adapters"]
-    assert skip.reason.startswith("the policy's expectation can't be decided: gpu_count: ")
+    assert skip.reason.startswith("the policy's expectation can't be tested: gpu_count: ")
 
 
 @pytest.mark.parametrize(

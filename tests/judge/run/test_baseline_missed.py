@@ -70,7 +70,7 @@ def test_a_small_loss_with_other_software_is_unknown_and_a_large_one_a_failure()
         assert dict(software_of(case.nodes[0]))["torch"] != "2.4.0"
         return case
 
-    with pytest.raises(UnreadableFact, match=r"other software: torch .*, not 2\.4\.0"):
+    with pytest.raises(UnreadableFact, match=r"the software differs: torch .*, not 2\.4\.0"):
         list(baseline_missed.judge(with_torch(*times(184.0, 184.0, 184.0, 184.0))))
     assert [each.severity for each in baseline_missed.judge(with_torch(*times(150.0, 150.0, 150.0, 150.0)))] == [
         Severity.FAIL
@@ -86,7 +86,7 @@ def test_a_node_that_stays_slow_over_all_repetitions_is_rejected_and_every_repet
 
 def test_a_loss_that_good_nodes_rarely_have_warns_and_rejects_nothing() -> None:
     (finding,) = judged(*times(194.0, 193.0, 194.0, 195.0))
-    assert finding.severity is Severity.WARN and "few have less than" in finding.problem
+    assert finding.severity is Severity.WARN and "few good nodes have less than" in finding.problem
     assert judged(*times(194.0, 193.0)) == [], "measured too few times"
     assert list(baseline_missed.judge(beside(*times(*[194.0] * 4), baseline=replace(golden(), software=OLDER)))) == []
 
@@ -98,7 +98,7 @@ def test_a_node_as_fast_as_good_ones_and_one_that_a_repetition_cleared_are_not()
 
 def test_one_slow_measurement_rejects_nobody_and_clears_nobody() -> None:
     skipped = trial(f"{AGAIN}1", Outcome.SKIPPED, problem="2 s were left before the deadline", results=())
-    with pytest.raises(UnreadableFact, match="1 of 4 times only: 2 s were left"):
+    with pytest.raises(UnreadableFact, match="only 1 of 4 measurements were made: 2 s were left"):
         judged(measured(150.0), skipped)
 
 

@@ -48,8 +48,8 @@ def test_another_model_is_no_sibling() -> None:
 
 def test_a_busy_gpu_gives_no_speed_and_is_not_passed() -> None:
     blank = tuple(gpu_test(i, gemms=(gemm(tflop_s=Gap("busy")),)) for i in range(2))
-    busy = run_with(2, gpus=blank, disturbed="GPU 0 was in use by somebody else")
-    assert [skip.reason for skip in skips(gpu_slow, busy)] == ["GPU 0 was in use by somebody else"]
+    busy = run_with(2, gpus=blank, disturbed="GPU 0 was in use by another process")
+    assert [skip.reason for skip in skips(gpu_slow, busy)] == ["GPU 0 was in use by another process"]
 
 
 def test_the_median_over_a_burns_repetitions_is_judged_not_one_bad_moment() -> None:

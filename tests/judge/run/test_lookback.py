@@ -48,7 +48,7 @@ def looking_back(
 
 
 def test_without_a_policy_nobody_looks_back() -> None:
-    assert applies_not(lookback, gpu_case()) == "no policy says how far to look back"
+    assert applies_not(lookback, gpu_case()) == "no policy sets a time to look back"
 
 
 def test_a_hardware_xid_of_the_last_day_fails_the_gpu_and_an_older_one_does_not() -> None:
@@ -93,10 +93,13 @@ def test_what_a_start_does_and_what_stays_down_is_no_flap() -> None:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        (looking_back(begins_s=NOW_S - 3 * HOUR_S), "the kernel log reaches back 3.0 h, the policy asks for 24.0 h"),
-        (looking_back(losses=(("eth9", 2),)), "eth9 has lost its link 2 times, and no line of the log says when"),
+        (
+            looking_back(begins_s=NOW_S - 3 * HOUR_S),
+            "the kernel log reaches back 3.0 h, but the policy asks for 24.0 h",
+        ),
+        (looking_back(losses=(("eth9", 2),)), "eth9 has lost its link 2 times, but no line of the log says when"),
         (looking_back(losses=(("eth9", Gap("denied")),)), "eth9: denied"),
-        (looking_back(counters=(PortCounter("link_downed", 2),)), "has lost its link 2 times, and nothing says when"),
+        (looking_back(counters=(PortCounter("link_downed", 2),)), "has lost its link 2 times, but the time is unknown"),
         (looking_back(counters=Gap("the firmware does not answer")), "the firmware does not answer"),
         (replace(looking_back(), before=Gap("/dev/kmsg: Operation not permitted")), "Operation not permitted"),
         (replace(looking_back(), before=None), "was not read"),

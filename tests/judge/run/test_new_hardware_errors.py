@@ -49,9 +49,9 @@ def test_an_xid_of_a_program_is_a_note(number: int) -> None:
     [
         (54, Severity.FAIL, "auxiliary power"),
         (136, Severity.FAIL, "H100"),
-        (145, Severity.WARN, "from driver branch R565 on NVML's recovery action says what it needs"),
-        (160, Severity.INFO, "nothing to act on"),
-        (162, Severity.INFO, "nothing to act on"),  # power smoothing works again
+        (145, Severity.WARN, "from driver branch R565 on, see NVML's recovery action"),
+        (160, Severity.INFO, "no action is needed"),
+        (162, Severity.INFO, "no action is needed"),  # power smoothing works again
     ],
 )
 def test_an_xid_counts_as_the_catalogs_immediate_action_does(number: int, severity: Severity, words: str) -> None:

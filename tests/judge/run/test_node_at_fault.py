@@ -47,7 +47,7 @@ def test_a_dead_node_is_named_with_those_that_it_fails_with_and_its_words() -> N
     )
     finding = only(found(node_at_fault, isolated(*groups, dead=(2,))))
     assert (finding.severity, finding.blame, finding.subject) == (Severity.FAIL, Blame.FABRIC, "n02")
-    assert finding.problem == "n02 is dead: it fails with n00 and n01, which work with others"
+    assert finding.problem == "n02 is dead: it fails with n00 and n01, which work with other nodes"
     assert [each.value for each in finding.evidence] == ["hung: rank 4 stuck"] * 2
 
 
@@ -56,7 +56,9 @@ def test_a_node_at_less_than_half_the_speed_fails_and_a_third_less_warns() -> No
         groups = (group(0, 1, observed=GroupOutcome.OK), group(0, 2, observed=GroupOutcome.SLOW, speed=speed))
         finding = only(found(node_at_fault, isolated(*groups, slow=(2,), is_failing=False)))
         assert finding.severity is severity
-        assert finding.problem == f"n02 is slow: {speed:.3g} GB/s at best with n00, which reaches 10 GB/s with others"
+        assert (
+            finding.problem == f"n02 is slow: {speed:.3g} GB/s at best with n00, which reaches 10 GB/s with other nodes"
+        )
 
 
 def test_a_bad_path_warns_and_accuses_neither_end() -> None:
@@ -100,7 +102,7 @@ def test_the_one_rank_that_fails_by_itself_is_named() -> None:
     )
     groups = (group(0, 2, observed=GroupOutcome.DEAD),)
     finding = only(found(node_at_fault, isolated(*groups, dead=(2,), rank_by_rank=singles)))
-    assert finding.problem.endswith("of its ranks only local rank 3 so: that GPU, its NIC or its rail")
+    assert finding.problem.endswith("only its local rank 3 shows this: check that GPU, its NIC and its rail")
 
 
 OK, SLOW, DEAD = GroupOutcome.OK, GroupOutcome.SLOW, GroupOutcome.DEAD
@@ -131,7 +133,9 @@ def test_the_one_interface_that_fails_is_named_and_looked_at_first() -> None:
 
 def test_a_node_that_fails_over_all_or_over_none_by_itself_is_told_so() -> None:
     every = problem_of(way("eth0", DEAD), way("eth1", DEAD), dead=(2,))
-    assert every.endswith("; over each of eth0, eth1 alone too: the node rather than one of them")
+    assert every.endswith(
+        "; over each of eth0, eth1 alone it shows the same, so the node is at fault rather than one of them"
+    )
     none = problem_of(way("eth0", OK), way("eth1", OK), dead=(2,))
     assert none.endswith("; over each of eth0, eth1 alone it works with n00")
 
@@ -145,17 +149,17 @@ def test_what_fails_between_good_nodes_too_is_not_blamed() -> None:
 def test_a_port_that_no_good_nodes_could_try_may_work_nowhere() -> None:
     problem = problem_of(way("mlx5_0:1", DEAD), way("eth0", DEAD), way("eth1", OK), dead=(2,))
     assert "over each of mlx5_0:1, eth0 alone it does not: those interfaces and RDMA ports, their cables" in problem
-    assert problem.endswith("unless it works nowhere: too few good nodes were left to try it")
+    assert problem.endswith("unless it works on no node (too few good nodes were left to test this)")
 
 
 def test_one_way_or_what_the_deadline_cut_says_nothing() -> None:
-    assert problem_of(way("eth0", DEAD), dead=(2,)).endswith("which works with others")
+    assert problem_of(way("eth0", DEAD), dead=(2,)).endswith("which works with other nodes")
     cut = way("eth1", GroupOutcome.UNTRIED)
-    assert problem_of(way("eth0", DEAD), cut, dead=(2,)).endswith("which works with others")
+    assert problem_of(way("eth0", DEAD), cut, dead=(2,)).endswith("which works with other nodes")
 
 
 def test_a_slow_interface_is_told_beside_good_nodes_only() -> None:
     problem = problem_of(way("eth0", SLOW, OK, speed=1.0), way("eth1", OK, OK), slow=(2,))
     assert "over eth1 alone it works with n00; over eth0 alone it is slow: that interface" in problem
     solo = problem_of(way("eth0", OK, speed=0.1), way("eth1", OK), slow=(2,))
-    assert solo.endswith("which reaches 10 GB/s with others")
+    assert solo.endswith("which reaches 10 GB/s with other nodes")

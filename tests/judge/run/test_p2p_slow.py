@@ -63,4 +63,4 @@ def test_a_pair_without_peer_access_is_not_held_to_its_links() -> None:
 
 def test_quick_measures_no_pair_and_judges_none() -> None:
     run = run_with(pairs=tuple(replace(each, speeds=()) for each in hardware().pairs))
-    assert ended(p2p_slow, run) == (CheckOutcome.NOT_RUN, "no pair was timed (quick times none)")
+    assert ended(p2p_slow, run) == (CheckOutcome.NOT_RUN, "no pair was timed (the quick profile times none)")

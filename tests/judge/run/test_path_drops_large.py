@@ -14,7 +14,7 @@ NARROW = between(nodes(2, "eth1", "eth0"), lambda r: PathEnd.SMALL_ONLY if r.net
 def test_a_hop_with_a_smaller_mtu_is_a_warning_that_names_nodes_interface_mtu_and_how_to_find_it() -> None:
     finding = only(found(path_drops_large, case(nodes=TWO, between=NARROW)))
     assert (finding.severity, finding.subject) == (Severity.WARN, "eth1 between n0, n1")
-    assert "MTU of 1500" in finding.problem
+    assert "MTU than eth1 (1500)" in finding.problem
     assert "ping -M do -s 1472 10.0.0.2" in finding.fix
 
 

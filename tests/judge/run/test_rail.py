@@ -34,7 +34,7 @@ def test_one_broken_port_among_equals_rejects_the_node_and_is_named() -> None:
     finding = only(found(rail, gpu_case(rails=(*(rail_test(i) for i in range(3)), broken(3)))))
     assert (finding.severity, finding.blame) == (Severity.FAIL, Blame.FABRIC)
     assert "mlx5_3:1" in finding.subject
-    assert "3 of them of its rate: ibv_modify_qp failed" in finding.problem
+    assert "(3 with the same rate): ibv_modify_qp failed" in finding.problem
 
 
 def test_a_port_that_fails_beside_one_of_another_rate_may_serve_something_else() -> None:
@@ -91,7 +91,7 @@ def test_beside_another_job_no_speed_is_judged() -> None:
         (Gap("the run ended before they were tried"), "ended before"),
         ((rail_test(0), rail_test(1, outcome=Outcome.SKIPPED, problem="3 s were left")), "mlx5_1:1: 3 s were left"),
         ((rail_test(0, transport=("SHM/FILE",)), rail_test(1)), "mlx5_0:1: the data went over SHM/FILE"),
-        ((rail_test(0, transport=()), rail_test(1)), "nothing that its log names"),
+        ((rail_test(0, transport=()), rail_test(1)), "a transport that its log does not name"),
     ],
 )
 def test_a_port_that_could_not_be_looked_at_is_not_called_healthy(rails: object, reason: str) -> None:

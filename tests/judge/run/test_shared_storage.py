@@ -23,11 +23,14 @@ def stored(**second: Any) -> Any:
 @pytest.mark.parametrize(
     ("seen", "told"),
     [
-        ({"write_problem": "read-only file system", "is_read_only": True}, "can't be written there"),
-        ({"write_problem": "no space left on device"}, "writing there fails"),
+        (
+            {"write_problem": "read-only file system", "is_read_only": True},
+            "these nodes can't write there, so the checkpoint shards",
+        ),
+        ({"write_problem": "no space left on device"}, "these nodes can't write there"),
         ({"read_problem": "it can't be read", "is_missing": True}, "do not share"),
         ({"read_problem": "3.0 s after", "is_stale": True}, "old content"),
-        ({"read_problem": "it holds other data"}, "can't be read there"),
+        ({"read_problem": "it holds other data"}, "can't read another node's file"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_node_that_sees_it(seen: dict[str, Any], told: str) -> None:

@@ -25,7 +25,7 @@ def judged(result: TrialResult, **facts: object) -> list[Finding]:
 def test_an_active_port_that_nccl_does_not_use_warns_however_fast_the_trial_was(usable: object) -> None:
     (finding,) = judged(trial(transport=SOCKETS), hca_ports=(usable,))
     assert finding.severity is Severity.WARN
-    assert "NCCL takes sockets" in finding.problem
+    assert "NCCL uses sockets" in finding.problem
 
 
 def test_nothing_is_said_where_nccl_uses_the_port_or_where_there_is_none() -> None:

@@ -164,7 +164,7 @@ def test_what_is_expected_of_trials_is_one_range_per_point_or_the_reason_why_not
         (collective, size) for collective in ("all_reduce", "all_gather") for size in (8, 1 << 20)
     ]
     assert expected_of_trials(LINKS, node, (), trials) == Gap(
-        "no GPU was tried, and what a CPU path should give is not known"
+        "no GPU was tested, and the expected speed of a CPU path is unknown"
     )
     solo = expected_of_trials(LINKS, node, (0,), trials)
     assert isinstance(solo, Gap) and "single GPU" in solo.reason

@@ -85,4 +85,4 @@ def test_where_everybody_fails_nobody_is_accused() -> None:
 def test_a_healthy_group_ends_with_nobody_named() -> None:
     end, _ = search(1024, {})
     assert (end.dead, end.slow, end.paths, end.unresolved) == ((), (), (), ())
-    assert "all of them together" in end.ended_because
+    assert "all nodes together" in end.ended_because
