@@ -18,7 +18,7 @@ from preflight.model.stuck_evidence import Frame, RankProcess, ThreadState
 from preflight.show.stuck import stuck_page
 from preflight.show.text import Detail, Style
 from preflight.stuck.judge.answer import answer
-from tests.stuck.evidence import ALL_REDUCE, C10D, SITE, frames, node, process, rank, server, thread
+from tests.stuck.evidence import ALL_REDUCE, C10D, NONE, SITE, frames, node, process, rank, server, thread
 from tests.stuck.hanging_jobs import PROJECT, free_port
 
 VLLM = f"{SITE}/vllm"
@@ -131,6 +131,14 @@ def test_a_worker_that_does_not_read_its_full_ring_holds_up_the_engine_core_and_
         "EngineCore waits for a free block in the shared-memory ring (shm_broadcast.py:744, acquire_write); "
         "Worker_TP1 on n0 is sleeping: pull (connector.py:12), for 60 s."
     ), report.summary
+
+
+def test_an_engine_core_that_spins_at_a_full_ring_and_was_read_only_once_waits_for_it() -> None:
+    pulls = rank(1, process(101, ELSEWHERE, thread(101, "S", "hrtimer_nanosleep")), size=2)
+    idle = rank(0, process(100, IDLE, thread(100, "S", "do_poll")), size=2)
+    core = writer()
+    once = replace(core, process=replace(core.process, earlier_stacks=NONE))
+    assert answer([node(idle, pulls, servers=(once,))]).summary.startswith("EngineCore waits for a free block")
 
 
 def test_a_worker_that_makes_progress_while_its_ring_is_full_is_waited_for() -> None:

@@ -10,7 +10,7 @@ import time
 
 from preflight.model.gap import Gap
 from preflight.model.stuck_evidence import Frame, Stack, ThreadState
-from preflight.stuck.collect.stacks import READ_ONCE, Stacks, read_stacks, reread_stacks
+from preflight.stuck.collect.stacks import READ_ONCE, Stacks, has_frames, is_whole, read_stacks, reread_stacks
 
 BUSY = "while True:\n    sum(range(1000))\n"
 
@@ -34,6 +34,19 @@ def test_a_process_that_ended_during_the_watch_has_stacks_of_its_end_only() -> N
         job.wait()
     again, last = reread_stacks(first, {job.pid: running(job.pid, 1.5)}, False, os.getuid())
     assert again == {job.pid: READ_ONCE} and last == first
+
+
+def test_a_main_stack_that_changed_while_it_was_read_was_not_read() -> None:
+    other = Stack(8, "Thread-1", False, (Frame("wait", "a.py", 3),))
+    assert has_frames((other,)) and has_frames((Stack(7, "MainThread", False, other.frames), other))
+    assert not has_frames((Stack(7, "MainThread", False, ()), other))
+
+
+def test_a_stack_is_read_again_if_py_spy_failed_or_its_frames_do_not_begin_with_the_program() -> None:
+    spins, program = Frame("check", "ring.py", 727), Frame("<module>", "serve.py", 1)
+    assert is_whole((Stack(7, "MainThread", False, (spins, program)),)) and is_whole(Gap("the process had ended"))
+    assert not is_whole((Stack(7, "MainThread", False, (spins,)),))
+    assert not is_whole(Gap("py-spy failed: Error: Failed to get stack traces")) and not is_whole(None)
 
 
 def test_who_slept_through_the_watch_is_not_read_again_and_keeps_its_stack() -> None:

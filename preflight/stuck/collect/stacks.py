@@ -28,6 +28,8 @@ EACH_S = 4.0
 MOST_AT_ONCE = 4
 MOST_FRAMES, NAME_CHARS, PATH_CHARS, THREAD_CHARS = 200, 200, 300, 80
 TRIES = 4
+MAIN, FAILED = "MainThread", "py-spy failed"
+OUTERMOST = ("<module>", "_run_module_as_main")  # of a program, also of `python -m`
 MOST_LOOKS, PAUSE_S = 12, 0.1  # at the end of the watch, at who computes and is found in the same line
 READ_ONCE = Gap("the stacks could not be read a second time")
 FORBIDDEN = re.compile(r"(?i)permission denied|operation not permitted|EPERM|os error 1\b|os error 13\b")
@@ -44,7 +46,8 @@ def find_py_spy() -> str | None:
 def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) -> dict[int, Stacks]:
     """Return the stacks of a user's processes, or the reasons why there are none; this takes at most `limit_s`.
 
-    The stack of a running process may change while it is read, and the result may be empty. It is then read again.
+    The stack of a running process may change while it is read: py-spy fails, or its frames end somewhere. It is then
+    read again.
     """
     program = find_py_spy()
     if program is None:
@@ -58,7 +61,7 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) 
         if not may_read_memory(pid):
             found[pid] = Gap(f"{NO_PTRACE} for this user")
     for _ in range(TRIES):
-        missing = [pid for pid in pids if not isinstance(found.get(pid), Gap) and not has_frames(found.get(pid))]
+        missing = [pid for pid in pids if not is_whole(found.get(pid))]
         left_s = end_at - time.monotonic()
         if not missing or left_s <= 0:
             break
@@ -71,7 +74,7 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) 
             elif each.code is None:
                 found[pid] = Gap(f"py-spy gave no answer within {EACH_S:.0f} s")
             elif each.code != 0:
-                found[pid] = Gap(why_not(each.stderr))
+                found[pid] = found[pid] if has_frames(found.get(pid)) else Gap(why_not(each.stderr))
             else:
                 try:
                     found[pid] = parse_dump(each.stdout)
@@ -131,9 +134,18 @@ def _frames_of(stacks: Sequence[Stack], tid: int) -> tuple[Frame, ...]:
     return next((each.python_frames for each in stacks if each.tid == tid), ())
 
 
+def is_whole(stacks: Stacks | None) -> bool:
+    """Return whether another read would give no more: the main thread's frames begin where a program begins."""
+    if isinstance(stacks, Gap):
+        return not stacks.reason.startswith(FAILED)
+    mains = [stack.frames[-1].function for stack in stacks or () if stack.thread == MAIN and stack.frames]
+    return has_frames(stacks) and all(outermost in OUTERMOST for outermost in mains)
+
+
 def has_frames(stacks: Stacks | None) -> bool:
-    """Return whether a stack was read."""
-    return stacks is not None and any(stack.frames for stack in known_or(stacks, ()))
+    """Return whether a stack was read; the main thread's own is empty if it changed meanwhile."""
+    found = known_or(stacks, ()) if stacks is not None else ()
+    return any(stack.frames for stack in found) and all(stack.frames for stack in found if stack.thread == MAIN)
 
 
 def why_not(stderr: str) -> str:
@@ -144,7 +156,7 @@ def why_not(stderr: str) -> str:
         return "it runs no Python that py-spy knows"
     if GONE.search(stderr):
         return "the process had ended"
-    return f"py-spy failed: {' '.join(stderr.split())[:120] or 'it said nothing'}"
+    return f"{FAILED}: {' '.join(stderr.split())[:120] or 'it said nothing'}"
 
 
 def parse_dump(text: str) -> tuple[Stack, ...]:

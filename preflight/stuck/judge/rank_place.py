@@ -146,7 +146,9 @@ def _is_in_loop(node: NodeEvidence, main: ThreadState) -> bool:
 
 
 def _was_in(process: Process, doing: str) -> bool:
-    """Return whether the main thread was in the same call at the beginning of the watch."""
+    """Return whether the main thread was in the same call at the beginning of the watch, or has not slept since."""
+    if process.was_read_once and process.main_thread is not None:
+        return process.main_thread.wakes == 0
     stacks = known_or(process.earlier_stacks, ())
     return any(each.tid == process.pid and StackPlace.of(each.frames).doing == doing for each in stacks)
 
