@@ -143,7 +143,7 @@ def is_whole(stacks: Stacks | None) -> bool:
 
 
 def has_frames(stacks: Stacks | None) -> bool:
-    """Return whether a stack was read; the main thread's own is empty if it changed meanwhile."""
+    """Return whether a stack was read; and that of the main thread, which is empty if it changed at that moment."""
     found = known_or(stacks, ()) if stacks is not None else ()
     return any(stack.frames for stack in found) and all(stack.frames for stack in found if stack.thread == MAIN)
 
