@@ -155,6 +155,8 @@ PLUGIN = {
     "h:35:89 [5] fi_getinfo_():1392<warn> fi_getinfo: provider efa output empty list": "no EFA device",
     "h:35:89 [5] ofi_process_cq NCCL WARN NET/OFI Request 0x7f completed with error. RC: 20.": "ended with an error",
     "h:81:90 [0] NCCL WARN Failed to initialize any NET plugin": "no network that it may use",
+    "WARN: Function: create_nccl_ofi_component Line: 459: NET/OFI Couldn't open AV. RC: -22": "an address vector",
+    "h:82:25 [0] platform_config:626 NCCL WARN NET/OFI GDR disabled on GDR-supported instance": "could not set it up",
 }
 
 
@@ -167,7 +169,18 @@ def test_a_plugin_s_own_words_decide_the_headline(line: str) -> None:
 def test_an_efa_peer_whose_address_is_not_valid_has_ended_and_no_version_is_blamed() -> None:
     line = "libfabric:451707:1708520807::efa:cq:efa_rdm_txe_handle_error():737<warn> err: 5, message: Invalid address"
     cause = explain_bytes(line.encode()).causes[0]
-    assert cause.cause == "efa_or_libfabric" and "peer's address is not valid" in cause.verdict
+    assert cause.cause == "efa_or_libfabric" and "an address there is not valid" in cause.verdict
+
+
+LOST = "h:35:59 [0] transport/net_ib.cu:788 NCCL WARN NET/IB : Got completion with error 12, opcode 1, vendor err 129"
+ILLEGAL = "h:35:35 [1] init.cu:194 NCCL WARN Cuda failure 'an illegal memory access was encountered'"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"), [((LOST, ILLEGAL), "ib_broken"), ((ILLEGAL, LOST), "cuda_illegal_address")]
+)
+def test_a_kernel_that_fails_after_a_transfer_was_given_up_is_not_the_cause(lines: tuple[str, ...], cause: str) -> None:
+    assert explain_bytes("\n".join(lines).encode()).causes[0].cause == cause
 
 
 def test_an_error_that_vllm_logs_without_its_traceback_is_read() -> None:

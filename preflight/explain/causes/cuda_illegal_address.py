@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed
-from preflight.explain.event import Authority
+from preflight.explain.cause import Cause, Claim, Sign, by_signs, fixed
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+
+CRASHED = by_signs(
+    "A GPU kernel of {who}{host} crashed (illegal memory access or a failed device-side assertion). The other ranks "
+    "only lost their connection to it."
+)
+
+
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+    """Claim a failed kernel, unless NCCL had given up a transfer before.
+
+    NCCL then frees memory that its kernels still use, so such an error follows.
+    """
+    first = events[0]
+    lost = (event for event in evidence.of("ib.completion") if event.source == first.source)
+    return None if any(event.line < first.line for event in lost) else CRASHED(evidence, events)
+
 
 CAUSE = Cause(
     promise="A kernel on the GPU failed. The next library that uses the GPU reports it, often NCCL, which did not "
@@ -24,10 +41,7 @@ CAUSE = Cause(
              "the driver stopped a program because of a fault in its kernel (Xid 13, 31 or 43)",
              r"NVRM: Xid \([^)\n]{1,60}\): (?:13|31|43)\b"),
     ),
-    judge=by_signs(
-        "A GPU kernel of {who}{host} crashed (illegal memory access or a failed device-side assertion). The other "
-        "ranks only lost their connection to it.",
-    ),
+    judge=judge,
     remedy=fixed(
         "Run once with CUDA_LAUNCH_BLOCKING=1. The traceback then names the operation, but the job is slower.",
         "Common reasons: a label or token id outside the embedding or class range (to test this, run the same batch "

@@ -25,8 +25,8 @@ ANSWERS = (
     ),
     Variant(
         r"Invalid address",
-        "The EFA network (libfabric) could not send for {who}{host}: the peer's address is not valid. This happens "
-        "after the peer's process ended or restarted.",
+        "The other end refused a transfer of EFA (libfabric) from {who}{host}: an address there is not valid. Usually "
+        "the peer's process ended or restarted; it may also have given up the memory.",
         ("Check in its log, dmesg and the scheduler whether the process at the peer's host had ended before.",
          "Restart all processes of the job together, because a restarted process has a new address.", VERSIONS),
     ),

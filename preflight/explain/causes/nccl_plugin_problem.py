@@ -15,7 +15,24 @@ SAME = (
     "To confirm, run once with NCCL_NET_PLUGIN=none NCCL_NET=Socket. If that works, the plugin is at fault (slow; "
     "not for production).",
 )
+VERSIONS = (
+    "Compare the versions where the job runs: `modinfo efa`, `fi_info --version` and aws-ofi-nccl. They must belong to "
+    "one release of the EFA installer."
+)
 ANSWERS = (
+    Variant(
+        r"Creating new endpoint[^\n]{0,60}failed|GDR disabled on GDR-supported",
+        "NCCL's network plugin found EFA, but could not set it up ({who}{host}). Without GPUDirect RDMA, NCCL then "
+        "uses sockets.",
+        (VERSIONS, *SAME),
+    ),
+    Variant(
+        r"Couldn't open AV",
+        "NCCL's network plugin could not open an address vector on the EFA device ({who}{host}): the driver refused it "
+        "a resource.",
+        ("Read why: `dmesg | grep -i efa`. A line with -12 (ENOMEM) says that the device has none left: end other "
+         "processes that use EFA.", VERSIONS, *SAME),
+    ),
     Variant(
         r"provider efa output empty",
         "NCCL's network plugin found no EFA device for {who}{host}: libfabric lists none.",
