@@ -81,7 +81,7 @@ Minutes = Annotated[
 StageLimit = Annotated[
     float | None,
     timed(
-        "Count a stage as hung after T, instead of each stage's own limit: 120, 5m.",
+        "Time after which a stage counts as hung, such as 120 or 5m [default: each stage's own limit].",
         "--stage-limit",
         group=TRIED,
         rare=True,
@@ -239,7 +239,7 @@ SlurmArgs = Annotated[
     str | None,
     valued(
         "ARGS",
-        "With --on slurm: options of salloc, or inside a job of srun, such as '-p gpu --gres=gpu:8 --exclusive'.",
+        "If --on starts with slurm: options for salloc (inside a job: for srun), such as '-p gpu --gres=gpu:8'.",
         "--slurm-args",
         group=NODES,
         rare=True,

@@ -48,7 +48,7 @@ ReasonOf = Annotated[
     str | None,
     valued(
         "CLASSES",
-        "Print one plain line for a scheduler: the failures of these classes, such as gpu or gpu,host,fabric. Only "
+        "Print the failures of these fault domains in one line for a scheduler; example: gpu,host,fabric. Only "
         "these failures decide between exit codes 0 and 1.",
         "--reason",
         group=PRINTED,
@@ -212,7 +212,7 @@ FormatOption = Annotated[
 class RenderOptions:
     """Convert a saved report to another format.
 
-    Exit codes: 0 written, 2 usage (no report, or the format env for a report that is not ready), 3 the output could not
+    Exit codes: 0: written; 2: no report, or the format env for a report that is not ready; 3: the output could not
     be written.
     """
 
@@ -255,8 +255,8 @@ BoundsOutput = Annotated[
 class BaselineOptions:
     """Compute speed thresholds from reports of known-good nodes.
 
-    Several reports of one host count as repetitions. Exit codes: 0 written, 2 usage (mixed hardware, too few good
-    nodes), 3 the output could not be written.
+    Several reports of one host count as repetitions. Exit codes: 0: written; 2: mixed hardware, or too few good
+    nodes; 3: the output could not be written.
     """
 
     reports: GoodReports

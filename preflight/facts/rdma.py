@@ -40,7 +40,7 @@ def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
     """Return the error counters of each port, by the port's name (`mlx5_0:1`) and the counter's; without unread ones.
 
-    It reads one file per counter, so it is quick enough for before and after a trial.
+    It reads one file per counter, so it can be called before and after each trial.
     """
     return {
         f"{hca}:{port}": _values(machine, f"{HCAS}/{hca}/ports/{port}", PORT_ERRORS.__contains__)

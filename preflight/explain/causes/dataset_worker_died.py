@@ -25,7 +25,7 @@ CAUSE = Cause(
         "Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the preparation. If it "
         "then runs, raise the number step by step; if not, it shows the real error.",
         "Give the container more memory and /dev/shm (--memory, --shm-size).",
-        'On Windows, and if the "spawn" start method is used, the script needs: if __name__ == "__main__":',
+        'Put the start of the script under `if __name__ == "__main__":`; the start method "spawn" needs that.',
     ),
     needs="the job runs with one worker, or the kernel log names the worker's pid",
     confirm_with="run the same command with num_workers=0 (num_proc=1)",

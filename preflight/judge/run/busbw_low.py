@@ -54,7 +54,7 @@ LATE = 1.2  # a rank whose own time is longer than the others' by this factor is
 def busbw_low(case: Case) -> Findings:
     """Large collectives reach the speed that healthy machines reach over the same links.
 
-    A link, a GPU or the host holds back a collective that is much slower. Yields one finding, for the collective with
+    If a collective is much slower, a link, a GPU or the host limits it. Yields one finding, for the collective with
     the smallest share of its expected speed; nothing if no large size was measured.
 
     If the site's minimums or known-good nodes decide about speeds, the finding is only an INFO.

@@ -80,7 +80,7 @@ def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
 
 def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveResult]) -> str:
     first = min(wrong, key=lambda result: result.size_bytes)
-    more = f", and at {counted(len(wrong) - 1, 'other size')}" if len(wrong) > 1 else ""
+    more = f"; data of {counted(len(wrong) - 1, 'other size')} were wrong, too" if len(wrong) > 1 else ""
     where = f"on {ranks_text(trial.culprits)}" if trial.culprits else "on an unknown rank"
     elements = f"{first.wrong_elements} wrong element{'' if first.wrong_elements == 1 else 's'}"
     return f"{collective.value} of {fine_size(first.size_bytes)} delivered {elements} {where}{more}"
