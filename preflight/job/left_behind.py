@@ -50,10 +50,12 @@ class Family:
         began = table[run].start_time if run in table else sys.maxsize
         found = set()
         for each in table.values():
+            if each.number in ancestors:  # `timeout 1h preflight run`: in our group, and as young as we are
+                continue
             is_orphan = each.group == group and each.parent in reapers and each.start_time >= began
             if is_orphan or self._seen.get(each.number) == each.start_time:
                 found |= {each.number, *(child.number for child in below(each.number, table))}
-        return found - ours - set(ancestors)  # `timeout 1h preflight run`: in our group, and as young as we are
+        return found - ours - set(ancestors)
 
 
 def named(left: tuple[int, ...]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from preflight.model.collective import Collective
-from preflight.model.facts import Gap
+from preflight.model.facts import Gap, known_or
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT, FAILED, CollectiveResult, Outcome, TrialResult
 from preflight.model.units import counted, percent_text, size_text, three_digits, time_text
@@ -66,6 +66,10 @@ def _on_real_adapters(report: Report) -> Iterator[str]:
     """Yield how long this search takes if real adapters lose the packets; nothing if they did, or none was lost."""
     lost = [trial for trial in report.trials if lost_packets(trial)]
     if not lost or min(trial.duration_s for trial in lost) >= GIVES_UP_S[0]:
+        return
+    set_here = {each.name for node in report.nodes for each in known_or(node.environment, ())}
+    set_here |= {each.name for node in report.nodes for each in known_or(node.nccl_conf, ())}
+    if set_here & {"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT"}:  # NCCL gives up when the site wants it to
         return
     each_s = losing_trial_s(stage_limits(report.backend, None, len(report.nodes)).first_s)
     again = [rerun for rerun in report.control.reruns if rerun.candidate == DEFAULT and rerun.outcome in FAILED]

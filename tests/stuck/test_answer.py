@@ -13,6 +13,7 @@ from preflight.model.gap import Gap
 from preflight.model.schema import stuck_schema
 from preflight.model.stuck import Activity, Reason, StuckReport, StuckVerdict
 from preflight.model.stuck_evidence import (
+    Frame,
     GpuState,
     HeldLock,
     OpenFile,
@@ -64,6 +65,22 @@ def test_a_rank_works_if_it_computes_and_its_line_changes(
     assert ("computes in changing lines (95% of a CPU)" in report.summary) == (verdict is StuckVerdict.UNKNOWN)
 
 
+@pytest.mark.parametrize("stack", [ALL_REDUCE, frames(("item", "train.py", 9))])
+def test_ranks_that_spin_and_were_read_only_once_are_not_called_sound(stack: tuple[Frame, ...]) -> None:
+    spinning = dataclasses.replace(thread(100, "R", "", 0.0), cpu_s=2.0, wakes=0)
+    ranks = []
+    for number in range(4):
+        own = process(100 + number, stack, dataclasses.replace(spinning, tid=100 + number))
+        ranks.append(rank(number, dataclasses.replace(own, earlier_stacks=READ_ONCE)))
+    assert answer([node(*ranks)]).verdict is StuckVerdict.UNKNOWN
+
+
+def test_two_broadcasts_in_one_function_are_two_collectives_if_it_is_not_only_the_root_that_differs() -> None:
+    calls = [frames(("broadcast", C10D, 3151), ("share", "train.py", line)) for line in (10, 10, 20, 20)]
+    report = answer([node(*(rank(i, process(100 + i, stack)) for i, stack in enumerate(calls)))])
+    assert report.culprits[0].reason is Reason.OTHER_COLLECTIVE
+
+
 def test_a_rank_that_computes_and_was_read_only_once_is_not_called_stuck() -> None:
     own = dataclasses.replace(works(101, cpu_s=1.9, earlier_line=71), earlier_stacks=READ_ONCE)
     report = answer([four(rank(1, own))])
@@ -97,6 +114,9 @@ def test_a_rank_that_waits_for_a_child_works_if_the_child_does(cpu_s: float, is_
 @pytest.mark.parametrize(("age_s", "is_stuck"), [(60.0, False), (2.0, True)], ids=("worked", "of a loop that polls"))
 def test_a_child_that_ended_during_the_watch_had_worked_if_it_had_not_just_begun(age_s: float, is_stuck: bool) -> None:
     waits = process(100, frames(("build", "train.py", 5)), thread(100, "S", "do_wait"))
+    waits = dataclasses.replace(
+        waits, threads=tuple(dataclasses.replace(each, wakes=2, asleep_s=0.5) for each in waits.threads)
+    )
     ended = dataclasses.replace(process(500, None, name="cc1plus"), state="X", threads=(), age_s=age_s)
     report = answer([four(rank(0, waits, (ended,)))])
     assert (report.verdict is StuckVerdict.STUCK) == is_stuck, report.summary

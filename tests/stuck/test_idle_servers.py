@@ -141,6 +141,19 @@ def test_an_engine_core_that_spins_at_a_full_ring_and_was_read_only_once_waits_f
     assert answer([node(idle, pulls, servers=(once,))]).summary.startswith("EngineCore waits for a free block")
 
 
+ANSWERS = frames(*POLLS, ("MultiprocExecutor.get_response", EXECUTOR, 440))
+
+
+@pytest.mark.parametrize(("wakes", "verdict"), [(400, StuckVerdict.NOT_STUCK), (0, StuckVerdict.STUCK)])
+def test_an_engine_core_that_is_woken_by_answers_is_not_stuck_beside_idle_workers(
+    wakes: int, verdict: StuckVerdict
+) -> None:
+    busy = ThreadState(90, "VLLM::EngineCor", "R", "", 1.0, wakes, 0.0)
+    core = server(90, "EngineCore", process(90, ANSWERS, busy, earlier=ANSWERS))
+    idle = (rank(i, process(100 + i, IDLE, thread(100 + i, "S", "do_poll")), size=2) for i in (0, 1))
+    assert answer([node(*idle, servers=(core,))]).verdict is verdict
+
+
 def test_a_worker_that_makes_progress_while_its_ring_is_full_is_waited_for() -> None:
     loads = ThreadState(101, "python", "R", "", 1.9, 40, 0.0)
     pulls = process(101, ELSEWHERE, loads, earlier=ELSEWHERE[1:])

@@ -18,8 +18,11 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     NCCL then frees memory that its kernels still use, so such an error follows.
     """
     first = events[0]
-    lost = (event for event in evidence.of("ib.completion") if event.source == first.source)
-    return None if any(event.line < first.line for event in lost) else CRASHED(evidence, events)
+    lost = (
+        event for event in evidence.of("ib.completion")
+        if event.source == first.source and event.line < first.line and event.rank in ("", first.rank)
+    )  # fmt: skip
+    return None if first.sign == "illegal.access" and any(lost) else CRASHED(evidence, events)
 
 
 CAUSE = Cause(

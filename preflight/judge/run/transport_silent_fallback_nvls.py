@@ -211,7 +211,7 @@ def nvls_absent(case: Case) -> Findings:
     """
     default = must_have_working_default(case)
     if not case.wants_gpus or case.links is None or len(case.nodes) != 1:
-        raise NotApplicable("it tests the GPUs of one node, and several nodes ran")
+        raise NotApplicable("it tests the GPUs of one node")
     node = case.nodes[0]
     if not expects_nvls(case.links, node, case.gpus):
         raise NotApplicable("NCCL does not use NVLS with these GPUs")

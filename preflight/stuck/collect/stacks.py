@@ -17,7 +17,7 @@ from preflight.errors import MalformedInput
 from preflight.model.gap import Gap, known_or
 from preflight.model.stuck_evidence import BUSY_S, NO_PTRACE, NO_PY_SPY, Frame, Stack, ThreadState
 from preflight.system.processes import may_read_memory
-from preflight.system.side_by_side import run_side_by_side
+from preflight.system.side_by_side import Ended, run_side_by_side
 
 Stacks = tuple[Stack, ...] | Gap  # of a process, or why there are none
 
@@ -31,6 +31,7 @@ TRIES = 4
 MAIN, FAILED = "MainThread", "py-spy failed"
 OUTERMOST = ("<module>", "_run_module_as_main")  # of a program, also of `python -m`
 MOST_LOOKS, PAUSE_S = 12, 0.1  # at the end of the watch, at who computes and is found in the same line
+HAS_ENDED = Gap("the process had ended")
 READ_ONCE = Gap("the stacks could not be read a second time")
 FORBIDDEN = re.compile(r"(?i)permission denied|operation not permitted|EPERM|os error 1\b|os error 13\b")
 NOT_PYTHON = re.compile(r"(?i)failed to find python version|not a python|python interpreter")
@@ -68,19 +69,23 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) 
         commands = {pid: [program, "dump", "--json", *how, "--pid", str(pid)] for pid in missing}
         ended = run_side_by_side(commands, environ, EACH_S, left_s, MOST_AT_ONCE, uid)
         for pid in missing:
-            each = ended.get(pid)
-            if each is None:
-                found[pid] = Gap("py-spy was not started, because its time was up")
-            elif each.code is None:
-                found[pid] = Gap(f"py-spy gave no answer within {EACH_S:.0f} s")
-            elif each.code != 0:
-                found[pid] = found[pid] if has_frames(found.get(pid)) else Gap(why_not(each.stderr))
-            else:
-                try:
-                    found[pid] = parse_dump(each.stdout)
-                except MalformedInput as error:
-                    found[pid] = Gap(str(error))
+            stacks = _read(ended.get(pid))
+            if not (isinstance(stacks, Gap) and has_frames(found.get(pid))):  # a part is more than nothing
+                found[pid] = stacks
     return found
+
+
+def _read(ended: Ended | None) -> Stacks:
+    if ended is None:
+        return Gap("py-spy was not started, because its time was up")
+    if ended.code is None:
+        return Gap(f"py-spy gave no answer within {EACH_S:.0f} s")
+    if ended.code != 0:
+        return Gap(why_not(ended.stderr))
+    try:
+        return parse_dump(ended.stdout)
+    except MalformedInput as error:
+        return Gap(str(error))
 
 
 def reread_stacks(
@@ -89,8 +94,9 @@ def reread_stacks(
     """Return the stacks at both ends of the watch; those of processes that slept through it are not read again.
 
     The earlier stacks stay if the second read failed, or if it gave the same stacks without C frames: `--native` stops
-    a process only once. If it failed, the beginning counts as unknown, because one
-    look does not tell whether a stack changes.
+    a process only once. If it failed, the beginning counts as unknown, because one look does not tell whether a stack
+    changes.
+
     A process that computes at the same place in both reads is read several more times: a loop spends most of its time
     in one line.
     """
@@ -110,7 +116,10 @@ def reread_stacks(
         again = []
         for pid, stacks in read_stacks(moving, False, min(AGAIN_S, left_s), uid).items():
             first = earlier[pid]
-            if isinstance(first, Gap) or isinstance(stacks, Gap) or not has_frames(stacks):
+            if isinstance(first, Gap):
+                continue
+            if isinstance(stacks, Gap) or not has_frames(stacks):
+                again += [] if stacks == HAS_ENDED else [pid]
                 continue
             unread.discard(pid)
             is_same = [each.python_frames for each in first] == [each.python_frames for each in stacks]
@@ -138,12 +147,14 @@ def is_whole(stacks: Stacks | None) -> bool:
     """Return whether another read would give no more: the main thread's frames begin where a program begins."""
     if isinstance(stacks, Gap):
         return not stacks.reason.startswith(FAILED)
-    mains = [stack.frames[-1].function for stack in stacks or () if stack.thread == MAIN and stack.frames]
-    return has_frames(stacks) and all(outermost in OUTERMOST for outermost in mains)
+    mains = [stack for stack in stacks or () if stack.thread == MAIN and stack.python_frames]
+    return has_frames(stacks) and all(
+        len(stack.frames) >= MOST_FRAMES or stack.python_frames[-1].function in OUTERMOST for stack in mains
+    )
 
 
 def has_frames(stacks: Stacks | None) -> bool:
-    """Return whether a stack was read; and that of the main thread, which is empty if it changed at that moment."""
+    """Return whether a stack was read, and also the main thread's, which is empty if it changed at that moment."""
     found = known_or(stacks, ()) if stacks is not None else ()
     return any(stack.frames for stack in found) and all(stack.frames for stack in found if stack.thread == MAIN)
 
@@ -155,7 +166,7 @@ def why_not(stderr: str) -> str:
     if NOT_PYTHON.search(stderr):
         return "it runs no Python that py-spy knows"
     if GONE.search(stderr):
-        return "the process had ended"
+        return HAS_ENDED.reason
     return f"{FAILED}: {' '.join(stderr.split())[:120] or 'it said nothing'}"
 
 

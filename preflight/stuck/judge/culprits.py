@@ -146,8 +146,8 @@ def other_collectives(job: JobState) -> Iterator[Culprit]:
     calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
     for place in job.waiting:
         if place.activity is not Activity.UNSEEN:
-            at = LINE.sub("", place.at) if place.doing in ROOTED else place.at
-            calls[place.doing, at].append(place)
+            calls[place.doing, place.at].append(place)
+    _merge_root(calls)
     if len(calls) < 2 or all(place.activity is Activity.GPU_WORK for place in job.waiting):
         return
     usual = max(calls.values(), key=len)
@@ -159,6 +159,17 @@ def other_collectives(job: JobState) -> Iterator[Culprit]:
             where = f"{first.wait} ({first.at}{first.surroundings})"
             what = f"{rank_names(members)} on {first.host} {verb} {where}, {others}"
             yield _culprit(Reason.OTHER_COLLECTIVE, members, first.host, what, (each.rest for each in members[:3]))
+
+
+def _merge_root(calls: dict[tuple[str, str], list[RankPlace]]) -> None:
+    """Join one rank's call of a broadcast to the others' if it differs only by the line: the root's may be another."""
+    for (doing, at), members in list(calls.items()):
+        others = [
+            key for key in calls if key != (doing, at) and key[0] == doing and LINE.sub("", key[1]) == LINE.sub("", at)
+        ]
+        if doing in ROOTED and len(members) == 1 and len(others) == 1:
+            calls[others[0]] += calls.pop((doing, at))
+            return
 
 
 def recorded_lags(job: JobState) -> Iterator[Culprit]:

@@ -67,7 +67,7 @@ RULES = (
     _rule(Activity.DATA_LOADING, r"torch/utils/data/", call="the DataLoader"),
     _rule(Activity.DATA_LOADING, r"/datasets/(?:arrow_|iterable_|builder|load|packaged)", call="datasets"),
     _rule(Activity.FILE_LOCK, r"/filelock/", call="a lock file"),
-    _rule(Activity.RING, RING_FILE, r"^acquire_write$|^enqueue$", FULL_RING),
+    _rule(Activity.RING, RING_FILE, r"^acquire_write$", FULL_RING),
     _rule(Activity.RING, RING_FILE, r"^acquire_read$|^dequeue$", "a message in the shared-memory ring"),
     _rule(Activity.SUBPROCESS, r"/subprocess\.py$", call="a subprocess"),
     _rule(Activity.LOCK, r"/threading\.py$", r"acquire|wait|join"),

@@ -104,14 +104,15 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
     if main is None or process.state in "ZX":
         return RankPlace.gone(rank.rank, node.host, process.pid, Activity.DEAD, "ended", "it has ended")
     wait = KernelWait.of(main)
-    spins = wait is KernelWait.RUNS and main.wakes == 0 and process.keeps_its_stack
+    spins = wait is KernelWait.RUNS and main.wakes == 0 and (process.keeps_its_stack or process.was_read_once)
     place = _by_kernel_alone(rank, wait) if stack is None else _by_stack_and_kernel(rank, wait, stack, spins)
     activity = place.activity
     stands = wait in (KernelWait.STOPPED, KernelWait.STORAGE) or main.rests(node.rest_s)
     if wait is KernelWait.RUNS and activity in (Activity.COLLECTIVE, Activity.GPU_WORK):
         stands = process.keeps_its_stack and not _is_in_loop(node, main)  # NCCL's waiting is busy
     elif wait is KernelWait.RUNS and activity is Activity.RING:  # vLLM's too, in several lines
-        stands = _was_in(process, place.doing)
+        is_full = place.doing == FULL_RING and not _is_in_loop(node, main)
+        stands = _was_in(process, place.doing) and (is_full or main.wakes == 0)  # who gets answers is woken by them
     for_s = main.asleep_s
     if stands and main.state == "R":
         for_s = Gap("it waits busily, so the start of the wait is unknown")
@@ -216,7 +217,7 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
         return ""
     thread, native_cpu_s = process.busiest_changing_thread, process.native_cpu_s
     cpu_s, where = (thread.cpu_s, "changing lines") if thread else (0.0, "")
-    if thread is None and process.was_read_once:
+    if thread is None and process.was_read_once and process.main_stack is not None and process.main_stack.frames:
         cpu_s, where = main.cpu_s, "lines that were read only once"
     if cpu_s < WORKING_SHARE * watched_s:
         cpu_s, where = native_cpu_s, "native threads"
@@ -225,7 +226,7 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
     waits_for_helpers = activity in (Activity.SUBPROCESS, Activity.COMPILING, Activity.DATA_LOADING)
     if waits_for_helpers or wait in FOR_HELPERS:
         for each in rank.helpers:
-            if works := _helper_works(each, watched_s):
+            if works := _helper_works(each, watched_s, is_noticed=main.wakes != 0):
                 return f"waits for its child {each.name} (pid {each.pid}), which {works}"
     file = process.fastest_written_file
     moved_bytes = max(process.moved_bytes, file.moved_bytes if file else 0)
@@ -240,12 +241,14 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
     return ""
 
 
-def _helper_works(helper: Process, watched_s: float) -> str:
+def _helper_works(helper: Process, watched_s: float, *, is_noticed: bool) -> str:
     """Return how a rank's child makes progress; "" if it rests, or is a Python process that computes in one line.
 
-    A child that ended during the watch has made progress, unless it had just begun, as those of a loop that polls.
+    A child that ended during the watch has made progress if its rank was woken since (`is_noticed`). This does not hold
+    for a data worker, nor for a child that had just begun, as those of a loop that polls.
     """
-    if helper.state == "X" and helper.age_s > watched_s + JUST_BEGUN_S:
+    is_old = helper.age_s > watched_s + JUST_BEGUN_S
+    if helper.state == "X" and is_old and is_noticed and not helper.serves_a_data_loader:
         return "has ended since"
     cpu_s = sum(each.cpu_s for each in helper.threads)
     if cpu_s >= WORKING_SHARE * watched_s and not helper.keeps_its_stack:

@@ -160,8 +160,11 @@ class Conductor:
         started_at = time.monotonic()
         assignment, answers, why = self._take(DIAGNOSIS.name, (DIAGNOSIS,))
         took_s = time.monotonic() - started_at
-        result = trial_result(DIAGNOSIS, assignment, [answer[0] for answer in answers], why, took_s)
-        self._after_release(result)
+        result = self._after_release(
+            trial_result(DIAGNOSIS, assignment, [answer[0] for answer in answers], why, took_s)
+        )
+        if self._known.unkillable:  # the trial took the GPU: that is the answer
+            self._steps.report({"event": "trial", "result": encode(result)})
         log = os.path.join(self._spec.run_dir, "logs", f"{assignment.label}.rank0.log")
         found = read_diagnosis(log, nccl, result, took_s)
         self._steps.report({"event": "diagnosed", "diagnosis": encode(found)})

@@ -25,4 +25,6 @@ def read_diagnosis(path: str, nccl: str, trial: TrialResult, duration_s: float) 
     has_started = all(stage != "init" for _, stage in trial.stages)
     if has_started and any(line.startswith(COMPLETED) for line in lines):
         problem = ""
-    return NcclDiagnosis(nccl, tuple(line[:MOST_CHARACTERS] for line in lines[:MOST_LINES]), problem, duration_s)
+    failures = set(NcclDiagnosis(nccl, lines, "", 0.0).failures)
+    kept = set(sorted(lines, key=lambda line: line not in failures)[:MOST_LINES])  # what failed is kept first
+    return NcclDiagnosis(nccl, tuple(line[:MOST_CHARACTERS] for line in lines if line in kept), problem, duration_s)

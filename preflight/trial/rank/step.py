@@ -57,7 +57,6 @@ TIMES_WHAT_WORKED = Bound(
 TIMES_AN_ERROR = 1.5  # an error that came late must not be cut off as a hang when it is repeated
 KNOWN_BROKEN_S = 12.0  # peer copies of a pair of GPUs hung or went wrong already
 LOOK_AT_LOG_S = 1.0
-# A release of NCCL that passes an error of InfiniBand on has failed by then; 2.26.2 to 2.27.7 would wait for ever.
 
 
 @dataclass(frozen=True, slots=True)

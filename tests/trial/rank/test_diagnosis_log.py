@@ -57,6 +57,8 @@ def test_a_log_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_flood_is_cut(tmp_path: Path) -> None:
+    other = "".join(f"h:1 NCCL DIAG [OK]   Paths: {i}\n" for i in range(200))
+    assert read(tmp_path, other + f"h:1 NCCL DIAG [INFO] {FAILED}\n" + END).failed_pairs, "what failed is kept first"
     flood = "".join(f"h:1 NCCL DIAG [INFO] {FAILED} {i} {'x' * 900}\n" for i in range(500))
     found = read(tmp_path, flood + END)
     assert len(found.lines) == MOST_LINES and max(map(len, found.lines)) <= MOST_CHARACTERS
