@@ -16,6 +16,7 @@ PATTERNS: dict[str, str] = {
     **RUN_ENDS,
     "context.world": r"n[Rr]anks \d{1,6}|world_size[=:] ?\d{1,6}|WORLD_SIZE[=:] ?\d{1,6}|"
     r"--nproc[-_]per[-_]node[= ]\d{1,4}",
+    "context.several_nodes": r"\bnnodes(?:=|['\"]?: ?|[ =])['\"]?[2-9]\d{0,4}\b|--num[-_]nodes[ =][2-9]",
     "context.timeout_option": r"ddp_timeout['\"]?[=: ]{1,3}\d{1,12}|distributed-timeout-minutes[= ]\d{1,8}",
     "context.visible": r"CUDA_VISIBLE_DEVICES: ?\[|CUDA_VISIBLE_DEVICES ?= ?['\"]?\d",
     "context.nccl_step": "|".join(words for step, words in STEP_WORDS.items() if step is not StartStep.COLLECTIVE)

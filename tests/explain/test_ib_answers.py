@@ -201,3 +201,16 @@ def test_an_engine_whose_log_has_no_error_is_starting() -> None:
         "(Worker_TP0 pid=74) INFO 05-19 14:02:42 [backends.py:393] Compiling a graph for compile range (1, 8192)",
     )
     assert explain_bytes("\n".join(lines).encode()).verdict is ExplainVerdict.UNFINISHED
+
+
+ONE_NODE = (
+    "[2026-11-18 10:02:11] server_args=ServerArgs(model_path='/m', tp_size=16, nnodes={}, node_rank=0)",
+    "gpu-a:812:812 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>",
+    "[2026-11-18 10:12:41 TP0] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
+)
+
+
+@pytest.mark.parametrize(("nnodes", "cause"), [(2, "wrong_socket_interface"), (1, "watchdog_timeout_straggler")])
+def test_one_node_s_log_shows_a_bridge_as_the_cause_if_it_names_several_nodes(nnodes: int, cause: str) -> None:
+    lines = "\n".join(ONE_NODE).format(nnodes)
+    assert explain_bytes(lines.encode()).causes[0].cause == cause

@@ -57,15 +57,16 @@ def _by_choice(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None
     """Claim hosts of one job that chose `lo` or a container bridge and can't connect; on one host that is no fault."""
     chosen = [event for event in events if USING.search(event.text)]
     hosts = {event.host for event in chosen if event.host}
-    if len(hosts) < 2:
+    if len(hosts) < 2 and not (hosts and evidence.has("context.several_nodes")):
         return None
     match = USING.search(chosen[0].text)
     name = match[1] if match else "lo"
+    some = f"{len(hosts)} hosts" if len(hosts) > 1 else "a host of several"
     if evidence.timeouts() and len(evidence.starts.unfinished()) == len(evidence.starts.steps):
-        because = f"{len(hosts)} hosts chose {name}, and no communicator was completed before the timeout"
+        because = f"{some} chose {name}, and no communicator was completed before the timeout"
         verdict = HIDDEN.replace("{name}", name)
         return Claim(Authority.REFINED_TIMEOUT, tuple(chosen), Confidence.MEDIUM, because, verdict)
-    because = f"{len(hosts)} hosts chose {name}, and the log ends there"
+    because = f"{some} chose {name}, and the log ends there"
     return Claim(Authority.SILENCE, tuple(chosen), Confidence.LOW, because, HIDDEN.replace("{name}", name))
 
 
