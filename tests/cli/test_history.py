@@ -40,7 +40,7 @@ def test_the_same_gpu_in_two_of_three_runs_rejects_the_node(command: Command) ->
         healthy.document["created_at"],
         {"NVIDIA driver": ("575.57.08", "580.95.05")},
     )
-    assert "so did 2 of the last 3 runs with GPU-00000002" in found["problem"]
+    assert "the same in 2 of the last 3 runs with GPU-00000002" in found["problem"]
     assert check(command, "99", "4").document["verdict"] == "ready", "the past accuses no run without a fault"
     assert len(list((command.cwd / "reports").iterdir())) == 4, "no run writes anything but its report"
 
