@@ -92,7 +92,7 @@ def _namespaces(need: Callable[[str, bool, str], None]) -> None:
 # The way to hang, the node that sees the cause, and what its `run` says of it.
 FAULTS = {
     "stopped": (0, "rank 1 on n0"),
-    "path": (1, "10.79.0.1: "),  # whose last bytes nobody acknowledges
+    "path": (1, "10.79.0.1 ("),  # how many of its bytes nobody acknowledges
     "spin": (0, "rank 1 on n0"),
     "save": (1, "rank 2 on n1"),
 }

@@ -30,7 +30,7 @@ JOB = (
 # The way to hang, the node that sees the cause, and what its `run` says of it.
 FAULTS = {
     "stopped": (0, "rank 1 on node0"),
-    "path": (1, f"{node_address(0)}: "),
+    "path": (1, f"at {node_address(0)} ("),
     "spin": (0, "rank 1 on node0"),
     "save": (1, "rank 2 on node1"),
 }
