@@ -27,7 +27,7 @@ HEALTHY = Path(__file__).with_name("healthy.py")
 STUCK_AFTER_S = 3.0
 NO_PROGRESS = "no progress for"
 AT_ONCE = 3  # most of the time at least one rank of each waits
-COMPUTES = r"rank [01] on .* computes in (?:changing lines|native threads|lines that were read only once) \(\d+% of a CPU\)"
+COMPUTES = r"rank [01] on .* computes in (?:changing|native|lines that were read) [\w ]+\(\d+% of a CPU\)"
 CHILD = r"rank 0 on .* waits for its child \S+ \(pid \d+\), which (?:computes|has ended since)"
 
 

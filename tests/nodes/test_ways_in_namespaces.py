@@ -122,7 +122,7 @@ def test_a_hop_that_drops_large_packets_is_named_and_another_way_is_taken(run: A
     assert chosen(ended[0]) == {"0": "eth0", "1": "eth0"}
     (finding,) = found(ended[0], "path-drops-large")
     assert finding["subject"] == "eth1 between node0, node1"
-    assert "MTU of 1500" in finding["problem"]
+    assert "smaller MTU than eth1 (1500)" in finding["problem"]
 
 
 def test_where_the_only_way_drops_large_packets_the_nodes_still_meet_and_say_so(run: Any) -> None:
