@@ -55,7 +55,7 @@ class Family:
             is_orphan = each.group == group and each.parent in reapers and each.start_time >= began
             if is_orphan or self._seen.get(each.number) == each.start_time:
                 found |= {each.number, *(child.number for child in below(each.number, table))}
-        return found - ours - set(ancestors)
+        return found - ours
 
 
 def named(left: tuple[int, ...]) -> str:

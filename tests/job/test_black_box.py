@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from preflight.system.processes import descendants_of
+from tests.job.black_box import let_go_on, wait_until
 from tests.netns import Netns, can_make_netns, make_nodes
 from tests.stuck.hanging_jobs import PROJECT, TRAIN, HangingJob, hanging_job
 
@@ -77,13 +76,6 @@ def _end(run: subprocess.Popen[bytes]) -> None:
     run.wait(30)
 
 
-def wait_until(holds: Callable[[], bool], limit_s: float, nodes: list[Node]) -> None:
-    end_at = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end_at, "\n\n".join(node.said for node in nodes)
-        time.sleep(0.2)
-
-
 @pytest.fixture(autouse=True)
 def _namespaces(need: Callable[[str, bool, str], None]) -> None:
     need("netns", can_make_netns(), "network namespaces can't be made here")
@@ -117,12 +109,7 @@ def test_a_page_on_the_first_node_or_a_line_on_another_names_the_cause_before_th
         if number:
             kept = said.partition("stuck.txt")[0].rpartition("(")[2] + "stuck.txt"
             assert "Next" in Path(kept).read_text() and f"node {number}: STUCK" in said, said
-        if way == "path":
-            nodes[1].netns.ip("link", "set", "eth0", "up")
-        job.go_on()
-        for pid in descendants_of(nodes[0].run.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        let_go_on(job, nodes)
         for node in nodes:
             assert node.run.wait(60) == 0, node.said
         assert len({(job.folder / f"result.{rank}").read_text() for rank in range(4)}) == 1

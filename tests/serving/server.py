@@ -11,11 +11,13 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.stuck.hanging_jobs import PROJECT, free_port
 
 STARTS_S, ENDS_S, NAMED_S = 200, 60, 30
+UNDER_RUN = (sys.executable, "-m", "preflight", "run", "--backend", "gloo", "--nproc", "2", "--")
 PIDFD_GETFD = 438  # the same number on all architectures; Python has no name for it
 
 
@@ -112,3 +114,34 @@ def cause(server: Server) -> tuple[str, str]:
     """Return the first cause that `preflight explain` finds in the server's log, and the sentence about it."""
     causes = json.loads(preflight("explain", server.log, "--json", "-").stdout)["causes"]
     return (causes[0]["cause"], causes[0]["verdict"]) if causes else ("", "")
+
+
+def each_that_is_stopped_is_named(server: Server, processes: Iterable[tuple[str, str]]) -> None:
+    """Stop each process (its engine's name, and preflight's) during a request, which is answered once it goes on."""
+    for name, called in processes:
+        pid = server.pid(name)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            request = server.request()
+            time.sleep(3)
+            code, summary = stuck(server)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert code == 1 and called in summary and f"(pid {pid}) is stopped by a signal" in summary, summary
+        out, _ = request.communicate(timeout=100)
+        assert b'"text"' in out, f"{name}: the request was not answered once it went on"
+    assert stuck(server)[0] == 0
+
+
+def answers_and_ends_by_ctrl_c(server: Server, names: Sequence[str], code: int) -> None:
+    """Have a server under `preflight run` answer a request; Ctrl-C then ends it and its processes of these names."""
+    try:
+        out, _ = server.request().communicate(timeout=100)
+        assert b'"text"' in out
+        pids = [server.pid(name) for name in names]
+        os.killpg(server.process.pid, signal.SIGINT)
+        assert server.process.wait(ENDS_S) == code
+        assert not [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()]
+        assert "preflight.env" in {path.name for path in server.log.parent.iterdir()}
+    finally:
+        server.end()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,16 @@ from pathlib import Path
 import pytest
 
 from tests.serving.fetch import SGLANG
-from tests.serving.server import ENDS_S, NAMED_S, Server, cause, stuck
+from tests.serving.server import (
+    ENDS_S,
+    NAMED_S,
+    UNDER_RUN,
+    Server,
+    answers_and_ends_by_ctrl_c,
+    cause,
+    each_that_is_stopped_is_named,
+    stuck,
+)  # fmt: skip
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 WORKERS = ("scheduler_TP0", "scheduler_TP1")
@@ -53,27 +61,15 @@ def test_an_idle_server_is_not_stuck_and_each_of_its_processes_that_is_stopped_i
         code, summary = stuck(server)
         assert code == 0, summary
         time.sleep(1)
-    processes = [(name, name) for name in (*WORKERS, "detokenizer")]
-    for name, called in (*processes, ("", "The program python")):
-        pid = server.pid(name)
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            request = server.request()
-            time.sleep(3)
-            code, summary = stuck(server)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        assert code == 1 and called in summary and f"(pid {pid}) is stopped by a signal" in summary, summary
-        out, _ = request.communicate(timeout=100)
-        assert b'"text"' in out, f"{name}: the request was not answered once it went on"
-    assert stuck(server)[0] == 0
+    names = [(name, name) for name in (*WORKERS, "detokenizer")]
+    each_that_is_stopped_is_named(server, (*names, ("", "The program python")))
 
 
 def test_explain_says_that_a_scheduler_was_killed(server: Sglang) -> None:
     os.kill(server.pid("scheduler_TP1"), signal.SIGKILL)
     server.process.wait(ENDS_S)
     # Either SGLang's watchdog reports the exit code, or the other scheduler has ended the server before that.
-    killed, lost = "SGLang's scheduler_1 was killed", "scheduler_TP0 lost the connection to a process of this job"
+    killed, lost = "killed SGLang's scheduler_1", "scheduler_TP0 lost the connection to a process of this job"
     found = cause(server)
     assert killed in found[1] or lost in found[1], found
 
@@ -90,15 +86,4 @@ def test_under_run_a_request_is_answered_and_ctrl_c_ends_all(
     tmp_path: Path, need: Callable[[str, bool, str], None]
 ) -> None:
     need("sglang", not SGLANG.missing(), SGLANG.missing())
-    run = (sys.executable, "-m", "preflight", "run", "--backend", "gloo", "--nproc", "2", "--")
-    server = Sglang(tmp_path, run)
-    try:
-        out, _ = server.request().communicate(timeout=100)
-        assert b'"text"' in out
-        pids = [server.pid(name) for name in ("", "detokenizer", *WORKERS)]
-        os.killpg(server.process.pid, signal.SIGINT)
-        assert server.process.wait(ENDS_S) == ENDED_BY_CTRL_C
-        assert not [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()]
-        assert "preflight.env" in {path.name for path in tmp_path.iterdir()}
-    finally:
-        server.end()
+    answers_and_ends_by_ctrl_c(Sglang(tmp_path, UNDER_RUN), ("", "detokenizer", *WORKERS), ENDED_BY_CTRL_C)

@@ -6,7 +6,6 @@ import fcntl
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.serving.fetch import VLLM
-from tests.serving.server import ENDS_S, Server, cause, stuck
+from tests.serving.server import (
+    ENDS_S,
+    UNDER_RUN,
+    Server,
+    answers_and_ends_by_ctrl_c,
+    cause,
+    each_that_is_stopped_is_named,
+    stuck,
+)  # fmt: skip
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 WORKERS = ("Worker_TP0", "Worker_TP1")
@@ -50,19 +57,8 @@ def test_an_idle_server_is_idle_and_each_of_its_processes_that_is_stopped_is_nam
         code, summary = stuck(server)
         assert (code, summary.split(":")[0]) == (0, "The server is idle"), summary
         time.sleep(5)
-    for name, called in (*((worker, worker) for worker in WORKERS), ("EngineCore", "EngineCore"), ("", "The program")):
-        pid = server.pid(name)
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            request = server.request()
-            time.sleep(3)
-            code, summary = stuck(server)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        assert code == 1 and called in summary and f"(pid {pid}) is stopped by a signal" in summary, summary
-        out, _ = request.communicate(timeout=100)
-        assert b'"text"' in out, f"{name}: the request was not answered once it went on"
-    assert stuck(server)[0] == 0
+    names = [(worker, worker) for worker in (*WORKERS, "EngineCore")]
+    each_that_is_stopped_is_named(server, (*names, ("", "The program")))
 
 
 def test_a_worker_that_does_not_read_its_full_ring_is_named_and_who_waits_for_the_ring(
@@ -107,15 +103,4 @@ def test_under_run_a_request_is_answered_and_ctrl_c_ends_all(
     tmp_path: Path, need: Callable[[str, bool, str], None]
 ) -> None:
     need("vllm", not VLLM.missing(), VLLM.missing())
-    run = (sys.executable, "-m", "preflight", "run", "--backend", "gloo", "--nproc", "2", "--")
-    server = Vllm(tmp_path, run)
-    try:
-        out, _ = server.request().communicate(timeout=100)
-        assert b'"text"' in out
-        pids = [server.pid(name) for name in ("", "EngineCore", *WORKERS)]
-        os.killpg(server.process.pid, signal.SIGINT)
-        assert server.process.wait(ENDS_S) == 0
-        assert not [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()]
-        assert "preflight.env" in {path.name for path in tmp_path.iterdir()}
-    finally:
-        server.end()
+    answers_and_ends_by_ctrl_c(Vllm(tmp_path, UNDER_RUN), ("", "EngineCore", *WORKERS), 0)

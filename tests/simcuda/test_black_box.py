@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from preflight.system.processes import descendants_of
+from tests.job.black_box import let_go_on, wait_until
 from tests.netns import Netns, make_nodes, node_address
 from tests.simcuda.checking import machine_of
 from tests.simcuda.places import PROJECT
@@ -81,13 +79,6 @@ def running(job: HangingJob, folder: Path) -> Iterator[list[Node]]:
         yield nodes
 
 
-def wait_until(holds: Callable[[], bool], limit_s: float, nodes: list[Node]) -> None:
-    end_at = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end_at, "\n\n".join(node.text for node in nodes)
-        time.sleep(0.2)
-
-
 @pytest.mark.parametrize("way", FAULTS)
 def test_the_cause_is_named_on_its_node_before_the_job_s_own_timeout(way: str, tmp_path: Path) -> None:
     number, says = FAULTS[way]
@@ -99,12 +90,7 @@ def test_the_cause_is_named_on_its_node_before_the_job_s_own_timeout(way: str, t
         wait_until(lambda: "is left running" in nodes[number].said, 90, nodes)
         said = nodes[number].said
         assert said.count("STUCK") == said.count("is left running") == 1 and says in said, said
-        if way == "path":
-            nodes[1].netns.ip("link", "set", "eth0", "up")
-        job.go_on()
-        for pid in descendants_of(nodes[0].run.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        let_go_on(job, nodes)
         wait_until(lambda: all(node.run.poll() is not None and node.said for node in nodes), 60, nodes)
         assert [node.run.returncode for node in nodes] == [0, 0], "\n\n".join(node.text for node in nodes)
         assert [float((job.folder / f"result.{rank}").read_text()) for rank in range(4)] == [RESULT] * 4

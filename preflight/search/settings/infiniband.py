@@ -26,9 +26,8 @@ BOTH_GIDS = re.compile(r"local ?G[iI][dD] ?::ffff:([\d.]{7,15}),? remote ?G[iI][
 
 # NCCL gives a packet up after 8 attempts of 4.096 us * 2**20 each; an adapter may wait up to four times as long.
 GIVES_UP_S = (34.0, 137.0)
-AFTER_GIVING_UP_S = (
-    5.0  # a release of NCCL that passes the error on has failed by then; 2.26.2 to 2.27.7 would wait for ever
-)
+# A release of NCCL that passes the error on has failed by then; 2.26.2 to 2.27.7 would wait for ever.
+AFTER_GIVING_UP_S = 5.0
 PACKET_LOST = re.compile(r"status[= ]\(?12\b")
 
 
