@@ -23,7 +23,8 @@ $(STAMP): pyproject.toml constraints.txt
 check: $(STAMP) ## Set up and run the main job: preflight check on this machine
 	$(BIN)/preflight check
 
-test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
+test: export PREFLIGHT_SAMPLE ?= $(shell git rev-parse HEAD 2>/dev/null || echo none)
+test: $(STAMP) ## Run the tests, and those that start whole commands as the commit draws them (minutes; no root, no GPU)
 	$(BIN)/pytest -n 2 -m '$(FAST)'
 
 test-timing: $(STAMP) ## Run the tests that measure time, one after another; on a quiet machine (root)
@@ -32,7 +33,8 @@ test-timing: $(STAMP) ## Run the tests that measure time, one after another; on 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
 	$(BIN)/pytest -n 2 --dist loadgroup --durations 15 -m 'integration and not simcuda and not timing' $(addprefix --ignore ,$(HOSTILE))
 
-everything: lint type test frameworks test-integration test-timing test-hostile simcuda test-simcuda ## Run all tests, also those of which CI draws a part (root)
+everything: export PREFLIGHT_SAMPLE =
+everything: lint type test frameworks test-integration test-timing test-hostile simcuda test-simcuda ## Run all tests, also those of which a part is drawn elsewhere (root)
 
 KILLS ?= 200
 AT_ONCE ?= 30

@@ -16,6 +16,8 @@ from tests.command import Command
 from tests.sampling import drawn
 
 PROJECT = Path(__file__).resolve().parent.parent
+# Each ring is run by a target of its own, and of its tests without a mark one in so many is drawn.
+RINGS = {"integration": 3, "timing": 1, "simcuda": 3}
 
 
 def pytest_configure() -> None:
@@ -26,14 +28,18 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out of each heavy group what the commit in PREFLIGHT_SAMPLE does not draw; without one all tests run."""
-    groups: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for item in items:
-        if (mark := item.get_closest_marker("heavy")) and "PREFLIGHT_SAMPLE" in os.environ:
-            groups[item.location[0], mark.args[0]].append(item.nodeid)
+    """Leave out of each ring and heavy group what the commit in PREFLIGHT_SAMPLE does not draw; without it all run."""
+    commit = os.environ.get("PREFLIGHT_SAMPLE", "")
+    groups: dict[tuple[str, tuple[str, ...], int], list[str]] = defaultdict(list)
+    for item in items if commit else ():
+        rings = tuple(ring for ring in RINGS if item.get_closest_marker(ring))
+        if mark := item.get_closest_marker("heavy"):
+            groups[item.location[0], rings, mark.args[0]].append(item.nodeid)
+        elif rings:
+            groups["", rings, min(RINGS[ring] for ring in rings)].append(item.nodeid)
     left_out: set[str] = set()
-    for (_, one_in), names in groups.items():
-        left_out |= set(names) - drawn(names, one_in, os.environ["PREFLIGHT_SAMPLE"])
+    for (_, _, one_in), names in groups.items():
+        left_out |= set(names) - drawn(names, one_in, commit)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]
 

@@ -1,4 +1,4 @@
-"""Of a heavy group of tests CI runs a part, which the commit draws: in the long run all of them, and never by hand."""
+"""Of a heavy group of tests `make test` and CI run a part, which the commit draws: in the long run all of them."""
 
 from __future__ import annotations
 

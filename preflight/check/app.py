@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from preflight.check.inputs import read_baseline, read_history, read_policy
+from preflight.check.inputs import read_baseline, read_fabric, read_history, read_policy
 from preflight.check.meeting import agreed_report, meet
 from preflight.check.report_builder import KILLED, unjudged, unprobed
 from preflight.check.request import Request
@@ -107,11 +107,13 @@ def _probed(
     request: Request, hardware: HardwareWatch, process: Machine, environ: Mapping[str, str], started_at: float,
     silent: Mapping[str, str] | None,
 ) -> RunRecord:  # fmt: skip
-    """Read the policy, the baseline, the history and the node's facts; choose the backend and the GPUs."""
+    """Read the files that judge the run, and the node's facts; choose the backend and the GPUs."""
     policy, baseline = read_policy(request.policy), read_baseline(request.baseline)
+    fabric = read_fabric(request.fabric)
     place = find_placement(Asked(request.nnodes, request.node_rank, request.rdzv_endpoint, request.rdzv_id), environ)
-    if request.baseline is not None and place.nodes > 1:
-        raise UsageError("--baseline judges one node: run `preflight check` on each alone (--nnodes 1)")
+    for name, value in (("--baseline", request.baseline), ("--fabric", request.fabric)):
+        if value is not None and place.nodes > 1:
+            raise UsageError(f"{name} judges one node: run `preflight check` on each alone (--nnodes 1)")
     since = time.monotonic()
     node, _ = probe_node(hardware.machine, process, silent=silent)
     history = read_history(request.history, node, is_quiet=request.quiet)
@@ -126,7 +128,7 @@ def _probed(
         raise UsageError(f"--backend {path.backend}@{module}: there is no module {module} (PYTHONPATH?)")
     return RunRecord(
         request, environ, started_at, place, node, path, inherited_tuning(environ), hardware,
-        policy, baseline, history, durations_s=(("probe", time.monotonic() - since),),
+        policy, baseline, fabric, history, durations_s=(("probe", time.monotonic() - since),),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The files that a check is judged by: a policy, a baseline, the earlier reports."""
+"""The files that a check is judged by: a policy, a baseline, tests of links, the earlier reports."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from preflight.judge.check import all_checks
 from preflight.judge.policy import parse_policy
 from preflight.model.baseline import Baseline
 from preflight.model.facts import NodeFacts
-from preflight.model.input_limits import BASELINE, POLICY, REPORT
+from preflight.model.input_limits import BASELINE, PERFTEST, POLICY, REPORT
 from preflight.model.parts import parts_of_node
+from preflight.model.perftest import LinkTest, parse_perftest
 from preflight.model.policy import Policy
 from preflight.model.report import Report
 from preflight.model.saved_report import load_baseline, load_report
@@ -36,6 +37,11 @@ def read_policy(path: str | None) -> Policy | None:
 def read_baseline(path: str | None) -> Baseline | None:
     """Return what known-good nodes reach, or None without a file."""
     return None if path is None else load_baseline(read_input(path, BASELINE), path)
+
+
+def read_fabric(path: str | None) -> tuple[LinkTest, ...]:
+    """Return the tests in a file of perftest's output; none without a file."""
+    return () if path is None else parse_perftest(read_input(path, PERFTEST), path)
 
 
 def read_history(path: str | None, node: NodeFacts, *, is_quiet: bool) -> tuple[Report, ...]:

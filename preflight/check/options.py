@@ -127,6 +127,16 @@ BaselineFile = Annotated[
         rare=True,
     ),
 ]
+FabricFile = Annotated[
+    str | None,
+    valued(
+        "FILE",
+        "Judge the ports by your own results of ib_write_bw: its output for each device of this node, in one file.",
+        "--fabric",
+        group=JUDGED,
+        rare=True,
+    ),
+]
 HistoryFolder = Annotated[
     str | None,
     valued(

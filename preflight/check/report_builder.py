@@ -28,6 +28,7 @@ from preflight.judge.check import (
     of_several_nodes,
     run_checks,
 )
+from preflight.judge.outside_cause import traced
 from preflight.judge.phases import RunProgress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.seen_again import weighed
@@ -50,6 +51,7 @@ from preflight.search.gpus.link_speeds import NO_GPU_TRIED, expected_of_trials
 from preflight.search.nodes.joint_plan import advice_of_nodes, hosts_by_rank, with_hosts
 from preflight.search.settings.environment import inherited_settings, matters
 from preflight.search.settings.rdma import rails_to_try
+from preflight.system.kernel_queries import own_limits
 from preflight.system.known_bugs import load_known_bugs
 from preflight.system.links import load_links
 from preflight.timeout.safe_timeout import safe_timeout
@@ -173,7 +175,7 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], se
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
         links=load_links(), policy=run.policy, rails=_rails(run, trials, seen.disturbed), storage=run.storage,
         hardware=seen.hardware, diagnosis=launched.diagnoses, outside=seen.outside, before=seen.before,
-        baseline=run.baseline, baseline_source=request.baseline or "",
+        baseline=run.baseline, fabric=run.fabric, baseline_source=request.baseline or "",
         control=_control(run, joint), bugs=load_known_bugs(),
         skip=dict.fromkeys(request.skipped, SKIPPED),
     )  # fmt: skip
@@ -181,8 +183,9 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], se
         return case
     solos = joint.solo_results.values()
     return replace(
-        case, diagnosis=(), nodes=tuple(solo.facts for solo in solos), gpus_by_node=tuple(solo.gpus for solo in solos),
-        world_size=sum(solo.ranks for solo in solos), between=joint.network, isolation=launched.isolation,
+        case, diagnosis=(), nodes=tuple(solo.facts for solo in solos),
+        gpus_by_node=tuple(solo.gpus for solo in solos), world_size=sum(solo.ranks for solo in solos),
+        between=joint.network, isolation=launched.isolation,
     )  # fmt: skip
 
 
@@ -318,7 +321,8 @@ def unprobed(request: Request, error: Exception | Interrupted) -> Report:
         case PreflightError():
             why = str(error)
         case OSError() | MemoryError():
-            why = f"the node could not be probed: {error or 'out of memory'}"
+            what = str(error) or type(error).__name__  # a MemoryError has no text
+            why = traced(f"the node could not be probed: {what}", (), own_limits())
         case _:
             why = f"a defect in preflight: {type(error).__name__}: {error}"
     phases = phases_of(RunProgress(False, False, False, False, why))

@@ -21,7 +21,7 @@ from preflight.model.profile import ALL_TESTS, COLLECTIVES, GpuTests, Profile
 # What makes no sense with --on: files of one node, this machine's place among others, machines that are not there.
 NOT_WITH_ON: Mapping[str, object] = {
     "env_out": "preflight.env", "also": None, "keep": False, "sysroot": None, "machine": None, "nnodes": None,
-    "node_rank": None, "rdzv_endpoint": None, "rdzv_id": None, "checkpoint_dir": None,
+    "node_rank": None, "rdzv_endpoint": None, "rdzv_id": None, "checkpoint_dir": None, "fabric": None,
 }  # fmt: skip
 TOGETHER = frozenset({"env_out", "also", "rdzv_endpoint", "checkpoint_dir"})  # allowed with --together
 WAYS = ("ssh:", "slurm:", "k8s:")
@@ -51,6 +51,7 @@ class Request:
     keep: options.Keep = False
     policy: options.PolicyFile = None
     baseline: options.BaselineFile = None
+    fabric: options.FabricFile = None
     history: options.HistoryFolder = None
     minutes: options.Minutes = None
     sysroot: options.SysrootOption = None

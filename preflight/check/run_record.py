@@ -10,6 +10,7 @@ from preflight.model.baseline import Baseline
 from preflight.model.counters import Counts
 from preflight.model.facts import NodeFacts
 from preflight.model.parts import part_of_gpu, part_of_port
+from preflight.model.perftest import LinkTest
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
 from preflight.model.report import Report
@@ -38,6 +39,7 @@ class RunRecord:
     watching: HardwareWatch
     policy: Policy | None = None
     baseline: Baseline | None = None  # what known-good nodes reach
+    fabric: tuple[LinkTest, ...] = ()  # what ib_write_bw measured here, if the user has said so
     history: tuple[Report, ...] = ()  # earlier reports about this machine's GPUs and RDMA ports
     plan: NcclPlan = NOTHING_PLANNED
     storage: StorageSpeed | None = None  # the speed of --checkpoint-dir, on one node

@@ -39,7 +39,8 @@ PATTERNS: dict[str, str] = {
     "context.framework": r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|"
     r"\[launch\.py:|deepspeed/runtime|lightning|accelerate/|megatron/|Megatron|xtuner|"
     r"mmengine|torchtitan|axolotl|swift/|\(EngineCore|\(APIServer|\(Vllm\w{0,6}Worker|vLLM API server|"
-    r"vLLM is using|sglang is using|server_args=ServerArgs|sglang::scheduler|\[TensorRT-LLM\]",
+    r"vLLM is using|sglang is using|server_args=ServerArgs|sglang::scheduler|Memory pool end\. avail mem=|"
+    r"\[TensorRT-LLM\]",
 }
 
 FRAMEWORKS = {
@@ -50,7 +51,7 @@ FRAMEWORKS = {
     "torchtitan": r"torchtitan",
     "accelerate": r"accelerate",
     "mmengine": r"xtuner|mmengine",
-    "engine": r"EngineCore|APIServer|Vllm|vLLM|sglang|ServerArgs|TensorRT-LLM",
+    "engine": r"EngineCore|APIServer|Vllm|vLLM|sglang|ServerArgs|TensorRT-LLM|Memory pool end\. avail mem=",
 }
 
 # Exceptions that a rank raises because another one is missing, or that a launcher raises because a rank died.
@@ -101,7 +102,8 @@ PYTHON_WARNING = re.compile(r"[A-Za-z]{2}Warning: ")
 NAMES_BEFORE = re.compile(
     r"[\s>]{0,9}(?:\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z?\s{1,3}(?:[\w.-]{1,60}\s{1,3})?)?"
     r"(?:[^\s:]{1,60}[:\])|>]\s{0,3}){0,3}"
-    r"(?:\((?:Worker|EngineCore)[^()\n]{0,60}\) ERROR \d\d-\d\d [\d:]{8} \[[\w./]{1,60}:\d{1,5}\] )?"  # vLLM's
+    r"(?:\((?:Worker|EngineCore)[^()\n]{0,60}\) (?:\(Ray\w{0,20} [^()\n]{0,60}\) )?"  # vLLM's, also below Ray's
+    r"ERROR \d\d-\d\d [\d:]{8} \[[\w./]{1,60}:\d{1,5}\] )?"
 )
 
 

@@ -25,6 +25,7 @@ from preflight.explain.signatures import KnownMessage, find
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import is_after
 from preflight.explain.timeout_advice import useless_advice, when_ranks_parted
+from preflight.explain.unusual_lines import UnusualLine, body_of
 from preflight.explain.work_steps import shows_work
 from preflight.model.explanation import (
     EXIT_CODES,
@@ -48,6 +49,7 @@ IF_IT_HANGS = (
     "cut: get the rest."
 )
 LEFT_OUT = "The part of this log that could be read shows no failure; its end is missing."
+AFTER_ERRORS = "This log shows errors and no end of the job: the job goes on after them, or the log was cut."
 OPEN_END = "This log shows no failure and no end of the job: the job is still running, or the log was cut."
 PROSE = "This does not look like a log. Give preflight the output of the job."
 MAPPED = re.compile(r"(?:Map|Filter|[Tt]okeni\w{1,10})[^\n]{0,80}\(num_proc=(\d{1,4})\)")
@@ -60,6 +62,7 @@ DIAGNOSED = 3  # notes
 PROCESSES = 256
 FEW_SILENT = 8
 TEXT = 200
+LONG_PREFIXES = 60  # characters
 LATE_MS = 10_000  # the watchdog looks once a second or so
 TIMEOUT_CAUSES = frozenset(
     {"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"}
@@ -139,7 +142,7 @@ def explain(
         timeline=_timeline(evidence, named),
         notes=(*_notes(evidence, named), *_what_to_do(verdict, evidence)),
         capture_next=_capture(evidence) if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or is_unsure else (),
-        unusual=_unusual(evidence, named) if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or named else (),
+        unusual=_unusual(evidence, verdict, named),
         processes=_processes(rows, evidence),
         processes_in_order=are_in_order(rows),
         sources=tuple(SourceRead(s.name, s.size_bytes, s.lines, s.note) for s in evidence.sources),
@@ -159,6 +162,8 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
         return ExplainVerdict.HEALTHY if _is_whole(evidence) else ExplainVerdict.UNFINISHED
     if any(FRAME.search(line) for source in evidence.sources for line in source.tail[-BROKEN_OFF:]):
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE  # the log breaks off within a traceback
+    if any(_is_last(each, evidence) for each in evidence.unusual(frozenset())):
+        return ExplainVerdict.NOT_ENOUGH_EVIDENCE  # nothing follows the error
     works = (
         any(source.phases or source.steps or _goes_on(source) for source in evidence.sources)
         or evidence.starts.steps
@@ -185,6 +190,11 @@ def _goes_on(source: SourceState) -> bool:
     return shows_work(source.tail) or any("NCCL INFO" in line for line in source.tail)
 
 
+def _is_last(unusual: UnusualLine, evidence: LogEvidence) -> bool:
+    """Return whether the only log ends with an error that healthy runs do not print."""
+    return unusual.is_error and not evidence.sources[1:] and unusual.line == evidence.sources[0].lines
+
+
 def _left_after_the_work(evidence: LogEvidence) -> bool:
     """Return whether a log reports that the work was done and ends with processes that exit on their own."""
     done, left = evidence.of(DONE), evidence.of(LEFT)
@@ -204,7 +214,7 @@ def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEv
             return PROSE
         case ExplainVerdict.UNFINISHED:
             is_cut = not _is_whole(evidence)
-            return LEFT_OUT if is_cut else OPEN_END
+            return LEFT_OUT if is_cut else AFTER_ERRORS if _errors(evidence) else OPEN_END
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
             if evidence.alarms():
                 return "The run failed, and the log does not hold enough to name a cause."
@@ -229,16 +239,32 @@ def _what_to_do(verdict: ExplainVerdict, evidence: LogEvidence) -> tuple[str, ..
             return ()
 
 
-def _unusual(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
-    """Return lines that no healthy run prints and that the cause does not quote; () if a cause is proved."""
+def _errors(evidence: LogEvidence) -> tuple[UnusualLine, ...]:
+    return tuple(each for each in evidence.unusual(frozenset()) if each.is_error)
+
+
+def _unusual(evidence: LogEvidence, verdict: ExplainVerdict, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
+    """Return lines that no healthy run prints and that the cause does not quote; () if a cause is proved.
+
+    If the job may go on, only lines that the program calls errors are worth a look.
+    """
+    if verdict is ExplainVerdict.HEALTHY:
+        return ()
     if named and named[0].claim.confidence is not Confidence.LOW and named[0].cause.id != PEER_DIED:
         return ()
     quoted = frozenset((event.source, event.line) for ranked in named[:1] for event in ranked.claim.events)
     names = [source.name for source in evidence.sources]
+    found = _errors(evidence) if verdict is ExplainVerdict.UNFINISHED else evidence.unusual(quoted)
     return tuple(
-        Quote(names[each.source], each.line, "", "", read_moment(each.text).text, each.text[: TEXT * 2], UNUSUAL)
-        for each in evidence.unusual(quoted)
+        Quote(names[each.source], each.line, "", "", read_moment(each.text).text, _without_prefixes(each.text), UNUSUAL)
+        for each in found
     )
+
+
+def _without_prefixes(text: str) -> str:
+    """Return a line, without its prefixes if these are so long that a page would show nothing else."""
+    body = body_of(text).strip()
+    return f"… {body}"[: TEXT * 2] if len(text) - len(body) > LONG_PREFIXES else text[: TEXT * 2]
 
 
 def _terminated(evidence: LogEvidence) -> Iterator[str]:
@@ -394,6 +420,6 @@ def _quote(event: Event, evidence: LogEvidence) -> Quote:
     if event.sign.startswith(PHASE):
         known = f"the job is {event.sign.removeprefix(PHASE)}"
     own = event.sign == EXCEPTION and any(event is raised for raised, _ in evidence.exceptions)
-    otherwise = "the program's own error" if own or event.sign == "hang.last" else MEANS.get(event.sign, LAST)
+    otherwise = "the program's own error" if own else MEANS.get(event.sign, LAST)
     means = known or otherwise
     return Quote(name, event.line, event.rank, event.host, event.moment.text, event.text, means)

@@ -27,6 +27,7 @@ PRINTED = re.compile(
 )
 MEANS = {
     RECORDED: "what the flight recorder's dump of this rank shows",
+    "hang.last": "the last step that the job announced",
     run_ends.TRACEBACK: "a traceback begins",
     run_ends.STOP_ORDER: "a request to stop",
     run_ends.EXCEPTION: "the last line of a traceback",

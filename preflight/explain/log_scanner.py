@@ -296,6 +296,7 @@ class Scanner:
                 evidence.frameworks.update(_frameworks(event.match))
             case "context.version":
                 evidence.versions = {**read_versions(event.text), **evidence.versions}
+                evidence.frameworks.update(_frameworks(event.match))
             case "context.launcher":
                 evidence.launchers.add(launcher_of(event.match))
                 evidence.frameworks.update(_frameworks(event.match))  # an engine starts its own ranks

@@ -40,7 +40,13 @@ FAILURE = (
 FAILURES = re.compile(FAILURE)
 HITS = compile_any([FAILURE])
 HARDER = re.compile(r"\bF(?:20\d\d)?\d{4} \d\d:|Check failed|^fatal|Fatal|FATAL|: F external")
-RAISED = re.compile(r"[A-Za-z](?:Error|Exception|LimitHit)\b: ")
+# The level of a line: of Python's logging, and of glog. A setting that names a level is none.
+ERRORS = re.compile(
+    r"(?:^|[\s\[(|])(?:ERROR|CRITICAL|FATAL)(?:[\]:|]|\s{1,3}[\[(\d]| - )|"
+    r"(?:^|[\s\[])E(?:20\d\d)?(?:0[1-9]|1[0-2])\d\d \d\d:"
+)
+HARMLESS = re.compile(r"Unable to (?:initialize backend|register cu)")
+RAISED = re.compile(r"[A-Za-z](?:Error|Exception|LimitHit)(?:\b: |\([^\n()]{0,80}\): )")
 SOFT = re.compile(
     r"(?i)warn(?:ing|ed)|<warn>|deprecat|overload|will be removed|consider|please further tune|may be|might|could be|"
     r"in rare cases|to avoid|retry\w{0,3}|fallback|falling back|disabled|traceback \(most recent"
@@ -76,6 +82,11 @@ class UnusualLine:
     line: int
     text: str
     form: str
+
+    @property
+    def is_error(self) -> bool:
+        """Return whether the program itself calls the line an error: by its level, or as an exception."""
+        return not HARMLESS.search(self.text) and any(words.search(self.text) for words in (HARDER, ERRORS, RAISED))
 
 
 @dataclass(frozen=True, slots=True)

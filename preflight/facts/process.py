@@ -10,6 +10,7 @@ from functools import partial
 from preflight.errors import UnreadableFact
 from preflight.facts.reading import answered, gap_or
 from preflight.model.facts import EnvVar, Limit, LimitFacts, NcclConfEntry, SoftwareFacts, TorchFacts
+from preflight.model.gap import NOT_READ
 from preflight.system.kernel_queries import is_reported
 from preflight.system.machine import Json, Machine
 from preflight.system.secrets import shown
@@ -70,6 +71,7 @@ def probe_software(machine: Machine) -> SoftwareFacts:
         python=str(answer["python"]),
         preflight=str(answer["preflight"]),
         torch=gap_or(lambda: _parse_torch(answered(answer["torch"]))),
+        net_plugins=NOT_READ if (plugins := answer.get("net_plugins")) is None else tuple(map(str, plugins)),
     )
 
 

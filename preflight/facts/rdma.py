@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from preflight.errors import UnreadableFact
 from preflight.facts.nvidia_driver import PROC
 from preflight.facts.pci_bus import DEVICES, HCAS, read_adapter_bdf, read_ids
-from preflight.facts.reading import first_of, gap_or, need, parse_numa_node, read_whole
+from preflight.facts.reading import answered, first_of, gap_or, need, parse_numa_node, read_whole
 from preflight.model.facts import Gap, HcaPort, Nic, RdmaFacts
-from preflight.model.hca import PORT_ERRORS, Gid, NicKind, PhysState, PortCounter, PortState
-from preflight.system.machine import Machine
+from preflight.model.hca import (
+    ETHERNET,
+    NOT_FORCED,
+    PORT_ERRORS,
+    DscpPriority,
+    Gid,
+    NicKind,
+    PhysState,
+    PortCounter,
+    PortSpeeds,
+    PortState,
+    TrafficClasses,
+)
+from preflight.system.machine import Json, Machine
 
 # A slot that was never set, and one that has the subnet prefix only.
 EMPTY_GIDS = frozenset({"0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000"})
@@ -34,7 +46,8 @@ def probe_nics(machine: Machine) -> tuple[Nic, ...]:
 def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
     """Return the ports, adapter by adapter."""
     found = [(hca, port) for hca in _adapters(machine) for port in machine.names(f"{HCAS}/{hca}/ports")]
-    return tuple(_read_port(machine, hca, int(port)) for hca, port in found if re.fullmatch(r"[0-9]{1,3}", port))
+    ask = cache(machine.ask)  # an answer is of all ports, so each question is asked once, and only for RoCE
+    return tuple(_read_port(machine, hca, int(port), ask) for hca, port in found if re.fullmatch(r"[0-9]{1,3}", port))
 
 
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
@@ -94,13 +107,13 @@ def nic_kind(layers: frozenset[str], driver: str) -> NicKind:
     """Return the protocol of an adapter, from its ports' link layers; EFA's link layer is "Unspecified"."""
     if driver == "efa":
         return NicKind.EFA
-    if {"InfiniBand", "Ethernet"} <= layers:
+    if {"InfiniBand", ETHERNET} <= layers:
         return NicKind.MIXED
-    alone = {frozenset({"InfiniBand"}): NicKind.INFINIBAND, frozenset({"Ethernet"}): NicKind.ROCE}
+    alone = {frozenset({"InfiniBand"}): NicKind.INFINIBAND, frozenset({ETHERNET}): NicKind.ROCE}
     return alone.get(layers, NicKind.OTHER)
 
 
-def _read_port(machine: Machine, hca: str, port: int) -> HcaPort:
+def _read_port(machine: Machine, hca: str, port: int, ask: Callable[[str], Json]) -> HcaPort:
     directory = f"{HCAS}/{hca}/ports/{port}"
     return HcaPort(
         hca=hca,
@@ -114,6 +127,8 @@ def _read_port(machine: Machine, hca: str, port: int) -> HcaPort:
         gids=gap_or(lambda: _gids(machine, directory)),
         pkeys=gap_or(lambda: _pkeys(machine, directory)),
         counters=gap_or(lambda: _counters(machine, directory)),
+        traffic_classes=gap_or(lambda: _traffic_classes(machine, hca, directory, ask)),
+        speeds=gap_or(lambda: _speeds(machine, directory, ask)),
     )
 
 
@@ -159,6 +174,68 @@ def _values(machine: Machine, directory: str, is_wanted: Callable[[str], bool]) 
             if isinstance(value, int):
                 found.setdefault(name, value)
     return found
+
+
+ECN_ROLES = ("roce_np", "roce_rp")  # who notifies, and who slows down; files of NVIDIA's own driver package
+FORCED = re.compile(r"Global tclass=([0-9]{1,3})")
+
+
+def _traffic_classes(
+    machine: Machine, hca: str, directory: str, ask: Callable[[str], Json]
+) -> tuple[TrafficClasses, ...]:
+    """Return the traffic classes of a RoCE port: those of its interface."""
+    netif = _netif(machine, directory)
+    if not netif:
+        return ()
+    answer = _of(netif, "traffic_classes", ask)
+    found = TrafficClasses(
+        pfc_priorities=tuple(answer["pfc"]),
+        by_dscp=tuple(DscpPriority(*row) for row in answer["dscp"]),
+        ecn_priorities=gap_or(lambda: _ecn(machine, netif)),
+        forced=gap_or(lambda: _forced(machine, hca, directory.rpartition("/")[2])),
+    )
+    return (found,)
+
+
+def _speeds(machine: Machine, directory: str, ask: Callable[[str], Json]) -> tuple[PortSpeeds, ...]:
+    """Return the speed of a RoCE port, the fastest that it can have, and the fastest that both ends offered."""
+    netif = _netif(machine, directory)
+    if not netif:
+        return ()
+    answer = _of(netif, "port_speeds", ask)
+    if not answer["own"]:
+        raise UnreadableFact(f"speeds of {netif}: the driver names none")
+    now, own, both = answer["now"], max(answer["own"]), answer["both"]
+    if both is None:
+        return (PortSpeeds(now, own, Gap("the ends of the link did not negotiate a speed")),)
+    return (PortSpeeds(now, own, max(both, default=0)),)
+
+
+def _netif(machine: Machine, directory: str) -> str:
+    """Return the interface of the first GID of a RoCE port; "" for InfiniBand and EFA."""
+    if machine.text(f"{directory}/link_layer") != ETHERNET:
+        return ""
+    return machine.text(f"{directory}/gid_attrs/ndevs/0")  # device/net also has the interfaces of virtual functions
+
+
+def _of(netif: str, question: str, ask: Callable[[str], Json]) -> Json:
+    answers = ask(question)
+    if netif not in answers:
+        raise UnreadableFact(f"{question} of {netif}: the kernel lists no such RDMA interface here")
+    return answered(answers[netif])
+
+
+def _ecn(machine: Machine, netif: str) -> tuple[int, ...]:
+    roles = [f"sys/class/net/{netif}/ecn/{role}/enable" for role in ECN_ROLES]
+    need(machine, roles[0], ": only NVIDIA's driver package shows ECN there")
+    return tuple(i for i in range(8) if all(read_whole(machine, f"{role}/{i}") == 1 for role in roles))
+
+
+def _forced(machine: Machine, hca: str, port: str) -> int:
+    """Return the forced traffic class. Only NVIDIA's driver package can force one, so without its file none is."""
+    path = f"{HCAS}/{hca}/tc/{port}/traffic_class"
+    match = FORCED.search(machine.text(path)) if machine.exists(path) else None
+    return int(match[1]) if match else NOT_FORCED
 
 
 def _parse_state(kind: type[S], what: str, text: str) -> S:

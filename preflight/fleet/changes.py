@@ -127,6 +127,8 @@ CHANGES = (
     Row("hca_ports.*.counters.*error*", 60, "port errors", "the link loses packets", MORE, is_own=True),
     Row("hca_ports.*.counters.*down*", 60, "times that the link went down", "", MORE, is_own=True),
     Row("hca_ports.*.counters.*", 0),
+    Row("hca_ports.*.traffic_classes*", 78, "traffic classes (PFC, ECN, DSCP)", "packets may be lost under load"),
+    Row("hca_ports.*.speeds*", 76, "fastest speed in Gbit/s of the port, and of both ends", "", LESS),
     Row("hca_ports.*.*lid", 15, "LID", is_own=True),
     Row("nics", 93, "RDMA adapters"),
     Row("nics.*.firmware", 62, "firmware", "nodes with different firmware may not work together"),
@@ -162,6 +164,7 @@ CHANGES = (
     Row("software.torch", 90, "torch"),
     Row("software.torch.cuda", 68, "CUDA of torch"),
     Row("software.torch.*", 68, "torch"),
+    Row("software.net_plugins*", 77, "network plugins of NCCL", "a node with another network can't connect"),
     Row("software.python", 35, "Python"),
     Row("software.preflight", 8, "preflight"),
     # system

@@ -83,6 +83,10 @@ class Movement:
             return Look.AGAIN if is_time and self._moved_at > self._asked_at else Look.NO
         return Look.EARLY if still_s >= max(EARLY_S, OWN_PACE * self._longest_s) else Look.NO
 
+    def examined(self) -> None:
+        """Record that an examination has ended: we were not stopped while it ran."""
+        self._looked_at = self._clock()
+
     def found_moving(self) -> None:
         """Record that an examination found progress."""
         now = self._clock()

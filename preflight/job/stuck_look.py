@@ -12,6 +12,7 @@ from preflight.job.folder import Folder
 from preflight.job.say import reason
 
 NOT_STUCK, STUCK = 0, 1  # exit codes of `preflight stuck`
+AGAIN_S = 10.0  # at most between two examinations, both of which must find the job stuck before a page is printed
 NO_TELLING = "could not tell why"
 NOT_YET = re.compile(r"Not stuck yet: .+?(?=\n\s*\n|\Z)", re.DOTALL)  # as its page names ranks that work
 
@@ -42,6 +43,7 @@ class StuckLook:
         self.path = folder.file("stuck.json") if folder.path else ""
         self._before = self.path + ".before"
         self._own = own
+        self._last_code: int | None = NOT_STUCK
 
     @property
     def is_held(self) -> bool:
@@ -72,6 +74,17 @@ class StuckLook:
         else:  # what was seen before holds until the job is seen to move
             self._remove(self.path)
             self._rename(self._before, self.path)
+        return found
+
+    def look_twice(self, pid: int, pause_s: float, has_ended: Callable[[float], bool]) -> Found:
+        """Examine the job; if it is stuck for the first time, once more: a rank may have been between two steps.
+
+        `has_ended(pause_s)` waits between the two at most so long, and returns whether the job has ended.
+        """
+        found = self.look(pid)
+        if found.code == STUCK != self._last_code and not has_ended(pause_s):
+            found = self.look(pid)
+        self._last_code = found.code
         return found
 
     def forget(self) -> None:

@@ -24,7 +24,7 @@ from preflight.job.order import Order
 from preflight.job.output import Streams
 from preflight.job.say import contained, say, write_all
 from preflight.job.silences import Silences
-from preflight.job.stuck_look import NOT_STUCK, STUCK, Found, StuckLook
+from preflight.job.stuck_look import AGAIN_S, NOT_STUCK, STUCK, Found, StuckLook
 from preflight.system.own_command import own_argv
 from preflight.system.processes import die_with_parent
 
@@ -97,7 +97,11 @@ class Watcher:
                 continue
             if times_out:
                 deaf_until = now + self._after_s
-            found = self._stuck.look(pid, *(SHORT if times_out else ()))
+            pause_s = min(AGAIN_S, movement.look_s)
+            found = (
+                self._stuck.look(pid, *SHORT) if times_out else self._stuck.look_twice(pid, pause_s, self._has_ended)
+            )
+            movement.examined()
             if self._has_ended(0.0):
                 return
             if found.code == STUCK:

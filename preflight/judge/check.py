@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `prob
     from preflight.model.lookback import KernelHistory
     from preflight.model.nccl_diagnostics import NcclDiagnosis
     from preflight.model.network_survey import NetworkSurvey
+    from preflight.model.perftest import LinkTest
     from preflight.model.policy import Policy
     from preflight.model.storage import StorageSpeed
     from preflight.model.trial import Control, RailTest, TrialResult
@@ -56,6 +57,7 @@ class Case:
     policy: Policy | None = None  # of the site
     baseline: Baseline | None = None  # the speeds of known-good nodes
     baseline_source: str = ""
+    fabric: tuple[LinkTest, ...] = ()  # this node's links, measured by ib_write_bw; empty if the user gave none
     links: Links | None = None  # the rates of links; None if speeds are not judged
     hardware: Hardware | Gap | None = None  # tests without NCCL; a Gap if they should have run, None for `probe`
     gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: `gpus` of each of `nodes`

@@ -50,6 +50,12 @@ REJECTED_LOSS = Bound(
     "scripts/studies/baselines.py",
     "too low: good nodes are drained; too high: slow ones only get a warning",
 )  # fmt: skip
+WIDER_CONFIDENCE = Bound(
+    0.9, "confidence that good nodes differ by more",
+    "the spread of 5 nodes may be twice the true one; taken at its word, it hid one of ten nodes that lost 10%",
+    "scripts/studies/baselines.py",
+    "too low: baselines of few nodes miss slow ones; too high: good nodes that differ by 4% are drained",
+)  # fmt: skip
 OTHER_SOFTWARE_SHARE = Bound(
     0.95, "of a speed",
     "an update of driver, NCCL or torch may cost some percent of the whole fleet's speed",
@@ -204,15 +210,14 @@ def false_rejections(references: Sequence[Reference], reference: Reference) -> f
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
     """Return the minimum, as a share of the reference, below which a node is rejected.
 
-    The minimum is at most 1 - REJECTED_LOSS. For the group of large sizes it has no margin for a spread that few nodes
-    underestimate. `measured` and `probability` are as in `usual_share`.
+    The minimum is at most 1 - REJECTED_LOSS. For the group of large sizes it is less only as far as good nodes surely
+    (WIDER_CONFIDENCE) differ by more. `measured` and `probability` are as in `usual_share`.
     """
     most = 1 - REJECTED_LOSS.value
-    usual = usual_share(reference, measured, probability)
     if reference.size_bytes or reference.group != "large":
-        return min(most, usual)
-    rare = math.exp(-t_quantile(math.inf, 1 - probability) * spread(reference, measured))  # if this were the spread
-    return min(most, max(usual, rare))
+        return min(most, usual_share(reference, measured, probability))
+    factor = tolerance_factor(_freedom(reference), 1 - probability, 1 - WIDER_CONFIDENCE.value)
+    return min(most, math.exp(-factor * spread(reference, measured)))
 
 
 def usual_share(reference: Reference, measured: int, probability: float) -> float:
@@ -220,7 +225,7 @@ def usual_share(reference: Reference, measured: int, probability: float) -> floa
 
     The node's speed is a mean of `measured` repetitions.
     """
-    freedom = max(2.0, ROBUST_SHARE * (reference.nodes - 1) - 1)
+    freedom = _freedom(reference)
     factor = max(t_quantile(freedom, 1 - probability), tolerance_factor(freedom, 1 - probability, CONFIDENCE.value))
     return min(1 - LEAST_LOSS.value, math.exp(-factor * spread(reference, measured)))
 
@@ -232,6 +237,11 @@ def spread(reference: Reference, measured: int) -> float:
         return math.sqrt(among)  # the repetitions' part is in it and can't be averaged away
     within = reference.between_repetitions**2
     return math.sqrt(among + within * (1 / measured + 1 / (reference.nodes * reference.repetitions)))
+
+
+def _freedom(reference: Reference) -> float:
+    """Return the degrees of freedom of the spread between nodes."""
+    return max(2.0, ROBUST_SHARE * (reference.nodes - 1) - 1)
 
 
 def _kind(reference: Reference) -> str:

@@ -37,6 +37,8 @@ TEXTS = {
         r"transport/shm\.cc:\d{1,5}[^\n]{0,20} NCCL WARN Cuda failure (?:217|\d{1,3} 'peer)|"
         r"(?:HIP|CUDA) error: peer access|hipErrorPeerAccess\w{0,20}|Cuda failure (?:\d{1,3} )?'(?:peer (?:access|"
         r"mapping)[^'\n]{0,60}|mapping of buffer object failed|invalid resource handle)'", ("p2p",)),
+    "p2p.engine": ErrorText("the engine's own path between the GPUs could not be set up",
+        r"symm_mem\.rendezvous\(|create_allreduce_fusion_workspace\(", ("p2p",)),
     "p2p.diagnosed": ErrorText("NCCL's own diagnostics copied data between two GPUs, and it was wrong",
         printed(PAIR_FAILED), ("p2p",)),
     "shm.nccl": ErrorText("NCCL could not get shared memory in /dev/shm",
@@ -86,8 +88,10 @@ TEXTS = {
     "ib.ucx": ErrorText("a transfer over InfiniBand or RoCE ended with an error",
         r"mlx5: [^\n]{1,80}: got completion with error|transport retry counter exceeded|"
         r"The InfiniBand retry count between|(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|"
-        r"Remote (?:access|operation)|Input/output error)|UCX {1,3}ERROR [^\n]{0,40}completion[^\n]{0,80}: "
-        r"(?:Transport|Remote|Local)", ("ib",)),
+        r"Remote (?:access|operation)|Local protection|Input/output error)|"
+        r"UCX {1,3}ERROR [^\n]{0,40}completion[^\n]{0,80}: (?:Transport|Remote|Local)|"
+        r"UCX {1,3}ERROR {1,3}(?:mlx5dv_devx|ibv)_\w{1,30}\([^\n]{0,300}\bfailed|"
+        r"Process failed for slice[^\n]{0,400}: (?:local|remote|transport|work|retry)", ("ib",)),
     "ib.other": ErrorText("a queue pair, a call of the verbs library or a port failed",
         r"Got completion (?:from|with)|\bibv_\w{2}|async (?:\w{1,20} )?event ?:|local catastrophic|"
         r"transport retry counter", ("ib",)),

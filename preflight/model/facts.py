@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from preflight.model.gap import Gap, known, known_or  # noqa: F401  known stands at the front of the facts
+from preflight.model.gap import NOT_READ, Gap, known, known_or  # noqa: F401  known stands at the front of the facts
 from preflight.model.gpu import DriverFacts, Gpu, GpuP2p, GpuPath
 from preflight.model.hca import HcaPort, Nic, NicPath, RdmaFacts, UnreadLine
 from preflight.model.word import Word
@@ -30,9 +30,6 @@ class ContainerKind(Word):
     APPTAINER = "apptainer"
     ENROOT = "enroot"
     OTHER = "other"
-
-
-NOT_READ = Gap("not read")
 
 
 class Overcommit(Enum):
@@ -217,11 +214,12 @@ class TorchFacts:
 
 @dataclass(frozen=True, slots=True)
 class SoftwareFacts:
-    """The Python that runs preflight, and the torch in that Python."""
+    """The Python that runs preflight, the torch in that Python, and the network plugins of its NCCL."""
 
     python: str
     preflight: str
     torch: TorchFacts | Gap
+    net_plugins: tuple[str, ...] | Gap = NOT_READ  # paths of those that NCCL would load; empty: it uses its own network
 
 
 SETTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)  # the names of variables that a shell can set

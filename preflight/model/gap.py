@@ -41,6 +41,9 @@ class Gap:
             return self.__iter__()
 
 
+NOT_READ = Gap("not read")
+
+
 def known(value: T | Gap) -> T:
     """Return the value; raise UnreadableFact with the gap's reason if the value is a Gap."""
     if isinstance(value, Gap):

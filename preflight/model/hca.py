@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from preflight.model.gap import Gap
+from preflight.model.gap import NOT_READ, Gap
 from preflight.model.word import Word
 
 
@@ -103,6 +103,57 @@ class PortErrors:
 
 
 @dataclass(frozen=True, slots=True)
+class DscpPriority:
+    """The priority that an Ethernet port gives to packets with a DSCP, the upper six bits of NCCL_IB_TC."""
+
+    dscp: int
+    priority: int
+
+
+ETHERNET = "Ethernet"  # the link layer of a RoCE port, in the kernel's words
+NOT_FORCED = -1
+ALL_DSCPS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficClasses:
+    """The traffic classes of a RoCE port, as the host has configured them; the switches have their own."""
+
+    pfc_priorities: tuple[int, ...]  # with priority flow control: a full receiver pauses them instead of losing packets
+    by_dscp: tuple[DscpPriority, ...]  # empty if the port does not look at DSCPs
+    ecn_priorities: tuple[int, ...] | Gap  # with congestion control by ECN, in both roles: to notify and to slow down
+    forced: int | Gap  # the traffic class of all packets, whatever NCCL_IB_TC says; NOT_FORCED if there is none
+
+    @property
+    def text(self) -> str:
+        """Return the configuration in one line."""
+        ecn = "not known" if isinstance(self.ecn_priorities, Gap) else _listed(self.ecn_priorities)
+        some = "" if len(self.by_dscp) == ALL_DSCPS else f"{len(self.by_dscp)} of {ALL_DSCPS} "
+        trust = f"by {some}DSCP" if self.by_dscp else "not by DSCP"
+        mapped = ", ".join(f"{row.dscp} to {row.priority}" for row in self.by_dscp if row.priority != row.dscp >> 3)
+        forced = "" if isinstance(self.forced, Gap) or self.forced == NOT_FORCED else f", forced class {self.forced}"
+        unusual = f" ({mapped})" if mapped else ""
+        return f"PFC {_listed(self.pfc_priorities)}, priorities {trust}{unusual}, ECN {ecn}{forced}"
+
+    def priority_of(self, traffic_class: int) -> int | None:
+        """Return the priority of packets with this traffic class; None if the host's configuration does not say."""
+        return next((row.priority for row in self.by_dscp if row.dscp == traffic_class >> 2), None)
+
+
+def _listed(priorities: tuple[int, ...]) -> str:
+    return f"on for {', '.join(map(str, priorities))}" if priorities else "off"
+
+
+@dataclass(frozen=True, slots=True)
+class PortSpeeds:
+    """The speed of an Ethernet link, and the fastest that it could have."""
+
+    now_gbit_s: float
+    own_gbit_s: int  # that the port can have
+    both_gbit_s: int | Gap  # that both ends offered; a Gap if they did not negotiate, as on most optical links
+
+
+@dataclass(frozen=True, slots=True)
 class HcaPort:
     """A port of an RDMA adapter."""
 
@@ -117,6 +168,8 @@ class HcaPort:
     gids: tuple[Gid, ...] | Gap
     pkeys: tuple[str, ...] | Gap  # without the empty ones
     counters: tuple[PortCounter, ...] | Gap  # cumulative: judge differences, not values
+    traffic_classes: tuple[TrafficClasses, ...] | Gap = NOT_READ  # one for a RoCE port; InfiniBand has none
+    speeds: tuple[PortSpeeds, ...] | Gap = NOT_READ  # one for a RoCE port; InfiniBand's are only in its firmware
 
 
 @dataclass(frozen=True, slots=True)

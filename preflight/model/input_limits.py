@@ -33,6 +33,7 @@ MIB = 1 << 20
 REPORT = InputLimit("report", 32 * MIB, 2_000_000, 60)
 BASELINE = InputLimit("baseline", 8 * MIB, 500_000, 20)
 POLICY = InputLimit("policy", 1 * MIB, 20_000, 20)
+PERFTEST = InputLimit("output of ib_write_bw", 1 * MIB, 0, 0)
 CAPTURE = InputLimit("capture", 32 * MIB, 2_000_000, 60)
 TOPOLOGY = InputLimit("topology", 1 * MIB, 0, 0)
 # An operation makes one value, of at most some hundred bytes beyond the data themselves, and takes a microsecond.

@@ -27,12 +27,13 @@ def t_quantile(df: float, confidence: float) -> float:
 def tolerance_factor(df: float, share: float, confidence: float) -> float:
     """Return k: with this confidence, at least `share` of all values are above the mean minus k standard deviations.
 
-    Natrella's approximation of the one-sided factor (NIST/SEMATECH e-Handbook 7.2.6.3), for df + 1 values.
+    Natrella's approximation of the one-sided factor (NIST/SEMATECH e-Handbook 7.2.6.3), for df + 1 values. With a
+    confidence below 0.5, k is the least that the values allow.
     """
     z, sure = (statistics.NormalDist().inv_cdf(each) for each in (share, confidence))
     a = max(0.1, 1 - sure**2 / (2 * df))
     b = z**2 - sure**2 / (df + 1)
-    return (z + math.sqrt(max(0.0, z**2 - a * b))) / a
+    return (z + math.copysign(math.sqrt(max(0.0, z**2 - a * b)), sure)) / a
 
 
 def robust_centre(values: Sequence[float]) -> float:

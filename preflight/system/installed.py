@@ -13,6 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 from preflight import __version__
 from preflight.system.machine import Json
+from preflight.system.net_plugins import net_plugins
 
 GET_TORCH = "activate the job's environment, or pip install 'preflight-nccl[torch]'"
 CPU_BUILD = re.compile(r"^cuda\b[^=\n]*=\s*None", re.MULTILINE)  # then no NCCL wheel matters
@@ -20,11 +21,14 @@ NCCL_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvid
 
 
 def installed_software(package: str = "torch") -> Json:
-    """Return the versions of Python and preflight, torch's location and version file, and the NCCL wheels.
+    """Return the versions of Python and preflight, torch's location and version file, NCCL's wheels and plugins.
 
     `torch` is `{"unreadable": reason}` if it is not installed.
     """
-    return {"python": platform.python_version(), "preflight": __version__, "torch": _torch(package)}
+    return {
+        "python": platform.python_version(), "preflight": __version__, "torch": _torch(package),
+        "net_plugins": net_plugins(os.environ),
+    }  # fmt: skip
 
 
 def _torch(package: str) -> Json:

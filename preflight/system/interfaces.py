@@ -8,12 +8,15 @@ import ipaddress
 import os
 import socket
 import struct
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from preflight.system.machine import Json
 
 SIOCGIFFLAGS = 0x8913  # linux/sockios.h
 IFREQ = struct.Struct("16sH22x")  # struct ifreq: the name, the flags, the rest of its union
+
+INTERFACES = "/sys/class/net"
 
 GONE = None  # an interface that was removed after it was listed
 LIBRARY_ERRORS = (OSError, RuntimeError, ValueError, LookupError)
@@ -33,6 +36,14 @@ def network_interfaces() -> Json:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         listed = [(index, name, _flags(probe, name)) for index, name in sorted(socket.if_nameindex())]
     return [_interface(netifaces, *entry, gateways) for entry in listed if entry[2] is not GONE]
+
+
+def ask_rdma_interfaces(ask: Callable[[str], Json], names: Iterable[str] | None = None) -> Json:
+    """Return the answer for each interface of an RDMA adapter, by its printable name; `names` if others are meant."""
+    if names is None:
+        listed = (name for _, name in socket.if_nameindex())
+        names = (name for name in listed if os.path.exists(f"{INTERFACES}/{name}/device/infiniband"))
+    return {os.fsencode(name).decode("utf-8", "backslashreplace"): ask(name) for name in names}
 
 
 def _interface(library: Any, index: int, name: str, flags: Json, gateways: Json) -> Json:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from preflight.errors import UnreadableFact, UsageError
+from preflight.system.dcb import traffic_classes
+from preflight.system.ethtool import port_speeds
 from preflight.system.installed import installed_software
 from preflight.system.interfaces import network_interfaces
 from preflight.system.machine import Json, Tree
@@ -184,6 +186,8 @@ LIVE_QUESTIONS: Mapping[str, Callable[[], Json]] = {
         "rlimits": rlimits,
         "host_addresses": host_addresses,
         "interfaces": network_interfaces,
+        "traffic_classes": traffic_classes,
+        "port_speeds": port_speeds,
         "environment": environment,
         "home": home,
         "software": installed_software,

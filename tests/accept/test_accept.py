@@ -15,6 +15,8 @@ from tests.accept.play import play
 from tests.node_facts import failed_with, trial
 from tests.nvmlsim.machines import BROKEN
 
+pytestmark = pytest.mark.heavy(6)
+
 TABLE = Path(__file__).with_name("machines.toml")
 ROWS = read_toml(TABLE.read_text(encoding="utf-8"), str(TABLE))
 

@@ -32,6 +32,8 @@ from tests.command import OWN_PATH
 from tests.reports import advice_of, report_of, timed, trial_result
 from tests.stuck.evidence import node, process, rank
 
+pytestmark = pytest.mark.heavy(3)
+
 
 def python(code: str, folder: Path) -> str:
     """Return what a fresh Python prints that stands in an empty folder."""

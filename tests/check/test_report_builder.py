@@ -1,4 +1,4 @@
-"""What a report says of a file of settings that was not written."""
+"""What a report says of a file of settings that was not written, and of a node that could not be probed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from preflight.check.report_builder import without_file
+from preflight.check.report_builder import unprobed, without_file
+from preflight.check.request import Request
 from preflight.model.finding import Severity
 from preflight.show.verdict import by_weight
 from tests.node_facts import advice
@@ -40,3 +41,7 @@ def test_copies_that_go_wrong_come_before_the_trial_that_failed_for_them() -> No
     found = tuple(replace(BLAMED, check=check, severity=Severity.WARN) for check in checks)
     order = by_weight(replace(REPORTS["healthy"], findings=found))
     assert [each.check for each in order] == ["p2p-data", "trial-failed", "straggler"]
+
+
+def test_memory_that_ran_out_without_a_word_is_named() -> None:
+    assert unprobed(Request(), MemoryError()).headline == "unknown: the node could not be probed: MemoryError"

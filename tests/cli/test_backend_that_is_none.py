@@ -9,6 +9,8 @@ import pytest
 from tests.cli.conftest import OLD_ENV, write_old_env
 from tests.command import OWN_PATH, Command
 
+pytestmark = pytest.mark.heavy(4)
+
 
 @pytest.mark.parametrize("module", ["nonexistent", "json.nonexistent", "nonexistent.json", "json.decoder.x"])
 def test_a_module_that_is_not_there_is_refused_before_anything_starts(command: Command, module: str) -> None:

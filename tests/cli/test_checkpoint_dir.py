@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.command import Command
+
+pytestmark = pytest.mark.heavy(3)
 
 
 def test_its_speed_is_in_the_report_and_nothing_is_left_there(command: Command) -> None:

@@ -19,6 +19,8 @@ from tests.cli.trees import stand_in_torch
 from tests.command import Command, Ran
 from tests.conftest import PROJECT
 
+pytestmark = pytest.mark.heavy(4)
+
 CRASHING_CHECK = """
     from preflight.judge.check import node_check
     from preflight.model.finding import Blame, Unseen

@@ -6,6 +6,8 @@ import pytest
 
 from tests.command import Command
 
+pytestmark = pytest.mark.heavy(6)
+
 PLAIN = {"PREFLIGHT_VERBOSE": ""}
 
 

@@ -11,6 +11,8 @@ import pytest
 from preflight.system.last_resort import outputs_of, retire_outputs
 from tests.command import OWN_PATH, Command
 
+pytestmark = pytest.mark.heavy(6)
+
 CPU = ("check", "--backend", "gloo", "--nproc", "1")
 OLD = '{"verdict": "ready"}'
 

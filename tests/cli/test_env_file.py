@@ -17,6 +17,8 @@ from tests.cli.trees import DEVICE
 from tests.command import Command, Ran
 from tests.sysroot import build
 
+pytestmark = pytest.mark.heavy(4)
+
 SHELLS = ("sh", "bash", "zsh")
 IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 

@@ -27,6 +27,8 @@ from tests.fleet.test_known_good import documents
 from tests.reports import report_of
 from tests.stuck.evidence import node
 
+pytestmark = pytest.mark.heavy(6)
+
 NO_COMMANDS = {  # what stands there indented is no command
     "docs/dev/architecture.md": "the tree of processes, the way of data",
     "docs/dev/nccl-facts.md": "formulas",

@@ -15,6 +15,8 @@ from tests.nvmlsim.machines import H100X8
 from tests.nvmlsim.simulate import simulate
 from tests.sysroot import Link, build
 
+pytestmark = pytest.mark.heavy(4)
+
 FAST_S = 3.0  # importing torch in the ranks alone takes as long
 TORCH = "torch-without-cuda"
 

@@ -8,6 +8,8 @@ from preflight.check.option_kinds import ELSEWHERE, JUDGED, NODES, PRINTED, TRIE
 from preflight.cli.program import COMMANDS
 from tests.command import Command
 
+pytestmark = pytest.mark.heavy(6)
+
 
 def test_the_program_alone_lists_its_commands_and_is_no_verdict(command: Command) -> None:
     ran = command.run()

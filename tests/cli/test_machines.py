@@ -13,6 +13,8 @@ from preflight.show.text import width_of
 from tests.command import Command
 from tests.machines.fleet import MACHINES
 
+pytestmark = pytest.mark.heavy(3)
+
 HERE = Path(__file__).parent.parent
 CAPTURES = HERE / "machines"
 GOLDEN = HERE / "golden" / "machines"

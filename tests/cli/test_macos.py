@@ -18,6 +18,8 @@ from tests.command import Command
 from tests.conftest import PROJECT
 from tests.reports import report_of
 
+pytestmark = pytest.mark.heavy(6)
+
 SEED = str(PROJECT / "tests" / "explain" / "seeds" / "1_qwen_vl_oom_behind_timeout.log")
 
 

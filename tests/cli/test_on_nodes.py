@@ -22,6 +22,8 @@ from preflight.model.finding import Blame
 from tests.command import Command, Ran
 from tests.show.judged import BLAMED, accepted
 
+pytestmark = pytest.mark.heavy(6)
+
 # What comes after `--` is the host and the command, as for ssh. A node does what the file of its name says, or else
 # the command; in a session of its own, since the death of ssh ends nothing on a real node.
 STAND_IN = """#!/bin/sh

@@ -11,6 +11,8 @@ import pytest
 from tests.command import Command
 from tests.sysroot import build
 
+pytestmark = pytest.mark.heavy(6)
+
 BUS = "sys/bus/pci/devices"
 FINDING = "gpu-of-another-maker"
 SLOTS = ("05", "15", "65", "75", "85", "95", "e5", "f5")

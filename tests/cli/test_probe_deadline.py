@@ -10,6 +10,8 @@ import pytest
 from tests.command import Command
 from tests.machines.fleet import MACHINES
 
+pytestmark = pytest.mark.heavy(3)
+
 LATE_S = 1.5  # for the interpreter's own start on a busy machine, before which no clock of ours runs
 
 

@@ -15,6 +15,8 @@ from tests.machines.fleet import MACHINES
 from tests.nvmlsim.machines import BROKEN
 from tests.nvmlsim.simulate import simulate
 
+pytestmark = pytest.mark.heavy(6)
+
 HERE = Path(__file__).parent.parent / "machines"
 TEN = str(HERE / "ten_gpus.txt")
 

@@ -13,6 +13,8 @@ import pytest
 from preflight.cli.program import COMMANDS, options_record, real_command
 from tests.command import Command
 
+pytestmark = pytest.mark.heavy(6)
+
 FILES = sorted({f"preflight.cli.{file}" for file, *_ in COMMANDS.values()})
 
 

@@ -18,6 +18,8 @@ from preflight.show.render import render_as
 from tests.command import Command, Ran
 from tests.show.golden_reports import REPORTS
 
+pytestmark = pytest.mark.heavy(6)
+
 CHECK = ("check", "--backend", "gloo", "--nproc", "1")
 
 

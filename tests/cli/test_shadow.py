@@ -12,6 +12,8 @@ from preflight.cli.check_bench import shadowed
 from preflight.errors import HarnessError, Interrupted, UsageError
 from tests.command import Command
 
+pytestmark = pytest.mark.heavy(4)
+
 BROKEN = "raise RuntimeError('this plugin does not fit this torch')\n"
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.command import Command
 
+pytestmark = pytest.mark.heavy(6)
+
 MACHINES = Path(__file__).parent.parent / "machines"
 L20 = str(MACHINES / "l20x10.json")
 SIM = ("--backend", "simnccl@simnccl")

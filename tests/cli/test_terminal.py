@@ -22,6 +22,8 @@ from tests.cli.trees import DEVICE
 from tests.command import Command, Ran
 from tests.sysroot import build
 
+pytestmark = pytest.mark.heavy(6)
+
 ESC = "\x1b"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 TERMINAL = {"TERM": "xterm-256color", "NO_COLOR": "", "LC_ALL": "C.UTF-8"}

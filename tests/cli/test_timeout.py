@@ -13,6 +13,8 @@ from tests.cli.test_startup import IMPORT_TIMES, imported, median_s
 from tests.cli.test_usage import check_usage_error
 from tests.command import Command, Ran
 
+pytestmark = pytest.mark.heavy(4)
+
 WRONG = [
     ("timeout --params 7X", "--params 7X"),
     ("timeout --params -7B", "--params -7B"),

@@ -8,6 +8,8 @@ import pytest
 
 from tests.command import Command
 
+pytestmark = pytest.mark.heavy(6)
+
 WRONG = [
     ("nope", "No such command 'nope'"),
     ("check --nope", "No such option: --nope"),

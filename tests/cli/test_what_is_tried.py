@@ -12,6 +12,8 @@ from preflight.model.profile import ALL_TESTS, GpuTests
 from preflight.model.saved_report import load_report
 from tests.command import Command
 
+pytestmark = pytest.mark.heavy(6)
+
 
 @pytest.mark.parametrize(
     ("text", "sizes"),

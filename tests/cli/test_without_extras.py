@@ -20,6 +20,8 @@ from tests.command import Command, Ran
 from tests.conftest import PROJECT
 from tests.reports import report_of
 
+pytestmark = pytest.mark.heavy(4)
+
 SEED = PROJECT / "tests" / "explain" / "seeds" / "1_qwen_vl_oom_behind_timeout.log"
 PAGE = {"PREFLIGHT_VERBOSE": ""}  # what a user gets without -v
 # What may be missing, and the names of its files among the installed packages.

@@ -80,7 +80,6 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         "RuntimeError: Triton Error [CUDA]: out of memory",
         "RuntimeError: UR backend failed. UR backend returns:40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)",
         "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
-        "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
         "RuntimeError: NPU out of memory. Tried to allocate 1.22 GiB (NPU 5; 60.97 GiB total capacity)",
         "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.22 GiB.",
     ),

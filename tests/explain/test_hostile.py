@@ -27,6 +27,8 @@ from preflight.system import log_source, unpack
 from tests.explain.logs import cause_of, corpus, explain_bytes, watchdog
 from tests.explain.messages import MESSAGES
 
+pytestmark = pytest.mark.heavy(4)
+
 SIGNS = [sign for cause in all_causes() for sign in cause.signs]
 Need = Callable[[str, bool, str], None]
 ALL_MESSAGES = "\n".join(message for messages in MESSAGES.values() for message in messages)

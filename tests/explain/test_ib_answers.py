@@ -183,8 +183,11 @@ def test_a_kernel_that_fails_after_a_transfer_was_given_up_is_not_the_cause(line
     assert explain_bytes("\n".join(lines).encode()).causes[0].cause == cause
 
 
-def test_an_error_that_vllm_logs_without_its_traceback_is_read() -> None:
-    logged = "(Worker_DP0_EP0 pid=282) ERROR 10-16 17:22:56 [nixl_connector.py:815] "
+@pytest.mark.parametrize(
+    "names", ["(Worker_DP0_EP0 pid=282)", "(EngineCore_DP0 pid=1305) (RayWorkerWrapper pid=344, ip=10.2.30.130)"]
+)
+def test_an_error_that_vllm_logs_without_its_traceback_is_read(names: str) -> None:
+    logged = f"{names} ERROR 10-16 17:22:56 [nixl_connector.py:815] "
     line = f"{logged}RuntimeError: Remote NIXL agent engine ID mismatch."
     cause = explain_bytes(line.encode()).causes[0]
     assert "another engine" in cause.verdict and "VLLM_NIXL_SIDE_CHANNEL_HOST" in cause.remedy.split("\n")[0]
@@ -214,3 +217,23 @@ ONE_NODE = (
 def test_one_node_s_log_shows_a_bridge_as_the_cause_if_it_names_several_nodes(nnodes: int, cause: str) -> None:
     lines = "\n".join(ONE_NODE).format(nnodes)
     assert explain_bytes(lines.encode()).causes[0].cause == cause
+
+
+GONE = "ip: 10.0.0.7 The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR"
+LATE = (
+    "[rank9]:[E402 07:10:44.967375581 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=8, OpType=BROADCAST, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600089 milliseconds"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"), [((GONE, LATE), "remote_peer_died"), ((LATE, GONE), "watchdog_timeout_straggler")]
+)
+def test_who_waits_for_a_worker_that_was_gone_before_waits_for_no_late_rank(lines: tuple[str, ...], cause: str) -> None:
+    assert explain_bytes("\n".join(lines).encode()).causes[0].cause == cause
+
+
+def test_a_remote_error_that_may_be_the_network_s_is_not_called_a_death() -> None:
+    line = "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
+    reset = "socketProgressOpt: Call to recv from 172.20.4.18<40759> failed : Connection reset by peer"
+    assert "or the network to it failed" in explain_bytes(f"{line}\n{reset}".encode()).causes[0].verdict

@@ -16,7 +16,7 @@ from preflight.system.known_bugs import load_known_bugs
 from tests.explain.logs import explain_bytes
 
 BUGS = load_known_bugs()
-COMPONENTS = {"NCCL", "torch", "driver", "kernel", "vLLM", "flashinfer", "aws-ofi-nccl", "Fabric Manager"}
+COMPONENTS = {"NCCL", "torch", "driver", "kernel", "vLLM", "flashinfer", "aws-ofi-nccl", "Fabric Manager", "HAMi-core"}
 VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,2}(?:-\d{1,4})?")
 MOST_CHARS = 125  # of what is said: it stands in two lines of a page
 BIRTH = {"NCCL": "2.1", "torch": "1.0", "driver": "300", "vLLM": "0.1", "aws-ofi-nccl": "0.9", "flashinfer": "0.0.1"}

@@ -18,8 +18,9 @@ from preflight.facts.rdma import (
     probe_rdma,
     read_port_errors,
 )
-from preflight.model.facts import Gap
-from preflight.model.hca import NicKind, PhysState, PortState
+from preflight.model.facts import Gap, HcaPort, known
+from preflight.model.hca import NOT_FORCED, DscpPriority, NicKind, PhysState, PortSpeeds, PortState, TrafficClasses
+from preflight.system.machine import Json
 from tests.sysroot import Link, build
 
 Files = dict[str, str | bytes | Link]
@@ -78,6 +79,70 @@ def test_a_port_s_errors_are_read_by_name_without_traffic_congestion_and_what_ca
     known = {"symbol_error": 0, "link_downed": 3, "out_of_sequence": 7}
     assert read_port_errors(machine) == {"mlx5_0:1": known, "mlx5_0:2": known}
     assert read_port_errors(build(tmp_path / "other", {"sys/class/net/eth0/mtu": "1500"})) == {}
+
+
+ASKED = {"traffic_classes": {"ib0": {"pfc": [3], "dscp": [[0, 0], [26, 3]]}}}
+
+
+def _roce(tmp_path: Path, answers: dict[str, Json], **files: str) -> HcaPort:
+    ports = _port("mlx5_0", layer="Ethernet", gid_attrs__ndevs__0="ib0")
+    machine = build(tmp_path, _adapter("mlx5_0") | ports | files, answers)
+    return probe_hca_ports(machine)[0]
+
+
+def test_a_roce_port_has_the_traffic_classes_of_its_interface(tmp_path: Path) -> None:
+    ecn = {
+        f"sys/class/net/ib0/ecn/{role}/enable/{i}": f"{i != 2:d}" for role in ("roce_np", "roce_rp") for i in range(8)
+    }
+    ecn["sys/class/net/ib0/ecn/roce_rp/enable/3"] = "0"  # of both roles only one is on
+    forced = {"sys/class/infiniband/mlx5_0/tc/1/traffic_class": "Global tclass=106"}
+    (found,) = known(_roce(tmp_path, ASKED, **ecn, **forced).traffic_classes)
+    assert found == TrafficClasses((3,), (DscpPriority(0, 0), DscpPriority(26, 3)), (0, 1, 4, 5, 6, 7), 106)
+    assert found.priority_of(104) == 3 and found.priority_of(8) is None
+
+
+def test_the_kernels_own_driver_shows_no_ecn_and_forces_no_class(tmp_path: Path) -> None:
+    (found,) = known(_roce(tmp_path, ASKED).traffic_classes)
+    assert found.forced == NOT_FORCED
+    assert isinstance(found.ecn_priorities, Gap) and "driver package" in found.ecn_priorities.reason
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ({}, "not recorded"),
+        ({"traffic_classes": {}}, "no such RDMA interface"),
+        ({"traffic_classes": {"ib0": {"unreadable": "traffic classes of ib0: not supported"}}}, "not supported"),
+    ],
+)
+def test_traffic_classes_that_cannot_be_read_say_why(tmp_path: Path, answers: dict[str, Json], why: str) -> None:
+    found = _roce(tmp_path, answers).traffic_classes
+    assert isinstance(found, Gap) and why in found.reason
+
+
+def test_an_infiniband_port_is_asked_for_no_traffic_classes_and_speeds(tmp_path: Path) -> None:
+    (port,) = probe_hca_ports(build(tmp_path, _adapter("mlx5_0") | _port("mlx5_0"), ASKED))
+    assert (port.traffic_classes, port.speeds) == ((), ())
+
+
+def test_a_roce_port_has_the_fastest_speeds_of_both_ends(tmp_path: Path) -> None:
+    found = _roce(tmp_path, {"port_speeds": {"ib0": {"now": 100.0, "own": [25, 100, 200], "both": [25, 100]}}}).speeds
+    assert known(found) == (PortSpeeds(100.0, 200, 100),)
+    (fixed,) = known(_roce(tmp_path / "2", {"port_speeds": {"ib0": {"now": 400.0, "own": [400], "both": None}}}).speeds)
+    assert fixed.own_gbit_s == 400
+    assert isinstance(fixed.both_gbit_s, Gap) and "did not negotiate" in fixed.both_gbit_s.reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"now": 100.0, "own": [], "both": [100]}, "names none"),
+        ({"unreadable": "speeds of ib0: Operation not supported"}, "not supported"),
+    ],
+)
+def test_speeds_that_cannot_be_read_say_why(tmp_path: Path, answer: Json, why: str) -> None:
+    found = _roce(tmp_path, {"port_speeds": {"ib0": answer}}).speeds
+    assert isinstance(found, Gap) and why in found.reason
 
 
 def test_adapters_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from preflight.model.gap import Gap
 from preflight.model.storage import StorageSpeed
 from tests.storagesim.running import QUICK_S, SPEEDS, assert_nothing_is_left, is_empty, measured, start
 
+pytestmark = pytest.mark.heavy(4)
+
 MIB = 1 << 20
 
 

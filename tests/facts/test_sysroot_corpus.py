@@ -13,6 +13,8 @@ from preflight.model.facts import Gap, NodeFacts
 from preflight.system.machine import Tree
 from tests.corpus import CORPUS, corpus_files, need_corpus, unpack
 
+pytestmark = pytest.mark.heavy(4)
+
 TREES = [*corpus_files("sysfs", "*.tar.*"), *corpus_files("sysfs", "*.ttar")]
 INFINIBAND = "sys-class-infiniband"
 

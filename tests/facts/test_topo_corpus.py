@@ -18,6 +18,8 @@ from preflight.facts.topo_facts import topology_facts
 from preflight.model.facts import Gap, NodeFacts, known
 from tests.corpus import CORPUS, corpus_files, need_corpus
 
+pytestmark = pytest.mark.heavy(4)
+
 FILES = corpus_files("topo", "*.txt")
 CONNECTION = re.compile(r"NV\d\d?|NODE|SYS|PIX|PXB|PHB|X")
 

@@ -23,6 +23,8 @@ from preflight.model.gpu import GpuProcess
 from tests.gpus import gpu
 from tests.node_facts import gpu_node, node
 
+pytestmark = pytest.mark.heavy(4)
+
 SHELL = ("/bin/sh", "-c")
 
 

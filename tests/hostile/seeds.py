@@ -73,6 +73,20 @@ MODEL_CONFIG = _json({"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 9,
 RUN_RECORD = _json({"ended_well": True, "host": "n0", "took_s": 900.5, "phases": {
     "start": {"silent_s": 40.0, "lasted_s": 61.5}, "training": {"silent_s": 2.5, "lasted_s": 700.0},
 }})  # fmt: skip
+PERFTEST = (
+    b"""$ ib_write_bw -d mlx5_0 -i 2 -a --report_gbits 10.0.0.2
+                    RDMA_Write BW Test
+ Dual-port       : OFF\t\tDevice         : mlx5_0
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      5000             196.91             196.90             0.375556
+ 8388608    5000             196.30             196.23             0.002924
+""",
+    b"""                    Send Bidirectional BW Test
+ Device         : irdma0
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 1048576    1000             2812.77            2811.93            0.002812
+""",
+)
 LOG = b"""[rank3]:[E812 10:00:00.0 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught
  collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000)
  ran for 600029 milliseconds before timing out.

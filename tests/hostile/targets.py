@@ -34,6 +34,7 @@ from preflight.model.input_limits import (
     BASELINE,
     CAPTURE,
     MODEL_CONFIG,
+    PERFTEST,
     POLICY,
     RECORDING,
     REPORT,
@@ -47,6 +48,7 @@ from preflight.model.job import Job
 from preflight.model.joint import Hello
 from preflight.model.nccl_log import read_nccl_log
 from preflight.model.parsing import parse_duration_s
+from preflight.model.perftest import parse_perftest
 from preflight.model.profile import Profile
 from preflight.model.saved_report import load_baseline, load_report
 from preflight.search.backend_choice import parse_backend
@@ -190,6 +192,7 @@ def _logs() -> tuple[Target, ...]:
         Target("nccl_log", lambda data: read_nccl_log(as_text(data).splitlines()).carriers(), seeds.LOGS),
         Target("stuck_node", _stuck_node, (seeds.NODE,), STUCK_NODE),
         Target("stacks", lambda data: parse_dump(as_text(data)), (seeds.STACKS,)),
+        Target("perftest", lambda data: parse_perftest(as_text(data), "x"), seeds.PERFTEST, PERFTEST),
         Target("ras", lambda data: parse_ras(as_text(data), "x"), seeds.RAS),
     )
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from preflight.model import input_limits
 from tests.command import Command
 from tests.hostile.fuzz import kept, mutate, trouble_of
 from tests.hostile.interrupts import walk
-from tests.hostile.targets import Target, targets, without_target
+from tests.hostile.targets import Target, targets
 from tests.netns import can_mount
 
 pytestmark = pytest.mark.integration
@@ -125,17 +124,6 @@ def test_wherever_ctrl_c_comes_the_exit_code_is_130_and_the_report_s(need: Calla
     points, wrong = walk(loading=20_000, running=700, offset=17, number=signal.SIGINT)
     assert points > 100, "the lines were not walked"
     assert wrong == []
-
-
-def test_every_kind_of_the_price_list_is_mutated() -> None:
-    limits = [each for each in vars(input_limits).values() if isinstance(each, input_limits.InputLimit)]
-    assert limits and without_target(limits) == set()
-
-
-@pytest.mark.parametrize("target", targets(), ids=lambda target: target.name)
-def test_good_input_is_taken(target: Target) -> None:
-    for data in target.seeds:
-        target.parse(data)
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda target: target.name)

@@ -19,6 +19,8 @@ from preflight.job.order import Order, supervisor_argv
 from tests.command import Command
 from tests.job.test_same_as_without import PATIENCE_S, WAYS, argv_of, wait_for
 
+pytestmark = pytest.mark.heavy(6)
+
 IGNORING = (
     "import os, signal, sys\n"
     "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"

@@ -15,6 +15,8 @@ import pytest
 
 from tests.job.test_same_as_without import PATIENCE_S, argv_of, in_terminal, is_running, read_to_end
 
+pytestmark = pytest.mark.heavy(6)
+
 LINES = 4000
 # Both streams, a burst and a drip; it ends with a code, or by a signal.
 JOB = (

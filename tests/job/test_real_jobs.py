@@ -19,6 +19,8 @@ from preflight.model.profile import Profile
 from tests.command import Command
 from tests.reports import report_of
 
+pytestmark = pytest.mark.heavy(6)
+
 TRAIN = Path(__file__).with_name("train.py")
 LAUNCH = (
     "-m",
@@ -215,9 +217,15 @@ def test_a_save_that_hangs_is_told_once_while_it_hangs_and_is_left_alone(command
 @pytest.mark.integration
 @pytest.mark.timeout(300)
 def test_a_rank_that_computes_while_another_waits_ends_as_without(command: Command) -> None:
-    ran = command.run(
-        "run", "--backend", "gloo", "--stuck-after", "4", "--", *job("evaluate", command.cwd), timeout_s=200
-    )
-    assert ran.code == bare_code(command, "evaluate") == 0, ran.stderr
-    assert sorted(ran.stdout.split("\n")) == ["", "done 0", "done 1"]
-    assert "no progress for" in ran.stderr, "it was looked at while rank 0 computed"
+    enough = command.cwd / "enough"
+    with command.start("run", "--backend", "gloo", "--stuck-after", "4", "--", *job("evaluate", command.cwd)) as run:
+        assert run.stderr
+        lines: list[str] = []
+        for line in run.stderr:
+            lines.append(line)
+            if "no progress for" in line:  # it is looked at while rank 0 computes
+                enough.touch()
+        stdout, code = run.communicate(timeout=60)[0], run.returncode
+    assert enough.exists(), lines
+    assert code == bare_code(command, "evaluate") == 0, lines
+    assert sorted(stdout.split("\n")) == ["", "done 0", "done 1"]

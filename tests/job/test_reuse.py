@@ -20,6 +20,8 @@ from tests.command import Command
 from tests.node_facts import gpu_node
 from tests.reports import advice_of, report_of
 
+pytestmark = pytest.mark.heavy(4)
+
 NOBODY = 65534
 LINE = (
     "run",

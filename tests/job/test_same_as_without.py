@@ -20,6 +20,8 @@ import pytest
 from preflight.job.kept import Kept
 from preflight.job.order import Order, supervisor_argv
 
+pytestmark = pytest.mark.heavy(6)
+
 JOB = Path(__file__).with_name("job.py")
 WAYS = pytest.mark.parametrize("supervised", [False, True], ids=["without", "under run"])
 PATIENCE_S = 30.0

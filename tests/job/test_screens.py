@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from preflight.job.folder import Folder
+from preflight.job.movement import Look, Movement
 from preflight.job.order import Order
 from preflight.job.output import Streams
-from preflight.job.stuck_look import Found
+from preflight.job.stuck_look import Found, StuckLook
 from preflight.job.supervise import REFUSED, STARTED, STOPPED
 from preflight.job.watcher import LEFT, STILL, Watcher
 from preflight.judge.verdict import NOT_ASKED_FOR
@@ -31,6 +32,7 @@ PATHS = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT)}
 SEED = PROJECT / "tests" / "explain" / "seeds" / "3b_xtuner_oom.log"
 REPORTS = every_report()
 REFUSING = dataclasses.replace(REPORTS["nothing_works"], node_verdict=NOT_ASKED_FOR)
+NO_PROCESS = -1
 JOB = JobToStart("torchrun", starts_if_unknown=True)
 
 
@@ -94,6 +96,41 @@ def test_the_first_node_prints_the_page_of_a_hang_and_another_one_keeps_it(
     line = f"node 3: STUCK rank 2 is writing a checkpoint, for 6 s. ({kept})"
     assert say_stuck(folder, 3, capfd) == said("no progress") + said(line) + said("sh is left running")
     assert kept.read_bytes() == PAGE
+
+
+@pytest.mark.parametrize(
+    ("codes", "found", "left"),
+    [([1, 0], 0, 0), ([1, 1], 1, 0), ([0, 1], 0, 1), ([3, 1], 3, 1)],
+    ids=["a step between two", "stuck", "moves", "unclear"],
+)
+def test_a_job_is_stuck_if_two_looks_say_so(codes: list[int], found: int, left: int) -> None:
+    looks = StuckLook(Folder(""), lambda _arguments, _page: codes.pop(0))
+    assert looks.look_twice(1, 0.0, lambda _pause_s: False).code == found
+    assert len(codes) == left
+    codes[:] = [1]
+    if found == 1:  # it was said: one more look is enough
+        assert looks.look_twice(1, 0.0, lambda _pause_s: False).code == 1
+
+
+def test_a_job_that_ends_between_two_looks_is_not_looked_at_again() -> None:
+    codes = [1]
+    assert (
+        StuckLook(Folder(""), lambda _arguments, _page: codes.pop()).look_twice(1, 0.0, lambda _pause_s: True).code == 1
+    )
+
+
+def test_a_long_examination_is_no_time_in_which_the_job_was_stopped() -> None:
+    now_s = 0.0
+    movement = Movement(65.0, int, NO_PROCESS, clock=lambda: now_s)
+    while now_s < 70:
+        now_s += movement.look_s
+        movement.look()
+    before_s = movement.still_s
+    now_s += 30.0  # two looks of `stuck`, and the pause between them
+    movement.examined()
+    now_s += movement.look_s
+    assert movement.look() is Look.DUE
+    assert movement.still_s >= before_s + 30.0
 
 
 def test_a_page_that_cannot_be_kept_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

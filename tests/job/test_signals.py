@@ -29,6 +29,8 @@ from tests.job.test_same_as_without import (
     wait_for,
 )
 
+pytestmark = pytest.mark.heavy(4)
+
 QUEUED = 20  # real-time signals are counted by the kernel, the others are not
 
 

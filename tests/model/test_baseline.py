@@ -34,6 +34,12 @@ def test_the_spread_is_that_of_a_new_nodes_mean_about_the_median() -> None:
     assert spread(reference(within=UNKNOWN), 4) == pytest.approx(math.sqrt(among))
 
 
+@pytest.mark.parametrize(("count", "factor"), [(10, 1.714), (20, 1.867)])
+def test_the_least_tolerance_factor_is_that_of_simulated_samples(count: int, factor: float) -> None:
+    """The first decile over 2 million samples of the factor with which 99% of normal values are above the bound."""
+    assert tolerance_factor(count - 1, 0.99, 0.1) == pytest.approx(factor, rel=0.03)
+
+
 @pytest.mark.parametrize(("count", "share", "factor"), [(10, 0.99, 3.981), (20, 0.99, 3.295), (50, 0.999, 3.766)])
 def test_the_tolerance_factor_is_that_of_the_table(count: int, share: float, factor: float) -> None:
     """NIST/SEMATECH e-Handbook, 7.2.6.3: one-sided, 95% confidence; the approximation is a little small."""
@@ -60,7 +66,10 @@ def test_no_loss_below_that_of_good_nodes_rejects_and_of_large_sizes_few_nodes_a
     assert floor_share(reference(between=wide), 4, 0.01) == usual_share(reference(between=wide), 4, 0.01) < least
     large = replace(reference(0, nodes=5), group="large")
     assert usual_share(large, 4, 0.01) < 0.9 < floor_share(large, 4, 0.01) <= least
-    assert floor_share(replace(large, between_nodes=wide), 4, 0.01) < 0.8, "good nodes differ so much"
+    wider = [floor_share(replace(large, between_nodes=wide, nodes=each), 4, 0.01) for each in (5, 20, 1000)]
+    assert sorted(wider, reverse=True) == wider, "the more nodes, the surer that good nodes differ so much"
+    assert wider[0] < 0.9
+    assert wider[-1] == pytest.approx(math.exp(-2.326 * wide), rel=0.02)
 
 
 def test_the_false_rejections_are_shared_out() -> None:

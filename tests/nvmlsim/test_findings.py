@@ -19,6 +19,8 @@ from tests.nvmlsim.machines import BROKEN, H100X8, HEALTHY, V100X4
 from tests.nvmlsim.simulate import simulate
 from tests.sysroot import answering
 
+pytestmark = pytest.mark.heavy(3)
+
 
 def probed(machine: SimMachine, root: Path, cuda: str = "12.6") -> NodeFacts:
     """Return the facts of a simulated machine, seen from a torch for this CUDA."""

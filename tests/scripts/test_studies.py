@@ -8,6 +8,8 @@ import pytest
 
 from scripts.studies.__main__ import STUDIES
 
+pytestmark = pytest.mark.heavy(3)
+
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_small_study_finds_no_broken_promise(name: str) -> None:

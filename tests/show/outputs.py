@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from preflight.model.report import Report
@@ -20,6 +21,7 @@ SCREENS = PROJECT / "tests" / "golden" / "first-screens"
 KEPT = frozenset({"created_at", "preflight_version"})
 
 
+@cache
 def every_report() -> dict[str, Report]:
     """Return the reports by name; those of a blame class are what the real checks made of a simulated node."""
     made = {name: make() for name, make in GOLDEN.items()}

@@ -30,6 +30,7 @@ PRIVATE_IN_PRINT = (
     "in a save",
     "no known cure",
     "cures?",
+    "steady",  # no run is long enough to know
 )
 SLIPS = (r"\b1 (?:lines|ranks|nodes|reports|files|pairs|checks|values|sizes|runs|times)\b", r"\d %")
 WORDS = re.compile(rf"\b(?:{'|'.join((*AVOIDED, *PRIVATE))})\b", re.IGNORECASE)
@@ -43,8 +44,8 @@ MOST_WORDS, MOST_LONG = 40, 10
 
 
 @cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def sources() -> list[Path]:
@@ -52,18 +53,20 @@ def sources() -> list[Path]:
 
 
 def docstrings(path: Path) -> Iterator[ast.Constant]:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 yield first.value
 
 
-def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the literals of three words and more that are no docstring and no pattern; `…` is what is filled in."""
-    inner = {id(part) for node in ast.walk(tree(path)) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+@cache
+def texts(path: Path) -> tuple[tuple[int, str], ...]:
+    """Return the literals of three words and more that are no docstring and no pattern; `…` is what is filled in."""
+    found = []
+    inner = {id(part) for node in nodes(path) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     skipped = {id(each) for each in docstrings(path)}
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.JoinedStr):
             text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (inner | skipped):
@@ -71,7 +74,8 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
         else:
             continue
         if len(text.split()) >= 3 and not PATTERN.search(text):
-            yield node.lineno, text
+            found.append((node.lineno, text))
+    return tuple(found)
 
 
 def shown(path: Path, line: int, text: str) -> str:

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.simcuda,
     pytest.mark.usefixtures("simcuda_torch"),
     pytest.mark.timeout(900),
-    pytest.mark.heavy(8),
+    pytest.mark.heavy(9),
     pytest.mark.skipif(shutil.which("ip") is None, reason="needs iproute2"),
 ]
 OF_THIS_HOST = frozenset({"memlock", "pcie-copy-slow"})  # its own limit, and copies that a CPU makes

@@ -15,6 +15,8 @@ from preflight.stuck.collect.jobs import FoundJob, ListedProcess, ProcessTable
 from preflight.system.machine import Tree
 from tests.command import Command
 
+pytestmark = pytest.mark.heavy(4)
+
 LAUNCHER = 10
 
 
@@ -64,6 +66,15 @@ def test_what_a_dead_rank_left_behind_is_not_taken_for_it() -> None:
 def test_a_rank_whose_shell_has_ended_is_no_remnant_of_itself() -> None:
     adopted = listed(20, 0, "python", "train.py", parent=1, group=True)
     assert found(adopted, RANK_1) == {0: 20, 1: 30}
+
+
+def test_a_process_that_is_ending_gets_no_number_but_one_that_cannot_end_does() -> None:
+    forked = [listed(20 + i, None, "python", "train.py", group=True) for i in range(3)]
+    assert found(*forked) == {0: 20, 1: 21, 2: 22}
+    assert found(*forked[:2], replace(forked[2], arguments=(), state="R")) == {0: 20, 1: 21}
+    for state, hidden in (("D", ""), ("Z", ""), ("S", "the call is stuck")):
+        cannot = replace(forked[2], arguments=(), state=state, hidden=hidden)
+        assert found(*forked[:2], cannot) == {0: 20, 1: 21, 2: 22}
 
 
 def test_a_number_that_int_refuses_is_no_rank() -> None:

@@ -21,6 +21,8 @@ from tests.nvmlsim.machine import DIE, FUNCTION_NOT_FOUND, GPU_IS_LOST, HANG, NO
 from tests.nvmlsim.machines import A100X4, H100X8, RTX4090X2, V100X4
 from tests.nvmlsim.simulate import LIBRARY, simulate
 
+pytestmark = pytest.mark.heavy(4)
+
 
 def ask(tmp_path: Path, *defines: str, **answers: str) -> Json:
     """Return what the two-GPU machine answers; in a call's name `__` stands for `/`."""

@@ -28,6 +28,8 @@ from tests.nvmlsim.machines import H100X8, with_gpu
 from tests.nvmlsim.simulate import LIBRARY, simulate
 from tests.sysroot import answering, build
 
+pytestmark = pytest.mark.heavy(4)
+
 NODE = gpu_node(2)
 PATH = BackendChoice("nccl", "", "nccl", 2, known(NODE.gpus), wants_gpus=True, cpu_path=False, blocked="")
 LAUNCHED = LaunchResult(

@@ -28,6 +28,8 @@ from preflight.trial.run_dir import make_joint_dir
 from tests.search.nodes.test_joint_plan import solo
 from tests.trial.test_launcher import SPEC
 
+pytestmark = pytest.mark.heavy(4)
+
 HERE = Listening(("127.0.0.1",), "a test's")
 EFFORT = BenchRequest()
 

@@ -16,6 +16,8 @@ FAILED = (
     "The Ascend runtime refused a call of {who}{host}{code}: the cause is a setting, the driver, or a leftover "
     "of an earlier run."
 )
+GROUP_SIGN = "ascend.group"
+GROUP = "{who}{host} could not join the other ranks over HCCL{code}; the runtime's own log (plog) says why."
 # hiascend.com, "HCCL Errors": what each code stands for, and the variable that bounds the wait.
 LIMITS = {"EI0002": "HCCL_EXEC_TIMEOUT (1800 s by default)", "EI0006": "HCCL_CONNECT_TIMEOUT (120 s by default)"}
 PLOG = (
@@ -29,10 +31,11 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     code = next((match[0] for event in events if (match := CODE.search(event.text))), "")
     peers = (match for event in events if (match := PEER.search(event.text)))
     peer = next((f", rank {next(filter(None, match.groups()))}" for match in peers), "")
-    verdict = WAITED if events[0].authority is Authority.TIMEOUT else FAILED
+    verdict = WAITED if events[0].authority is Authority.TIMEOUT else GROUP if events[0].sign == GROUP_SIGN else FAILED
     verdict = fill_in(verdict, events).replace("{code}", f" ({code})" if code else "").replace("{peer}", peer)
-    confidence = Confidence.MEDIUM if events[0].authority is Authority.TIMEOUT else Confidence.HIGH
-    return Claim(events[0].authority, events, confidence, "the runtime prints its own error code", verdict)
+    is_own = events[0].authority is not Authority.TIMEOUT and events[0].sign != GROUP_SIGN
+    confidence = Confidence.HIGH if is_own else Confidence.MEDIUM
+    return Claim(events[0].authority, events, confidence, "the runtime prints its own error", verdict)
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
@@ -66,6 +69,8 @@ CAUSE = Cause(
         Sign("ascend.setup", Authority.SETUP, "the Ascend runtime could not be set up",
              r"\bEJ0001\b|Failed to initialize the HCCP process|\bEI00(?:01|04|08|14|15|16|17)\b[: ]|"
              r"error code (?:is )?1070\d\d\b|rtSetDevice failed"),
+        Sign(GROUP_SIGN, Authority.TRANSPORT, "a rank could not join the other ranks over HCCL",
+             r"HcclCommInit\w{0,30} ?fail"),
         Sign("ascend.runtime", Authority.TRANSPORT, "the Ascend runtime reports an error",
              r"\bE[EHZ]\d{4}: |\bEI00(?:03|07|09|10|11|12|18)\b[: ]"),
         Sign("ascend.wait", Authority.TIMEOUT, "a rank timed out waiting for another one over HCCL",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.job_phases import Phase
 
 ABSURD = re.compile(r"more than 1EB|1EB memory")  # nccl#1284: what aborted buffers lead to
 VERDICT = "{who}{host} ran out of GPU memory; the other errors in the log follow from that."
+KV_CACHE = re.compile(r"KV cache|No available memory for the cache blocks|increase --mem")
+OF_KV_CACHE = "The KV cache of the serving engine does not fit into the GPU memory that is left{host}."
+MORE_GPUS = "Split the model over more GPUs: a larger --tensor-parallel-size (SGLang: --tp-size)."
 THREAD = " A thread caught the error, so the rank kept running but no longer took part."
 SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
 
@@ -20,13 +24,51 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     events = tuple(event for event in own_events if not ABSURD.search(event.text))
     if not events:
         return None
-    verdict = fill_in(VERDICT, events[:1] if events[0].rank else events)
+    words = OF_KV_CACHE if KV_CACHE.search(events[0].text) else VERDICT
+    verdict = fill_in(words, events[:1] if events[0].rank else events)
     if events[0].sign == "gpu_oom.handle":
         because = "a library could not start on the GPU; usually no memory is left, rarely its version is wrong"
         return Claim(events[0].authority, events, Confidence.LOW, because, verdict)
     if SWALLOWED.search(events[0].text):
         verdict += THREAD
     return Claim(events[0].authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
+
+
+def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Return the steps: those of a serving engine, whose memory is divided by its options, or those of training."""
+    leftovers = (
+        "If the job ran out of memory at its start, run `nvidia-smi`, and end leftover processes of earlier jobs."
+    )
+    if KV_CACHE.search(claim.events[0].text):
+        return Remedy(
+            "Lower --max-model-len (SGLang: --context-length), or raise --gpu-memory-utilization (SGLang: "
+            "--mem-fraction-static) up to 0.95. The line says how much memory is needed, if the engine knows it.",
+            MORE_GPUS,
+            leftovers,
+        )
+    if (evidence.frameworks["engine"] and not _trains(evidence)) or "Capture cuda graph" in claim.events[0].text:
+        return Remedy(
+            "Lower --gpu-memory-utilization (SGLang: --mem-fraction-static) by 0.05: graph capture and requests need "
+            "memory in addition to the weights and the KV cache.",
+            "Lower --max-num-seqs (SGLang: --max-running-requests, --cuda-graph-max-bs).",
+            MORE_GPUS,
+            "If training ran out of memory: a smaller micro batch, gradient checkpointing or offload.",
+            leftovers,
+        )
+    return Remedy(
+        "Use less GPU memory: a smaller per-device batch (with more gradient accumulation), gradient checkpointing, "
+        "shorter sequences, ZeRO-3/FSDP or offload, or an 8-bit optimizer. A longer timeout does not help.",
+        leftovers,
+        "If PyTorch reserves much more memory than it allocates (fragmentation), run: export "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "If memory ran out in a checkpoint, gather to the CPU (FSDP: offload_to_cpu=True); if in an evaluation, use "
+        "smaller batches.",
+    )
+
+
+def _trains(evidence: LogEvidence) -> bool:
+    """Return whether the job trains; in reinforcement learning it does so next to a serving engine."""
+    return any(record.phase is Phase.TRAINING for source in evidence.sources for record in source.phases)
 
 
 CAUSE = Cause(
@@ -41,7 +83,7 @@ CAUSE = Cause(
              r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|"
              r"Not enough memory for the KV cache|KV cache[^\n]{0,80}larger than the (?:available|maximum)|"
              r"Triton Error \[(?:CUDA|HIP)\]: out of memory|UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
-             r"memory capacity is unbalanced|Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
+             r"Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
              r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
              r"OOM when allocating tensor|No available memory for the cache blocks"),
         Sign("gpu_oom.handle", Authority.EXCEPTION, "a library found too little GPU memory to start",
@@ -50,15 +92,7 @@ CAUSE = Cause(
              r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:calloc|malloc)|CUDA failure 2\b"),
     ),
     judge=judge,
-    remedy=fixed(
-        "Use less GPU memory: a smaller per-device batch (with more gradient accumulation), gradient checkpointing, "
-        "shorter sequences, ZeRO-3/FSDP or offload, or an 8-bit optimizer. A longer timeout does not help.",
-        "If the job ran out of memory at its start, run `nvidia-smi`, and end leftover processes of earlier jobs.",
-        "If PyTorch reserves much more memory than it allocates (fragmentation), run: export "
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "If memory ran out in a checkpoint, gather to the CPU (FSDP: offload_to_cpu=True); if in an evaluation, use "
-        "smaller batches.",
-    ),
+    remedy=remedy,
     needs="torch.cuda.max_memory_allocated() on that rank is near the GPU's size",
     confirm_with="run the same command with half the batch",
     outranks=("not_nccl", "nccl_plugin_problem"),

@@ -2,31 +2,62 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 VERDICT = "The framework refused its configuration: {text}"
-RAY = "Ray could not give the engine the GPUs that it asked for: a node is missing in Ray, or its GPUs are in use."
+RAY = (
+    "Ray could not give the engine the GPUs that it asked for: they are in use, or a node is missing in Ray, or has "
+    "registered none."
+)
+RAY_NODE = (
+    "The engine asks Ray for a GPU on the node {node}, which Ray can't give: Ray knows the node by another address, or "
+    "none of its GPUs is free."
+)
+NODE = re.compile(r"resource request \{[^}\n]{0,120}'node:(\d[\d.]{6,14}|[0-9a-fA-F]{0,4}:[0-9a-fA-F:]{2,40})'")
 MPI = "The program was started with fewer MPI ranks than its configuration needs."
+PENDING = "pending placement group"
+NEAR_END = 10  # lines
 LONGEST = 160
 
 
-def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim the refusal, in the framework's words."""
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+    """Claim the refusal, in the framework's words; a demand that Ray once had pending counts at the log's end only."""
+    events = tuple(event for event in events if not event.match.endswith(PENDING) or _is_last(event, evidence))
+    if not events:
+        return None
     because = "the framework names the setting that does not fit"
+    if node := NODE.search(events[0].text):
+        return Claim(events[0].authority, events, Confidence.MEDIUM, because, RAY_NODE.replace("{node}", node[1]))
     if verdict := {"arguments.ray": RAY, "arguments.mpi": MPI}.get(events[0].sign, ""):
-        return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
+        is_pending = events[0].match.endswith(PENDING)  # it may have been placed later
+        return Claim(
+            events[0].authority, events, Confidence.MEDIUM if is_pending else Confidence.HIGH, because, verdict
+        )
     text = events[0].text
     begins = max(text.rfind(mark, 0, text.find(events[0].match)) + len(mark) for mark in (": ", "] "))
     verdict = VERDICT.replace("{text}", text[max(0, begins) if begins > 1 else 0 :].strip()[:LONGEST])
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
 
 
+def _is_last(event: Event, evidence: LogEvidence) -> bool:
+    return evidence.sources[event.source].lines - event.line < NEAR_END
+
+
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps: look at the resources of Ray or MPI, or change the setting that the line names."""
     match claim.events[0].sign:
+        case "arguments.ray" if NODE.search(claim.events[0].text):
+            return Remedy(
+                "Run `ray list nodes`: it shows the addresses that Ray uses. export VLLM_HOST_IP=ADDRESS to the one of "
+                "this node, on every node, before the engine starts.",
+                "If the address is there, `ray status` must show a free GPU on it. If its node has left, run "
+                "`ray start --address=HEAD:6379 --num-gpus N` on it.",
+            )
         case "arguments.ray":
             return Remedy(
                 "Run `ray status` on the head node. It must show enough free GPUs for the product of the parallel "
@@ -55,20 +86,21 @@ CAUSE = Cause(
              r"(?:must be|is not|should be|has to be|not) (?:evenly )?divisible by|is not a multiple of|"
              r"[Cc]heck batch related parameters|world[ _]size[^\n]{0,60}(?:must be|is not|should be|is (?:less|"
              r"smaller))|"
-             r"number of (?:required|requested) GPUs exceeds|"
+             r"not aligned with the quantized weight shape|number of (?:required|requested) GPUs exceeds|"
              r"is (?:greater|larger) than the (?:number of available|total number of) GPUs|"
              r"(?:tensor|pipeline|data|context|expert)[- _](?:model[- _])?parallel[^\n]{0,20}size[^\n]{0,80}(?:must|"
              r"cannot|is not)"),
-        Sign("arguments.ray", Authority.SETUP, "Ray has fewer GPUs than the engine asks for",
-             r"Cannot provide a placement group of|Ray does not allocate any GPUs on the driver node|"
-             r"No available node types can fulfill resource request"),
+        Sign("arguments.ray", Authority.SETUP, "Ray has no place for what the engine asks for",
+             r"Cannot provide a placement group of|\): \d{1,5}\+? pending placement group|"
+             r"Ray does not allocate any GPUs on the driver node|"
+             r"No available node types can fulfill resource request|Current node has no GPU available"),
         Sign("arguments.mpi", Authority.SETUP, "the program used the number of an MPI rank that does not exist",
              r"Assertion failed: Failed: MPI error \S{1,200} '6'|MPI_ERR_RANK: invalid rank"),
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
              r"does not support comm\+GEMM overlap|Launch app with UB_SKIPMC|(?:cannot|"
              r"can not) be used (?:together )?with -|"
              r"is (?:only )?incompatible with --|mutually exclusive|argument --\S{1,60}: (?:invalid|expected)|"
-             r"[Uu]nknown (?:backend|distributed backend|parallel mode)"),
+             r"[Uu]nknown (?:(?:communication |distributed )?backend|parallel mode)"),
     ),
     judge=judge,
     remedy=remedy,

@@ -29,6 +29,9 @@ ANNOUNCED: tuple[tuple[re.Pattern[str], str, StartStep], ...] = (
     (re.compile(r"^[^#\n]{0,40}# {1,4}Rank +\d{1,5} (?:Group|Pid) .{0,120}device +\d"), FIRST, StartStep.COMPLETE),
 )
 CUT = re.compile(r"[\s\[(]{0,9}[IWE]?[\d\s:.,TZ/-]{4,60}\]?\s{0,9}")  # no more than the prefix of a line
+# py-spy's lines: a frame, the head of a thread or a process, a local variable; the last line may be cut.
+OF_A_STACK = re.compile(r"\s*$|[ \t]{2,}\S|Thread \S|Process \d|Python v\d")
+STACK = "stack"  # in a claim's detail, in the place of the step of NCCL's start-up
 FEW = 4  # collectives; more of them mean that data did flow
 
 
@@ -36,7 +39,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     """Claim a log that stops in NCCL's start-up or in its first collective, without an error and without an end."""
     if evidence.failures() or evidence.exceptions or evidence.successes() or evidence.has("context.progress"):
         return None
-    if (waiting := _last_words(evidence) or _engine_waits(evidence)) is not None:
+    if (waiting := _stack_waits(evidence) or _last_words(evidence) or _engine_waits(evidence)) is not None:
         return waiting
     starts = evidence.starts
     if len(starts.steps) < SOME or evidence.phase(Phase.TRAINING) is not None:
@@ -58,6 +61,24 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
         "the same"
     )
     return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(int(step)),))
+
+
+def _stack_waits(evidence: LogEvidence) -> Claim | None:
+    """Claim a stack that somebody printed of a process that waits for another one."""
+    frames = [event for event in evidence.of("hang.stack") if _ends_the_log(event, evidence)]
+    if not frames:
+        return None
+    frame = frames[0].match.strip()
+    verdict = f"A stack in the log waits for another process, in {frame}. If a rank is in no such call, it is late."
+    because = "a stack is of one moment only"
+    return Claim(Authority.SILENCE, tuple(frames[:1]), Confidence.LOW, because, verdict, (STACK,))
+
+
+def _ends_the_log(event: Event, evidence: LogEvidence) -> bool:
+    """Return whether nothing but stacks follows: a log with other lines shows a job that goes on, or another end."""
+    source = evidence.sources[event.source]
+    after = source.lines - event.line
+    return after <= len(source.tail) and (not after or all(map(OF_A_STACK.match, list(source.tail)[-after:])))
 
 
 def _last_words(evidence: LogEvidence) -> Claim | None:
@@ -88,6 +109,12 @@ def _engine_waits(evidence: LogEvidence) -> Claim | None:
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps for the start-up step at which the log stopped."""
+    if claim.detail[0] == STACK:
+        return Remedy(
+            "Run `py-spy dump --pid PID` on every rank, or `preflight stuck` on every node. The cause is on the rank "
+            "that is not in this call.",
+            "If all ranks are in it, the path between them is the first suspect: `preflight check` tests it.",
+        )
     step = int(claim.detail[0])
     record = (
         "To see where it hangs, run `py-spy dump --pid PID` on each rank. In nvidia-smi, 100% busy at low power "
@@ -118,6 +145,12 @@ CAUSE = Cause(
     signs=(
         Sign("hang.engine", Authority.SILENCE, "the engine's workers do not answer",
              r"No available shared memory broadcast block found|[Mm]ay be stuck\. Expected \d{1,6} threads"),
+        # As py-spy prints it; the innermost call comes first.
+        Sign("hang.stack", Authority.SILENCE, "a stack that was printed: a call that waits for another process",
+             r"^[ \t]{2,12}(?:nccl[A-Z]\w{2,40} \([\w./<>-]{1,120}|"
+             r"(?:i?recv|recv_object|(?:recv|send)_tensor_dict|all_reduce|all_gather\w{0,20}|reduce_scatter\w{0,20}|"
+             r"all_to_all\w{0,20}|broadcast\w{0,20}|(?:monitored_)?barrier) "
+             r"\([\w./<>-]{0,80}(?:distributed|parallel_state|nccl)[\w./<>-]{0,40})\.py:\d{1,6}\)"),
     ),
     judge=judge,
     remedy=remedy,

@@ -51,8 +51,23 @@ WITHOUT_GDR = (
 PEERMEM = "If `lsmod | grep nvidia_peermem` prints nothing, load the module: sudo modprobe nvidia_peermem"
 STATUS = r"ompletion [^\n]{0,120}(?:error |status[= ][\w ]{0,30}\(?)(?:%s)\b"
 LOST = r"completion (?:from peer|with)"
+WITHOUT_GDA = (
+    "To confirm, run once with UCX_TLS=rc,cuda_copy,cuda_ipc,sm,self, which leaves out transfers that GPUs start."
+)
 # A vendor's code says nothing beside a status: each vendor has its own.
 OF_THE_MACHINE = (
+    Variant(
+        r"UCX {1,3}ERROR {1,3}mlx5dv_devx",
+        "UCX could not set up its queues on the adapter of {who}{host}: the adapter or its driver refused.",
+        ("Compare the adapter's driver and firmware with what this UCX needs: ofed_info -s; ibstat; ucx_info -v.",
+         WITHOUT_GDA, "If the other side was restarted before, restart this side, too: the old connection is gone."),
+    ),
+    Variant(
+        r"UCX {1,3}ERROR {1,3}ibv_create_ah[^\n]{0,240}fe80:",
+        "UCX of {who}{host} tried a RoCE address of a peer that holds only within one Ethernet segment (fe80::).",
+        ("export UCX_IB_GID_INDEX=3 (the index of the RoCE v2 address; `show_gids` lists all).",
+         "export UCX_NET_DEVICES=mlx5_0:1 (list the ports that reach the peers).", SEE_ADDRESSES),
+    ),
     Variant(
         r"local catastrophic|device fatal|mlx[45]_core[^\n]{0,80}(?:health|Fatal)",
         "The InfiniBand or RoCE adapter of {who}{host} failed: it reported an error of the whole device.",
@@ -60,13 +75,21 @@ OF_THE_MACHINE = (
          "Restart the host to reset the adapter. If the error returns, send the log to the adapter's vendor."),
     ),
     Variant(
+        r"Process failed for slice[^\n]{0,400}local protection|UCX {1,3}ERROR[^\n]{0,80}Local protection",
+        "The adapter of {who}{host} does not know the memory that UCX or Mooncake's transfer engine gave it (local "
+        "protection error): it was not registered with this adapter, or was freed.",
+        ("Look for an earlier error when memory was registered: grep -i -e register -e memlock in this log.",
+         "`ulimit -l` must say unlimited where the engine runs; for GPU memory `lsmod | grep nvidia_peermem` must find "
+         "the module.", "Use the same release of the transfer engine (Mooncake, NIXL) and of UCX on both sides."),
+    ),
+    Variant(
         r"event ?: port error|mlx[45]_core[^\n]{0,80}(?:[Ll]ink [Dd]own|Cable)",
         "The InfiniBand or RoCE port of {who}{host} went down, or reported an error.",
         (LOOK_AT_PORTS, TEST_PATH, CHOOSE_PORTS),
     ),
     Variant(
-        STATUS % "4" + r"|UCX {1,3}ERROR[^\n]{0,200}Local protection|ibv_reg_\w{1,20}[^\n]{0,40}Bad address",
-        "The adapter of {who}{host} could not use memory that NCCL gave it (local protection error): GPUDirect RDMA "
+        STATUS % "4" + r"|[Ll]ocal protection|ibv_reg_\w{1,20}[^\n]{0,40}Bad address",
+        "The adapter of {who}{host} could not use memory that it was given (local protection error): GPUDirect RDMA "
         "does not work there, usually because of ACS or the IOMMU.",
         (WITHOUT_GDR,
          f"Repair, also for the bridges above the adapter: {ACS}; in a virtual machine, {PASS_THROUGH}.", f"{PEERMEM}.",
@@ -78,7 +101,8 @@ OF_THE_MACHINE = (
         "differ, or registering GPU memory may fail.",
         ("Compare on both hosts the versions of NCCL and its network plugin (grep NET/ in the log), the driver "
         "(ofed_info -s) and the firmware (ibstat).", WITHOUT_GDR,
-         "Run once with NCCL_NET_PLUGIN=none. If that works, the plugin is at fault."),
+         "Run once with the other transport: NCCL_NET_PLUGIN=none instead of a plugin, or your image's plugin instead "
+         "of NCCL's own (the NET/Plugin lines tell which ran). If that works, the first one is at fault."),
     ),
     Variant(
         STATUS % "5" + "|Work Request Flushed",
@@ -137,9 +161,9 @@ OF_THE_PATH = (  # addresses that changed while the job ran can be behind these
         LOST,
         "InfiniBand/RoCE failed between {who}{host} and a peer: the peer did not acknowledge data. The path failed, "
         "or the peer had died.",
-        (PEER_ENDED, LOOK_AT_PORTS, TEST_PATH,
-         "Status 12 means no answer. Check cable, switch, routing and MTU, and for RoCE the GID index and the "
-         "lossless settings.",
+        (PEER_ENDED, LOOK_AT_PORTS,
+         "Status 12 means no answer: check cable, switch, routing and MTU. For RoCE also check the GID index "
+         "(`show_gids`; NCCL before 2.21 needs NCCL_IB_GID_INDEX) and the lossless settings.", TEST_PATH,
          "On a very large fabric, set NCCL_IB_TIMEOUT=22 to give a slow path two minutes. To confirm the cause, run "
          "once with NCCL_IB_DISABLE=1 (much slower)."),
     ),

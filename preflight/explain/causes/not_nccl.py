@@ -14,6 +14,8 @@ from preflight.model.explanation import Confidence
 ID = "not_nccl"
 QUEUE = " at shm_broadcast.py"  # vLLM's engine there waits for its workers: who was late is not told
 OWN = "A rank stopped with a Python error{place}; the error is in the program, not in the communication: {text}"
+WAITED = "A rank gave up waiting{place} for another process or a service, whose log has the cause: {text}"
+TIMED_OUT = "TimeoutError"
 NEAR_END = 10  # lines
 LONGEST = 160
 CLEARLY_S, CLEARLY_LINES = 3.0, 50  # by so much an exception precedes what is no consequence of it
@@ -127,8 +129,9 @@ def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
     event, error = weak[0]
     text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
     because = "it is the only error in the log, but it may follow from an error that is not in the log"
-    verdict = OWN.replace("{place}", place_of(evidence, event)).replace("{text}", text)
-    return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict)
+    words, detail = (WAITED, (TIMED_OUT,)) if error.type.endswith(TIMED_OUT) else (OWN, ())
+    verdict = words.replace("{place}", place_of(evidence, event)).replace("{text}", text)
+    return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, detail)
 
 
 def _by_exit(evidence: LogEvidence) -> Claim | None:
@@ -150,6 +153,11 @@ def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps, which start at the user's own line if the log shows it."""
     frame = evidence.frame(claim.events[0]) if claim.events else None
+    if claim.detail == (TIMED_OUT,):
+        return Remedy(
+            "Read the log of the process that did not answer: of each worker of an engine, or of the service.",
+            "If it happens again, run `preflight stuck` on every node before the time is up: it shows who waits where.",
+        )
     if find([event.text for event in claim.events[:1]], evidence.versions, names=True) is not None:
         return Remedy("If the error returns, run one process alone (--nproc-per-node 1) for a shorter log.")
     if frame is None or not frame.is_own:

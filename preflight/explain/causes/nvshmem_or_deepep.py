@@ -55,7 +55,7 @@ CAUSE = Cause(
              r"nvshmem\w{0,40}[^\n]{0,40}(?:init|setup|bootstrap)[^\n]{0,40}failed|"
              r"neither nv_peer_mem,? or nvidia_peermem|building transport map failed|"
              r"ibgda\w{0,20}\.c\w{0,2}:[^\n]{0,60}(?:[Ff]ail|NULL|non-zero|cannot|error)|"
-             r"mlx5dv_devx_(?:uar|obj|alloc)[^\n]{0,40}(?:fail|NULL)|cannot allocate mlx5dv_devx|"
+             r"cannot allocate mlx5dv_devx|"
              r"/nvshmem/[^\n]{0,160}(?:[Ff]ailed|non-zero status|not accessible|NULL value)|"
              r"NVSHMEM[^\n]{0,30} (?:ERROR|FATAL)|nvshmemi?_\w{1,60}[^\n]{0,40}(?:failed|error)"),
     ),

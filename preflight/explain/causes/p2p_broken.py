@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed, shared
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, Variant, fill_in, fixed, shared
 from preflight.explain.causes import hang_no_error
 from preflight.explain.collective_waits import Wait, behind, find_mismatch
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.nccl_start import StartStep
-from preflight.explain.run_ends import ABORT
+from preflight.explain.run_ends import ABORT, DEATH
 from preflight.model.explanation import Confidence
 from preflight.model.job_phases import Phase
 from preflight.model.nccl_diagnostics import PAIR, VALUES
 from preflight.model.repairs import ACS, IOMMU, PASS_THROUGH
 
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
+WORKER = re.compile(r"WorkerProc|Scheduler hit an exception|EngineCore")
+OF_CUDA = re.compile(r"CUDA|[Cc]uda|driver|[Mm]ulticast|[Ff]abric|SymmDeviceMemory")
+IF_NCCL_TOO = (
+    "If NCCL fails or hangs after that, direct copies between the GPUs do not work: `preflight check` names the pair."
+)
+# What of an engine uses the memory of other GPUs by itself, without NCCL.
+OF_ENGINES = (
+    Variant(
+        r"custom_all_?reduce\.\w{2,4}:\d{1,5}[^\n]{0,20}'invalid",
+        "The engine's own all-reduce could not use the GPU memory of its other workers{host}.",
+        (IF_NCCL_TOO,),
+    ),
+    Variant(
+        r"symm_mem\.rendezvous\(",
+        "The engine's all-reduce over symmetric memory could not be set up between its GPUs{host}.",
+        ("export VLLM_ALLREDUCE_USE_SYMM_MEM=0 (SGLang: leave out --enable-symm-mem). The engine then uses NCCL.",
+         IF_NCCL_TOO),
+    ),
+    Variant(
+        r"create_allreduce_fusion_workspace\(",
+        "FlashInfer's fused all-reduce could not be set up between the engine's GPUs{host}.",
+        ("""Start vLLM with --compilation-config '{"pass_config": {"fuse_allreduce_rms": false}}' (SGLang: """
+         "--enforce-disable-flashinfer-allreduce-fusion): GPUs without NVSwitch can't have it.", IF_NCCL_TOO),
+    ),
+)  # fmt: skip
 INFERRED = (
     "All ranks reached the first collective, but no data arrived. The path between the GPUs is broken, usually "
     "direct copies (P2P) on one machine."
@@ -35,9 +60,13 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if events and (pairs := [pair for event in events if (pair := PAIR.search(event.text))]):
         because = "NCCL copied data between these GPUs itself, and compared it (NCCL_RUN_DIAGNOSTICS=1)"
         return Claim(events[0].authority, events, Confidence.HIGH, because, _diagnosed(pairs))
+    if events and events[0].sign == "p2p.engine" and not _is_refused_by_cuda(evidence):
+        events = ()
     if events:
         because = "the log says that peer-to-peer access failed"
-        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
+        engine = _of_engine(events[0])
+        verdict = VERDICT if engine is None else engine.verdict
+        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(verdict, events))
     if (stopped := _stopped_on_direct_paths(evidence)) is not None:
         return stopped
     waits = [wait for wait in evidence.waits.all() if wait.op]
@@ -127,31 +156,50 @@ def _all_arrived_at_the_first(evidence: LogEvidence, waits: list[Wait]) -> bool:
     return len(ranks) == (evidence.world_size or max(numbers) - min(numbers) + 1)
 
 
+OF_GPUS = fixed(
+    "Run once with NCCL_P2P_DISABLE=1. If that works, direct copies are at fault. Keep the setting only until "
+    "the repair.",
+    f"Repair: {IOMMU}.",
+    f"Also {ACS}; in a virtual machine, {PASS_THROUGH}.",
+    "With NVLink and PCIe, set NCCL_P2P_LEVEL=NVL instead: it keeps NVLink and switches off PCIe copies only.",
+    "GeForce cards (RTX 40 and others) have no P2P, but drivers before 525.105/535 report it. Update such a "
+    "driver.",
+    "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. An "
+    "image whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
+    "If several machines take part, the network may be at fault instead: NCCL_DEBUG=INFO shows which path NCCL "
+    "uses.",
+    env=(("NCCL_P2P_DISABLE", "1"),),
+    then=_fabric,
+    )  # fmt: skip
+
+
+def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Return the steps for an engine's own path between GPUs, or for direct copies that fail."""
+    engine = _of_engine(claim.events[0]) if claim.events else None
+    return OF_GPUS(evidence, claim) if engine is None else Remedy(*engine.steps)
+
+
+def _is_refused_by_cuda(evidence: LogEvidence) -> bool:
+    """Return whether an engine stopped with an error of CUDA. That a frame names its own path proves nothing."""
+    is_engine = evidence.frameworks["engine"] or any(WORKER.search(event.text) for event in evidence.of(DEATH))
+    return bool(is_engine) and any(OF_CUDA.search(f"{error.type}: {error.message}") for _, error in evidence.exceptions)
+
+
+def _of_engine(event: Event) -> Variant | None:
+    return next((each for each in OF_ENGINES if re.search(each.words, event.text)), None)
+
+
 CAUSE = Cause(
     promise="GPUs of one machine copy data to each other directly. Here these copies do not arrive.",
     signs=(
-        *shared(Authority.SETUP, "p2p.failed", "p2p.diagnosed"),
+        *shared(Authority.SETUP, "p2p.failed", "p2p.engine", "p2p.diagnosed"),
         Sign("p2p.refused", Authority.SILENCE,
              "direct copies between two GPUs are not possible on this machine", r"Could not enable P2P between"),
         Sign("p2p.iommu", Authority.SILENCE, "RCCL warns of the host's IOMMU; it also does so on hosts that work",
              r'Missing \"iommu=pt\"'),
     ),
     judge=judge,
-    remedy=fixed(
-        "Run once with NCCL_P2P_DISABLE=1. If that works, direct copies are at fault. Keep the setting only until "
-        "the repair.",
-        f"Repair: {IOMMU}.",
-        f"Also {ACS}; in a virtual machine, {PASS_THROUGH}.",
-        "With NVLink and PCIe, set NCCL_P2P_LEVEL=NVL instead: it keeps NVLink and switches off PCIe copies only.",
-        "GeForce cards (RTX 40 and others) have no P2P, but drivers before 525.105/535 report it. Update such a "
-        "driver.",
-        "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. An "
-        "image whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
-        "If several machines take part, the network may be at fault instead: NCCL_DEBUG=INFO shows which path NCCL "
-        "uses.",
-        env=(("NCCL_P2P_DISABLE", "1"),),
-        then=_fabric,
-    ),
+    remedy=remedy,
     infers=True,
     needs="the job runs with NCCL_P2P_DISABLE=1 and fails without it",
     confirm_with="preflight check   # runs with default settings and with P2P off, and verifies the data",

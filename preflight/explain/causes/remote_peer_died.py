@@ -48,8 +48,15 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     who = f"the process at {peer}" if peer else "a process of this job"
     if names := _of_engine(evidence):
         who = f"{names} lost the connection to {who}, which"
-    verdict = f"This log shows only secondary errors: {who} died or disconnected first. Get its log."
+    first = (
+        "died first, or the network to it failed" if any(map(_may_be_network, events)) else "died or disconnected first"
+    )
+    verdict = f"This log shows only secondary errors: {who} {first}. Get its log."
     return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict)
+
+
+def _may_be_network(event: Event) -> bool:
+    return "network error" in event.text
 
 
 def _of_engine(evidence: LogEvidence) -> str:

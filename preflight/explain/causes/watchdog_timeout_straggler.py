@@ -10,6 +10,7 @@ from preflight.explain.endings import STOPPED, silent
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import find_lag
 from preflight.explain.log_evidence import LogEvidence, ProcessRow
+from preflight.explain.run_ends import RESTART
 from preflight.explain.timeout_advice import duration, longer_timeout, parted_at
 from preflight.model.explanation import Confidence
 
@@ -34,6 +35,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     # torch takes a process down with the same words after an error that is no timeout.
     if not events or (events[0].authority is Authority.ECHO and len(evidence.by_cause) > 1):
         return None
+    if any(gone.order < events[0].order for gone in evidence.of("peer.actor")) and not evidence.has(RESTART):
+        return None  # the others waited for a process that was gone
     return _from_log(evidence, events)
 
 

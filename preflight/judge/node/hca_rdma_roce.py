@@ -10,7 +10,7 @@ from preflight.judge.pci_fabric import ports_of, verbs_nics
 from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import Gap, HcaPort, Netif, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
-from preflight.model.hca import PhysState, PortState
+from preflight.model.hca import ETHERNET, PhysState, PortState
 from preflight.model.repairs import RDMA
 
 STUCK = frozenset({PortState.INIT, PortState.ARMED})
@@ -178,7 +178,6 @@ def rdma_devices(node: NodeFacts, case: Case) -> Findings:
     )
 
 
-ETHERNET = "Ethernet"
 V2 = "RoCE v2"
 
 

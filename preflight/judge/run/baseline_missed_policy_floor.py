@@ -11,6 +11,7 @@ from preflight.model.baseline import (
     MOST_REPEATS,
     OTHER_SOFTWARE_SHARE,
     REJECTED_LOSS,
+    WIDER_CONFIDENCE,
     Judged,
     other_software,
 )
@@ -28,7 +29,7 @@ MOST_NAMED = 4
     blame=Blame.FABRIC,
     unseen=Unseen.ACCEPTANCE,
     reads=("trials", "gpus", "system"),
-    bounds=(FALSE_REJECTIONS, CONFIDENCE, LEAST_LOSS, REJECTED_LOSS, OTHER_SOFTWARE_SHARE),
+    bounds=(FALSE_REJECTIONS, CONFIDENCE, LEAST_LOSS, REJECTED_LOSS, WIDER_CONFIDENCE, OTHER_SOFTWARE_SHARE),
 )
 def baseline_missed(case: Case) -> Findings:
     """With default settings, the node is as fast as known-good nodes with the same hardware.

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from preflight.model.facts import Gap, Limit, Netif, NodeFacts, inherited_value
+from preflight.model.facts import Gap, HcaPort, Limit, Netif, NodeFacts, inherited_value
 from preflight.model.gap import known_or
+from preflight.model.hca import ETHERNET, Gid, PortState
 from preflight.model.network_survey import ClockOffset
 from preflight.model.units import size_text
 from preflight.search.settings.candidates import why_unusable
+from preflight.search.settings.rdma import MAPPED_IPV4, v2_index
 
 CLOCK_S = 1.0  # beyond, the lines of two nodes' logs can't be put in order
 NOT_READ = "not read"
+GID_INDEX = "NCCL_IB_GID_INDEX"
+MOST_DIGITS = 3
 OWN_BY_NODE = ("IFNAME", "NCCL_IB_HCA", "VISIBLE_DEVICES", "TOPO_FILE", "HOSTNAME", "HOSTID", "RANK", "PREFLIGHT")
 
 
@@ -82,6 +86,8 @@ def _facts(nodes: Sequence[NodeFacts], backend: str) -> list[Fact]:
     on_nccl = Must.EQUAL if backend == "nccl" else Must.BETTER
     return [
         Fact("NCCL", _at("software", "torch", "nccl"), on_nccl, "NCCL refuses to connect ranks of different versions"),
+        Fact("network plugin", _plugins, Must.BETTER, "nodes with different networks can't connect, and hang without "
+             "an error", "the same libnccl-net.so on every node, or NCCL_NET_PLUGIN=none on all"),
         Fact("torch", _at("software", "torch", "version"), Must.BETTER,
              "ranks may run collectives in another order or with another timeout"),
         Fact("CUDA of torch", _at("software", "torch", "cuda"), Must.BETTER, "kernels and numerics differ"),
@@ -93,6 +99,9 @@ def _facts(nodes: Sequence[NodeFacts], backend: str) -> list[Fact]:
         Fact("kernel", _at("system", "kernel"), Must.NOT),
         Fact("firmware of the adapters", _firmware, Must.NOT),
         Fact("RDMA adapters", _hcas, Must.BETTER, "no node can use a rail that one node lacks", "`ibstat` there"),
+        Fact("traffic classes of RoCE", _classes, Must.BETTER, "under load one end loses packets that the other holds "
+             "back", "configure PFC, ECN and the priority of each DSCP alike (`mlnx_qos -i INTERFACE` shows them)"),
+        _gids(nodes),
         Fact("interfaces", _names, Must.NOT),
         Fact("/dev/shm", _at("shm", "size_bytes", text=_size), Must.NOT),
         Fact("memlock", _at("limits", "memlock_bytes", text=_size), Must.BETTER,
@@ -170,6 +179,57 @@ def _hcas(node: NodeFacts) -> str | None:
         return None
     states = ((port, "?" if isinstance(port.state, Gap) else port.state.value) for port in node.hca_ports)
     return ", ".join(sorted(f"{port.hca}:{port.port} {state}" for port, state in states)) or "none"
+
+
+def _plugins(node: NodeFacts) -> str | None:
+    """Return the plugins' file names; None if a configuration file of NCCL names others."""
+    files = known_or(node.nccl_conf, ())
+    if isinstance(node.software, Gap) or any(entry.name == "NCCL_NET_PLUGIN" for entry in files):
+        return None
+    paths = node.software.net_plugins
+    return None if isinstance(paths, Gap) else ", ".join(path.rpartition("/")[2] for path in paths) or "none"
+
+
+def _gids(nodes: Sequence[NodeFacts]) -> Fact:
+    """Return the GIDs of active RoCE ports as a fact: their kinds at the index that is set, or else the index of IPv4.
+
+    Without a set index, NCCL 2.21 and later find the address themselves.
+    """
+    index = next((value for node in nodes if (value := inherited_value(node, GID_INDEX))), "")
+    if not (index.isdecimal() and len(index) <= MOST_DIGITS):
+        return Fact("index of RoCE v2's IPv4 address", _index_of_ipv4, Must.NOT)
+    uses_all = not any(inherited_value(node, "NCCL_IB_HCA") for node in nodes)  # else some ports are not NCCL's
+    return Fact(
+        f"GID {index} of RoCE", partial(_kind_at, int(index)), Must.BETTER if uses_all else Must.NOT,
+        f"{GID_INDEX}={index} names another kind of address there, so connections fail",
+        f"leave {GID_INDEX} unset (NCCL 2.21 and later find the address), or give every port its address at {index}",
+    )  # fmt: skip
+
+
+def _index_of_ipv4(node: NodeFacts) -> str | None:
+    found = {"none" if (index := v2_index(port)) is None else str(index) for port in _roce_ports(node)}
+    return ", ".join(sorted(found)) or None
+
+
+def _kind_at(index: int, node: NodeFacts) -> str | None:
+    tables = [known_or(port.gids, ()) for port in _roce_ports(node)]
+    at = [next((gid for gid in gids if gid.gid_index == index), None) for gids in tables]
+    return ", ".join(sorted({"empty" if gid is None else _kind(gid) for gid in at})) or None
+
+
+def _kind(gid: Gid) -> str:
+    return f"{_text(gid.type) or 'unknown'} {'IPv4' if gid.gid.startswith(MAPPED_IPV4) else 'IPv6'}"
+
+
+def _roce_ports(node: NodeFacts) -> list[HcaPort]:
+    ports = known_or(node.hca_ports, ())
+    is_active = [port for port in ports if port.link_layer == ETHERNET and port.state is PortState.ACTIVE]
+    return [port for port in is_active if not isinstance(port.gids, Gap)]
+
+
+def _classes(node: NodeFacts) -> str | None:
+    ports = known_or(node.hca_ports, ())
+    return "; ".join(sorted({each.text for port in ports for each in known_or(port.traffic_classes, ())})) or None
 
 
 def _names(node: NodeFacts) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from preflight.model.facts import Gap, HcaPort, NodeFacts, inherited_value
 from preflight.model.gap import known_or
-from preflight.model.hca import PhysState, PortState
+from preflight.model.hca import ETHERNET, PhysState, PortState
 from preflight.model.nccl_variables import BY_NAME
 from preflight.model.profile import Profile
 from preflight.model.trial import Candidate, LeftOut, Scope, Setting
@@ -76,7 +76,7 @@ def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
     """
     groups: dict[tuple[bool, float], list[HcaPort]] = {}
     for port in usable:
-        groups.setdefault((port.link_layer == "Ethernet", -known_or(port.rate_gbit_s, 0.0)), []).append(port)
+        groups.setdefault((port.link_layer == ETHERNET, -known_or(port.rate_gbit_s, 0.0)), []).append(port)
     return [groups[key] for key in sorted(groups)]
 
 
@@ -86,7 +86,7 @@ def gid(view: NodeView) -> Iterator[Planned]:
     if isinstance(view.node.hca_ports, Gap):
         yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
         return
-    roce = [port for port in view.node.hca_ports if port.link_layer == "Ethernet" and is_usable(port)]
+    roce = [port for port in view.node.hca_ports if port.link_layer == ETHERNET and is_usable(port)]
     if not roce:
         return
     if view.version is None or view.version >= AUTOMATIC_GID_SINCE:

@@ -109,6 +109,14 @@ class ListedProcess:
         return self.name.startswith(OWN_NAME) or OWN_WORKER in self.arguments
 
     @property
+    def is_ending(self) -> bool:
+        """Return whether the process has given up its memory, and with it its arguments and variables.
+
+        A process that the kernel keeps from ending, or whose memory could not be read, is a rank all the same.
+        """
+        return not self.arguments and not self.hidden and self.state not in ("Z", "D")
+
+    @property
     def has_group_threads(self) -> bool:
         """Return whether the process has threads of a torch process group."""
         return bool(self.thread_names & GROUP_THREADS)
@@ -339,7 +347,8 @@ class ProcessTable:
             each
             for each in self.by_pid.values()
             if each.pid not in known and not each.is_data_worker and not each.is_own and each.has_group_threads
-        ]
+            and not each.is_ending
+        ]  # fmt: skip
         starters = {each.parent_pid for each in found} & {each.pid for each in found}
         families: dict[int, list[ListedProcess]] = defaultdict(list)  # by what started them: a launcher, or rank 0
         for each in found:

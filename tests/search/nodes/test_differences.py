@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SoftwareFacts, TorchFacts, known
+from preflight.model.hca import NOT_FORCED, Gid, TrafficClasses
 from preflight.model.network_survey import ClockOffset
 from preflight.search.nodes.differences import NOT_READ, Must, differences
-from tests.node_facts import netif, node
+from tests.node_facts import TORCH, env, netif, node
+from tests.topology import port, roce_port
 
 
 def with_nccl(host: str, nccl: str | Gap) -> NodeFacts:
@@ -79,3 +82,56 @@ def test_only_what_differs_is_in_the_table_with_every_node_once(versions: list[s
     for each in found:
         hosts = [host for _, named in each.values for host in named]
         assert sorted(hosts) == sorted(str(i) for i in range(len(versions)))
+
+
+def test_traffic_classes_of_roce_should_be_alike_and_infiniband_has_none() -> None:
+    plain = TrafficClasses((), (), (), NOT_FORCED)
+    nodes = [
+        node(host=host, hca_ports=(roce_port(traffic_classes=(classes,)), port("mlx5_1")))
+        for host, classes in (("a", plain), ("b", replace(plain, pfc_priorities=(3,))), ("c", plain))
+    ]
+    (found,) = (each for each in differences(nodes, (), "nccl") if "traffic classes" in each.what)
+    assert found.must is Must.BETTER and [hosts for _, hosts in found.values] == [("a", "c"), ("b",)]
+    without = [node(host=host, hca_ports=(port(traffic_classes=()),)) for host in "ab"]
+    assert not any("traffic classes" in each.what for each in differences(without, (), "nccl"))
+
+
+def with_gids(host: str, *kinds: tuple[int, str, str], **overrides: Any) -> NodeFacts:
+    """Return a node with a RoCE port that has these GIDs: index, type, and "IPv4" or "IPv6"."""
+    heads = {"IPv4": "0000:0000:0000:0000:0000:ffff:", "IPv6": "fe80:0000:0000:0000:0000:0000:"}
+    gids = tuple(Gid(index, f"{heads[family]}0a00:0001", kind, "eth0") for index, kind, family in kinds)
+    return node(host=host, hca_ports=(roce_port(gids=gids), port("mlx5_1")), **overrides)
+
+
+V1, V2 = ((0, "IB/RoCE v1", "IPv6"), (1, "RoCE v2", "IPv6"))
+
+
+def test_gid_tables_should_be_alike_only_if_an_index_is_set() -> None:
+    usual, other = (V1, V2, (3, "RoCE v2", "IPv4")), (V1, V2, (2, "IB/RoCE v1", "IPv4"), (5, "RoCE v2", "IPv4"))
+    nodes = [with_gids("a", *usual), with_gids("b", *usual), with_gids("c", *other)]
+    (found,) = differences(nodes, (), "nccl")
+    assert (found.must, found.values) == (Must.NOT, (("3", ("a", "b")), ("5", ("c",))))
+    set_to = env(NCCL_IB_GID_INDEX="3")
+    nodes = [with_gids(host, *gids, environment=set_to) for host, gids in (("a", usual), ("b", usual), ("c", other))]
+    (found,) = differences(nodes, (), "nccl")
+    assert (found.must, found.values) == (Must.BETTER, (("RoCE v2 IPv4", ("a", "b")), ("empty", ("c",))))
+    assert differences(nodes[:2], (), "nccl") == ()
+    some = env(NCCL_IB_GID_INDEX="3", NCCL_IB_HCA="mlx5_1")
+    nodes = [with_gids(host, *gids, environment=some) for host, gids in (("a", usual), ("c", other))]
+    assert [found.must for found in differences(nodes, (), "nccl")] == [Must.NOT]
+    absurd = env(NCCL_IB_GID_INDEX="3" * 5000)
+    nodes = [with_gids(host, *usual, environment=absurd) for host in "ab"]
+    assert differences(nodes, (), "nccl") == ()
+
+
+def test_a_network_plugin_that_only_some_nodes_have_is_told() -> None:
+    def with_plugins(host: str, plugins: tuple[str, ...] | Gap) -> NodeFacts:
+        return node(host=host, software=SoftwareFacts("3.11.7", "0.1", TORCH, plugins))
+
+    path = "/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so"
+    (found,) = differences([with_plugins("a", (path,)), with_plugins("b", ()), with_plugins("c", ())], (), "nccl")
+    assert (found.must, found.values) == (Must.BETTER, (("none", ("b", "c")), ("libnccl-net.so", ("a",))))
+    elsewhere = with_plugins("b", ("/tmp/image/lib/libnccl-net.so",))
+    assert differences([with_plugins("a", (path,)), elsewhere], (), "nccl") == ()
+    (found,) = differences([with_plugins("a", (path,)), with_plugins("b", Gap("not recorded"))], (), "nccl")
+    assert found.must is Must.NOT

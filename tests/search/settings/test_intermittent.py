@@ -31,6 +31,7 @@ from tests.search.searching import search
 RUNS = 286  # by rhythm: 2,000 in all with seven of them
 
 
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize("profile", Profile)
 def test_of_2000_faults_that_come_and_go_no_more_are_cured_than_the_bound_says(profile: Profile) -> None:
     bound = 1 / odds(profile.effort.runs_each, profile.effort.runs_each)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections import defaultdict
+
+from preflight.errors import NotApplicable
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.pci_fabric import ports_of, verbs_nics
+from preflight.model.facts import HcaPort, NodeFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.hca import ETHERNET, PortState
+
+LINK = "ethtool"  # where the speeds come from: the kernel's answer, as ethtool prints it
+FIX = (
+    "check the cable, the transceiver and the switch port; `ethtool INTERFACE` shows what both ends offer, and "
+    "`mlxlink -d DEVICE` as root what the cable can carry"
+)
+
+
+@node_check("roce-port-speed", blame=Blame.FABRIC, unseen=Unseen.NOTHING, reads=("nics", "hca_ports"))
+def roce_port_speed(node: NodeFacts, case: Case) -> Findings:
+    """An active RoCE port runs at the fastest speed that it and its peer offer.
+
+    Yields a WARN per active RoCE port that runs slower than a speed that both ends of its cable offered: a damaged
+    cable or transceiver makes them agree on less. Yields an INFO for ports that could run faster, if the ends offered
+    no more or did not negotiate: then the switch may be meant for less.
+
+    Can't see: InfiniBand ports, whose speeds only their firmware knows (`mlxlink` as root); a cable that can carry less
+    than both ports; bonds.
+    """
+    ports = [port for nic in verbs_nics(node) for port in ports_of(node, nic)]
+    active = [port for port in ports if known(port.link_layer) == ETHERNET and known(port.state) is PortState.ACTIVE]
+    if not active:
+        raise NotApplicable("no RoCE port is active")
+    below = defaultdict[str, list[HcaPort]](list)
+    for port in active:
+        for speeds in known_or(port.speeds, ()):
+            rate, own, both = speeds.now_gbit_s, speeds.own_gbit_s, known_or(speeds.both_gbit_s, 0)
+            if rate < both:
+                yield roce_port_speed.finding(
+                    Severity.WARN,
+                    f"{node.host} {port.hca}:{port.port}",
+                    f"it runs at {rate:g} Gbit/s, but both ends of its cable offer {both} Gbit/s",
+                    FIX,
+                    Evidence("speed", f"{rate:g} Gbit/s", LINK),
+                    Evidence("both ends offer", f"{both} Gbit/s", LINK),
+                )
+            elif rate < own:
+                offer = f"the two ends offer at most {both}" if both else "what its peer offers is not known"
+                below[f"{rate:g} Gbit/s, although the port can have {own}; {offer}"].append(port)
+    for text, slower in below.items():
+        yield roce_port_speed.finding(
+            Severity.INFO,
+            f"{node.host} {', '.join(f'{port.hca}:{port.port}' for port in slower)}",
+            f"runs at {text}",
+            f"nothing to do if the switch is meant for this speed; otherwise {FIX}",
+            Evidence("speed", text, LINK),
+        )
+    for port in active:
+        known(port.speeds)

@@ -1,0 +1,57 @@
+"""The network plugins that NCCL would load here: libraries outside it, such as aws-ofi-nccl or HPC-X's."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+VARIABLE = "NCCL_NET_PLUGIN"
+DEFAULT = "libnccl-net.so"
+CACHE = "/etc/ld.so.cache"  # it holds the paths of libraries, each ended by a NUL
+SYSTEM_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
+
+
+def net_plugins(environ: Mapping[str, str], cache: str = CACHE) -> list[str] | None:
+    """Return the path of each plugin that NCCL_NET_PLUGIN names, or of NCCL's default one, if the loader finds it.
+
+    The loader looks in LD_LIBRARY_PATH, in its cache and in the system's folders; paths inside libraries are not read.
+    Return None if NCCL_NET_PLUGIN is set to nothing, which is the default plugin to some versions and none to others.
+    """
+    names = [name.strip() for name in environ.get(VARIABLE, DEFAULT).split(",") if name.strip()]
+    if not names:
+        return None
+    cached = _cached(cache)
+    found = (_found(name, environ, cached) for name in names if name != "none")
+    return list(dict.fromkeys(_printable(path) for path in found if path))
+
+
+def _printable(path: str) -> str:
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _found(name: str, environ: Mapping[str, str], cached: Mapping[str, str]) -> str:
+    """Return the path of a plugin by its file name, or by the word in `libnccl-net-WORD.so`; "" if there is none."""
+    if "/" in name:
+        return name if os.path.isfile(name) else ""
+    folders = [folder for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    for file in dict.fromkeys((name, name if name == DEFAULT else f"libnccl-net-{name}.so")):
+        before = (os.path.join(folder, file) for folder in folders)
+        after = (os.path.join(folder, file) for folder in SYSTEM_FOLDERS)
+        for path in _existing((*before, cached.get(file, ""), *after)):
+            return path
+    return ""
+
+
+def _existing(paths: tuple[str, ...]) -> Iterator[str]:
+    return (path for path in paths if path and os.path.isfile(path))
+
+
+def _cached(cache: str) -> dict[str, str]:
+    """Return the paths of all libraries of the loader's cache whose names could be a plugin's, by name."""
+    try:
+        with open(cache, "rb") as file:
+            paths = re.findall(rb"/[^\0]{0,4000}/[^\0/]{1,255}\.so(?=\0)", file.read())
+    except OSError:
+        return {}
+    return {os.path.basename(path): path for path in map(os.fsdecode, reversed(paths))}
