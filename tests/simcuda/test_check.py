@@ -57,7 +57,7 @@ def test_a_healthy_machine_is_ready(gpus: str, tmp_path: Path) -> None:
 
 def test_a_healthy_node_whose_gpus_wake_slowly_is_accepted(tmp_path: Path) -> None:
     asleep = replace(named("pcie2-pix"), settings={"WAKE_S": "4", "MEMORY_MIB": "2048"})
-    ran = check(tmp_path, asleep, "--accept", "--profile", "quick", *PATIENT)
+    ran = check(tmp_path, asleep, "--accept", "--profile", "quick", *PATIENT, "--stage-limit", "240")
     assert (ran.code, ran.report["node_verdict"]) == (0, "accept"), ran
     assert ran.report["durations_s"]["probe"] > 2, (
         "no GPU was asleep: they have been woken since the start of the program"
