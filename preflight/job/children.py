@@ -14,7 +14,7 @@ import resource
 import select
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import NoReturn
 
@@ -223,6 +223,26 @@ class Children:
         if self.stops_with_us:
             with contextlib.suppress(OSError):
                 os.kill(self.stops_with_us, number)
+
+
+def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | int], most_bytes: int) -> Process:
+    """Start a program of preflight's beside a running job; it may use `most_bytes` of address space.
+
+    It ends with this process, which must have one thread, and is killed first if memory is short. OSError if it can't
+    start.
+    """
+    parent = os.getpid()
+
+    def prepare() -> None:
+        die_with_parent(parent)
+        be_killed_first()
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    return subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        preexec_fn=prepare,  # noqa: PLW1509  one thread
+    )  # fmt: skip
 
 
 def how_it_ended(pid: int) -> int | None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import resource
 import select
 import shlex
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence, Set
 
 from preflight import pg_timeout
 from preflight.errors import UsageError
-from preflight.job.children import be_killed_first
+from preflight.job.children import start_beside
 from preflight.job.folder import Folder, remove_abandoned
 from preflight.job.kept import create
 from preflight.job.left_behind import Family, named
@@ -26,7 +24,6 @@ from preflight.job.say import contained, say, write_all
 from preflight.job.silences import Silences
 from preflight.job.stuck_look import AGAIN_S, NOT_STUCK, STUCK, Found, StuckLook
 from preflight.system.own_command import own_argv
-from preflight.system.processes import die_with_parent
 
 DEFAULT_TIMEOUT_S = 600  # torch's own for NCCL since 2.2
 OWN_S = 120.0  # `stuck` and `explain` end long before
@@ -152,18 +149,8 @@ class Watcher:
 
     def _own(self, arguments: Sequence[str], output: int, *, is_for_a_running_job: bool = False) -> int | None:
         """Run a command of preflight; return its exit code, or None if it was killed (its limit, or the job's end)."""
-        parent = os.getpid()
-
-        def prepare() -> None:
-            die_with_parent(parent)
-            be_killed_first()
-            resource.setrlimit(resource.RLIMIT_AS, (OWN_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
-            signal.pthread_sigmask(signal.SIG_SETMASK, {*self._mask, *HEARD_BY_NONE})
-
-        own = subprocess.Popen(
-            own_argv(*arguments, *self._order.detail), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            preexec_fn=prepare,  # noqa: PLW1509  this process has one thread
-        )  # fmt: skip
+        argv = own_argv(*arguments, *self._order.detail)
+        own = start_beside(argv, output, {*self._mask, *HEARD_BY_NONE}, OWN_BYTES)
         until = time.monotonic() + OWN_S
         while own.poll() is None:
             if time.monotonic() > until or (is_for_a_running_job and self._has_ended(0.0)):
