@@ -14,6 +14,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "torch.distributed.DistBackendError: Work WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=30000) timed out in blocking wait (TORCH_NCCL_BLOCKING_WAIT=1).",
         "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 1800000 ms",
         "[rank6]:[E403 10:47:33.112142359 ProcessGroupNCCL.cpp:1987] [PG ID 0 PG GUID 0(default_pg) Rank 6] Received a dump signal due to a collective timeout from  rank 7 and we will try our best to dump the debug info. Last enqueued NCCL work: 54, last completed NCCL work: 54.",
+        "frame #1: c10d::ProcessGroupNCCL::WorkNCCL::checkTimeout(std::optional<std::chrono::duration<long, std::ratio<1l, 1000l> > >) + 0x282 (0x7f2e5a5c6a92 in /opt/venv/lib/python3.10/site-packages/torch/lib/libtorch_cuda.so)",
     ),
     "collective_mismatch": (
         "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=3, OpType=ALLREDUCE, TensorShape=[4])",

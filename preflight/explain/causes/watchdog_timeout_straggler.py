@@ -172,6 +172,8 @@ CAUSE = Cause(
              r"last enqueued (?:NCCL )?work|Timeout at NCCL work|failure detected by watchdog"),
         Sign("watchdog.failed", Authority.TIMEOUT, "a collective did not finish in time",
              r"collective operation timeout|timed out in blocking wait|before timing out"),
+        Sign("watchdog.frame", Authority.TIMEOUT, "the stack of a collective that did not finish in time",
+             r"ProcessGroupNCCL::WorkNCCL::checkTimeout\("),
         Sign("watchdog.engine", Authority.TIMEOUT, "the engine's own watchdog timed out waiting",
              r"Scheduler watchdog timeout|[Ww]atchdog timeout \(|RPC call to \w{1,60} timed out|"
              r"RayChannelTimeoutError|"
