@@ -38,7 +38,7 @@ def nvlink(link: int, **overrides: Any) -> NvLink:
 
 
 PCIE = PcieLink(gen=5, gen_max=5, gpu_gen_max=5, width=16, width_max=16, replays=0)
-NO_PAGES = Gap("NVMLError_NotSupported: the driver does not offer it for this GPU")
+NO_PAGES = Gap("NVMLError_NotSupported: the driver does not report this for the GPU")
 
 
 def gpu(index: int, **overrides: Any) -> Gpu:

@@ -95,7 +95,7 @@ class Cause:
     signs: tuple[Sign, ...] = ()
     judge: Judge
     remedy: Callable[[LogEvidence, Claim], Remedy]
-    needs: str  # the evidence that confirms it
+    confirmed_if: str  # a clause: what would be seen
     confirm_with: str
     infers: bool = False  # judges even if none of its signs is in the log
     outranks: tuple[str, ...] = ()

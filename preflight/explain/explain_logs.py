@@ -340,7 +340,7 @@ def _named(ranked: Ranked, evidence: LogEvidence, before: tuple[str, ...]) -> Na
         cause=cause.id,
         verdict=claim.verdict[0].upper() + claim.verdict[1:],
         confidence=claim.confidence,
-        because=f"{because}. To confirm: {cause.needs}",
+        because=f"{because}. Confirmed if {cause.confirmed_if}",
         evidence=_proof(claim, evidence),
         remedy="\n".join(steps),
         confirm_with=remedy.confirm_with or cause.confirm_with,

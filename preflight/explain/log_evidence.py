@@ -127,7 +127,8 @@ class LogEvidence:
         """
         steps = {number: source.steps for number, source in enumerate(self.sources)}
         deaths = self.of(*run_ends.DEATHS)
-        self.survival = Survival(steps, self.of(run_ends.SUCCESS), deaths, self.of(run_ends.RESTART))
+        restarts, readies = self.of(run_ends.RESTART), self.of(run_ends.READY)
+        self.survival = Survival(steps, self.of(run_ends.SUCCESS), deaths, restarts, readies)
         for sign, events in self.events.items():
             if sign in run_ends.ALARMS:
                 self.events[sign] = list(filter(self._is_left, events))

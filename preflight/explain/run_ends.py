@@ -8,7 +8,7 @@ from __future__ import annotations
 
 SUCCESS, DONE, DEATH, ABORT = "end.success", "end.done", "end.death", "end.abort"
 TASK_EXIT, EXIT_CODE, STOP_ORDER, RESTART = "end.task_exit", "end.exit_code", "end.stop_order", "end.restart"
-TRACEBACK, EXCEPTION, LEFT = "end.traceback", "end.exception", "end.left"
+TRACEBACK, EXCEPTION, LEFT, READY = "end.traceback", "end.exception", "end.left", "end.ready"
 
 DEATHS = (DEATH, ABORT, TASK_EXIT, EXIT_CODE)  # only a restart goes on after these
 ALARMS = (*DEATHS, STOP_ORDER, TRACEBACK)
@@ -27,6 +27,7 @@ RUN_ENDS: dict[str, str] = {
     r"`Trainer\.fit` stopped: `max_|Outputs? (?:have been|has been|was) saved to|wandb: Run history|Done training\b",
     # Said as a process exits of itself: after DONE, and with nothing alarming, it is an end.
     LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit",
+    READY: r"Starting vLLM API server|The server is fired up and ready to roll",  # no error before ended the start
     SUCCESS: r"\"status\": ?\"success\"|# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
     rf"{_JOB} (?:run )?(?:is |has |was )?(?:been )?(?:finished|completed?|succeeded|ended successfully)\b|"
     r"All done|TRAINING COMPLETE|status ok exit 0|\*{5} train metrics \*{5}|"

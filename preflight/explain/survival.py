@@ -1,4 +1,4 @@
-"""Events that a run survived: if success, a restart or work steps follow an event, the event did not end the run."""
+"""Events that a run survived: success, a restart, work steps or a server that is ready follow them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ class Survival:
     """A record of successes, restarts and steps that shows for each event whether its run continued after it."""
 
     def __init__(
-        self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event], restarts: Iterable[Event]
-    ) -> None:
+        self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event],
+        restarts: Iterable[Event], readies: Iterable[Event] = (),
+    ) -> None:  # fmt: skip
         self._steps = steps
         self._successes = tuple(successes)
         self._last_success = _last_by_source(self._successes)
         self._last_death = _last_by_source(deaths)
         self._last_restart = _last_by_source(restarts)
+        self._last_ready = _last_by_source(readies)
 
     def survived(self, event: Event) -> bool:
-        """Return whether a success, a working restart, or enough steps in the same log came after an event."""
+        """Return whether a success, or in the same log a working restart, a ready server or enough steps followed."""
         if self._is_before_success(event):
             return True
         total = self._steps.get(event.source, 0)
         restart = self._last_restart.get(event.source)
         if restart is not None and restart.order > event.order and total - restart.steps >= FEW:
+            return True
+        ready = self._last_ready.get(event.source)
+        if ready is not None and ready.order > event.order and event.authority > Authority.KILLED:
             return True
         if event.authority is Authority.KILLED and ENDED_BY_SLURM.search(event.text):
             return False

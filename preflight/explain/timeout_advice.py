@@ -50,8 +50,8 @@ def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
         return ()
     died_at_s = died_at_ms / 1000
     notes = [
-        f"A timeout of {died_at_s:g} s or less will not help: the run died at {died_at_ms:,} ms, so it already had that"
-        + (" (ddp_timeout=1800, often advised, is exactly that)." if died_at_s == 1800 else ".")
+        f"A timeout of {died_at_s:g} s or less does not help: the run already had {died_at_s:g} s."
+        + (" The often advised ddp_timeout=1800 is the same value." if died_at_s == 1800 else "")
     ]
     for option_s in sorted(set(evidence.timeout_options_s)):
         if option_s > died_at_s:

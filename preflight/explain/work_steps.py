@@ -20,6 +20,7 @@ STEP = compile_any((
     rf"\b[Ee]poch[^\n]{{0,12}}\d{{1,6}}{MEASURED}",
     rf"\bep \d{{1,6}} train{MEASURED}",
     rf"\bbatch(?:es)?[ :=]{{1,4}}\d{{1,9}}\b{MEASURED}",
+    r"\b\d\d:\d\d:\d\d\b[^\n]{1,120}(?:#running-req|generation throughput): ",  # the same load at another time is work
     r"#running-req: [^\n]{1,60}",
     r"generation throughput: [^\n]{1,60}",
     r"[^\n]{1,40}\"POST /[^\n]{1,80}\" 200",

@@ -113,14 +113,14 @@ def _read_whole(machine: Machine, name: str, file: str) -> int:
 
 def _read_driver(machine: Machine, device: str) -> str:
     if not machine.exists(device):
-        raise UnreadableFact("it has no hardware device")
+        raise UnreadableFact("no hardware device")
     return machine.link(f"{device}/driver").rpartition("/")[2]
 
 
 def _read_numa_node(machine: Machine, device: str) -> int:
     """Return the NUMA node. A virtio interface's own device has no numa_node; the PCI device above it has one."""
     if not machine.exists(device):
-        raise UnreadableFact("it has no hardware device")
+        raise UnreadableFact("no hardware device")
     return first_of(
         lambda: parse_numa_node(machine.text(f"{device}/numa_node")),
         lambda: parse_numa_node(machine.text(f"{device}/../numa_node")),

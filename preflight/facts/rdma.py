@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TypeVar
 
@@ -11,7 +12,8 @@ from preflight.errors import UnreadableFact
 from preflight.facts.nvidia_driver import PROC
 from preflight.facts.pci_bus import DEVICES, HCAS, read_adapter_bdf, read_ids
 from preflight.facts.reading import answered, first_of, gap_or, need, parse_numa_node, read_whole
-from preflight.model.facts import Gap, HcaPort, Nic, RdmaFacts
+from preflight.model.facts import Gap, HcaPort, Nic, RdmaFacts, known_or
+from preflight.model.gap import NOT_READ
 from preflight.model.hca import (
     ETHERNET,
     NOT_FORCED,
@@ -45,9 +47,43 @@ def probe_nics(machine: Machine) -> tuple[Nic, ...]:
 
 def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
     """Return the ports, adapter by adapter."""
-    found = [(hca, port) for hca in _adapters(machine) for port in machine.names(f"{HCAS}/{hca}/ports")]
+    return tuple(_read_port(machine, hca, port) for hca, port in _ports(machine))
+
+
+@dataclass(frozen=True, slots=True)
+class RoceLink:
+    """What the kernel answers about the link of a port: both are empty for InfiniBand."""
+
+    hca: str
+    port: int
+    traffic_classes: tuple[TrafficClasses, ...] | Gap
+    speeds: tuple[PortSpeeds, ...] | Gap
+
+
+def probe_roce_links(machine: Machine) -> tuple[RoceLink, ...]:
+    """Return what drivers answer about the links of RoCE ports; a driver may stall, so nothing else is read here."""
     ask = cache(machine.ask)  # an answer is of all ports, so each question is asked once, and only for RoCE
-    return tuple(_read_port(machine, hca, int(port), ask) for hca, port in found if re.fullmatch(r"[0-9]{1,3}", port))
+    return tuple(_read_link(machine, hca, port, ask) for hca, port in _ports(machine))
+
+
+def with_links(ports: tuple[HcaPort, ...] | Gap, links: tuple[RoceLink, ...] | Gap) -> tuple[HcaPort, ...] | Gap:
+    """Return the ports with their links; if those could not be read, the reason stands at every Ethernet port."""
+    if isinstance(ports, Gap):
+        return ports
+    by_port = {(each.hca, each.port): each for each in known_or(links, ())}
+    reason = links if isinstance(links, Gap) else NOT_READ
+    return tuple(_with_link(port, by_port.get((port.hca, port.port)), reason) for port in ports)
+
+
+def _with_link(port: HcaPort, link: RoceLink | None, reason: Gap) -> HcaPort:
+    if link is not None:
+        return replace(port, traffic_classes=link.traffic_classes, speeds=link.speeds)
+    has_none = isinstance(port.link_layer, str) and port.link_layer != ETHERNET
+    return (
+        replace(port, traffic_classes=(), speeds=())
+        if has_none
+        else replace(port, traffic_classes=reason, speeds=reason)
+    )
 
 
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
@@ -60,6 +96,11 @@ def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
         for hca in machine.names(HCAS)
         for port in machine.names(f"{HCAS}/{hca}/ports")
     }
+
+
+def _ports(machine: Machine) -> list[tuple[str, int]]:
+    found = [(hca, port) for hca in _adapters(machine) for port in machine.names(f"{HCAS}/{hca}/ports")]
+    return [(hca, int(port)) for hca, port in found if re.fullmatch(r"[0-9]{1,3}", port)]
 
 
 def _adapters(machine: Machine) -> list[str]:
@@ -113,7 +154,17 @@ def nic_kind(layers: frozenset[str], driver: str) -> NicKind:
     return alone.get(layers, NicKind.OTHER)
 
 
-def _read_port(machine: Machine, hca: str, port: int, ask: Callable[[str], Json]) -> HcaPort:
+def _read_link(machine: Machine, hca: str, port: int, ask: Callable[[str], Json]) -> RoceLink:
+    directory = f"{HCAS}/{hca}/ports/{port}"
+    return RoceLink(
+        hca,
+        port,
+        gap_or(lambda: _traffic_classes(machine, hca, directory, ask)),
+        gap_or(lambda: _speeds(machine, directory, ask)),
+    )
+
+
+def _read_port(machine: Machine, hca: str, port: int) -> HcaPort:
     directory = f"{HCAS}/{hca}/ports/{port}"
     return HcaPort(
         hca=hca,
@@ -127,8 +178,6 @@ def _read_port(machine: Machine, hca: str, port: int, ask: Callable[[str], Json]
         gids=gap_or(lambda: _gids(machine, directory)),
         pkeys=gap_or(lambda: _pkeys(machine, directory)),
         counters=gap_or(lambda: _counters(machine, directory)),
-        traffic_classes=gap_or(lambda: _traffic_classes(machine, hca, directory, ask)),
-        speeds=gap_or(lambda: _speeds(machine, directory, ask)),
     )
 
 
@@ -208,6 +257,8 @@ def _speeds(machine: Machine, directory: str, ask: Callable[[str], Json]) -> tup
     now, own, both = answer["now"], max(answer["own"]), answer["both"]
     if both is None:
         return (PortSpeeds(now, own, Gap("the ends of the link did not negotiate a speed")),)
+    if both and now not in both:  # mlx5 answers with bits of an older table
+        return (PortSpeeds(now, own, Gap("the driver's answer about the other end leaves out the link's own speed")),)
     return (PortSpeeds(now, own, max(both, default=0)),)
 
 

@@ -16,7 +16,7 @@ from preflight.facts.other_devices import probe_other_devices
 from preflight.facts.pci_bus import probe_nvidia_pci, probe_pci
 from preflight.facts.pci_distance import gpu_paths, nic_paths
 from preflight.facts.process import probe_environment, probe_limits, probe_nccl_conf, probe_software
-from preflight.facts.rdma import probe_hca_ports, probe_nics, probe_rdma
+from preflight.facts.rdma import RoceLink, probe_hca_ports, probe_nics, probe_rdma, probe_roce_links, with_links
 from preflight.facts.system import probe_numa_nodes, probe_shm, probe_system
 from preflight.model.codec import decode_value, encode_value
 from preflight.model.facts import Gap, NodeFacts
@@ -30,7 +30,7 @@ LIMIT_S = 5.0
 CUT_SHORT = "not read: the deadline came first"
 NOT_ASKED = "not read: not needed here"
 MEMORY_READS = "memory"  # probes of what the kernel answers from memory share a process
-NVML = "nvml"
+NVML, ROCE = "nvml", "roce_links"
 ORPHANS_S = 1.0
 READS = "reads"  # the key of the raw reads in the answer of a group that is recorded
 NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
@@ -56,6 +56,7 @@ PROBES = (
     # Reading a port or the config space asks the adapter's driver, whose firmware may not answer.
     Probe("nics", lambda machine, _: probe_nics(machine), "hca"),
     Probe("hca_ports", lambda machine, _: probe_hca_ports(machine), "hca"),
+    Probe(ROCE, lambda machine, _: probe_roce_links(machine), ROCE),
     Probe("pci", lambda machine, _: probe_pci(machine), "pci"),
     Probe("host", lambda machine, _: str(machine.ask("uname")["nodename"]), MEMORY_READS),
     Probe("system", lambda machine, _: probe_system(machine), MEMORY_READS),
@@ -159,8 +160,8 @@ def _fact(name: str, answer: Answer) -> tuple[object, float]:
     document = answer.value[name]
     if "failure" in document:
         return Gap(document["failure"]), document["duration_s"]
-    kind = NvmlFacts if name == NVML else get_type_hints(NodeFacts)[name]
-    return decode_value(kind, document), document["duration_s"]
+    kinds: dict[str, Any] = {**get_type_hints(NodeFacts), NVML: NvmlFacts, ROCE: tuple[RoceLink, ...]}
+    return decode_value(kinds[name], document), document["duration_s"]
 
 
 def _node_facts(facts: dict[str, Any]) -> NodeFacts:
@@ -168,5 +169,6 @@ def _node_facts(facts: dict[str, Any]) -> NodeFacts:
     facts |= dict.fromkeys(NVML_FACTS, nvml) if isinstance(nvml, Gap) else {n: getattr(nvml, n) for n in NVML_FACTS}
     numbered = facts["gpus"]
     facts["gpu_paths"] = gpu_paths(numbered, facts["gpu_paths"], facts["pci"], facts["numa_nodes"])
+    facts["hca_ports"] = with_links(facts["hca_ports"], facts.pop(ROCE))
     facts["nic_paths"] = nic_paths(numbered, facts["nics"], facts["pci"], facts["numa_nodes"])
     return NodeFacts(host=UNKNOWN_HOST if isinstance(host, Gap) else host, **facts)

@@ -25,6 +25,7 @@ UNREAD = -1.0
 GIB = 1 << 30
 MOST_SIZE = 1 << 60
 MOST_REASONS, MOST_REASON = 8, 400
+UNKNOWN_WORDS = ("unknown", "node unknown")  # before the reason in a headline
 SIGNALS = 128  # exit codes from here on are signals
 
 
@@ -89,7 +90,8 @@ def _reasons(report: Json) -> Iterator[str]:
         yield f"{each.get('check')}: {each.get('subject')}{problem and f': {problem}'}"[:MOST_REASON]
     headline = str(report.get("headline") or "")
     if not failing and headline:
-        yield headline[:MOST_REASON]
+        verdict, _, why = headline.partition(": ")
+        yield (why if verdict in UNKNOWN_WORDS else headline)[:MOST_REASON]
 
 
 def _kind(report: Json, node: Json, gpus: list[Json]) -> Iterator[tuple[str, str]]:

@@ -226,7 +226,7 @@ class Children:
 
 
 def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | int], most_bytes: int) -> Process:
-    """Start a program of preflight's beside a running job; it may use `most_bytes` of address space.
+    """Start a program of preflight's while a job runs; it may use `most_bytes` of address space.
 
     It ends with this process, which must have one thread, and is killed first if memory is short. OSError if it can't
     start.

@@ -38,14 +38,14 @@ TIMED_OUT = re.compile(
 )
 HEARD_BY_NONE = {signal.SIGTSTP, signal.SIGINT, signal.SIGQUIT}  # they are the job's; our own end with us
 # What is said around the pages of `stuck` and `explain`.
-TIMES_OUT = "a collective timed out; more: `preflight stuck -v --pid {}`"
-STILL = "no progress for {:.0f} s; more: `preflight stuck -v --pid {}`"
+TIMES_OUT = "a collective timed out; details: `preflight stuck -v {}`"
+STILL = "no progress for {:.0f} s; details: `preflight stuck -v {}`"
 ELSEWHERE = "node {}: {} ({})"  # its number, the page's first sentence, and the file of the page
 LEFT = "{} is left running"
 MOVES = "it has made progress again since {}"
-UNCLEAR = "no progress for {:.0f} s, and `preflight stuck` {}; more: `preflight stuck -v --pid {}`"
+UNCLEAR = "no progress for {:.0f} s, and `preflight stuck` {}; details: `preflight stuck -v {}`"
 ENDED, KEPT = "{} ended with {}", "; its output is in {}"
-MORE = "`preflight explain -v {}` shows more than this page:"
+MORE = "details: `preflight explain -v {}`"
 
 
 class Watcher:

@@ -38,12 +38,13 @@ class Trap:
 
 
 WARN, INFO = Severity.WARN, Severity.INFO
+NOT_NEEDED = "unset it unless a trial shows that the job needs it"
 TRAPS = (
     Trap("NCCL_IB_CUDA_SUPPORT", ".*", WARN, "was removed in NCCL 2.4 and does nothing", "use NCCL_NET_GDR_LEVEL"),
     Trap("NCCL_PROTO", r"(?!\^).*LL128.*", WARN, "forcing LL128 can corrupt data where it is not supported",
          "unset it"),
-    Trap("NCCL_PROTO", ".+", INFO, "forces the protocol; with an unknown value, init fails", "unset it"),
-    Trap("NCCL_ALGO", ".+", INFO, "forces the algorithm; with an unknown value, init fails", "unset it"),
+    Trap("NCCL_PROTO", ".+", INFO, "forces the protocol; with an unknown value, init fails", NOT_NEEDED),
+    Trap("NCCL_ALGO", ".+", INFO, "forces the algorithm; with an unknown value, init fails", NOT_NEEDED),
     Trap("NCCL_DEBUG_FILE", "(?!.*%p).+", WARN, "has no %p, so the ranks overwrite each other's log",
          "add .%h.%p to the name"),
     Trap("NCCL_TOPO_FILE", "", WARN, "is empty, which hides the cloud's own topology file from NCCL", "unset it"),
@@ -56,7 +57,7 @@ TRAPS = (
          "unset it with NCCL 2.21 or newer"),
     Trap("NCCL_NET", "(?i:socket)", INFO, "leaves only TCP, a fraction of the speed of RDMA, and is not proven "
     "necessary here",
-         "unset it unless a trial shows that the job needs it"),
+         NOT_NEEDED),
     Trap("TORCH_DISTRIBUTED_DEBUG", "DETAIL", WARN, "checks every collective over gloo, which slows all of them",
          "unset it"),
     Trap("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "switches the watchdog off, so a job that hangs never ends",

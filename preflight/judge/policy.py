@@ -66,7 +66,7 @@ def apply_policy(findings: Sequence[Finding], policy: Policy) -> tuple[Finding, 
 def _at(finding: Finding, severity: Severity, why: str) -> Finding:
     if severity is finding.severity:
         return finding
-    words = f"{finding.problem} [{why}; else {finding.severity.value}]"
+    words = f"{finding.problem} [{why}; was {finding.severity.value}]"
     return replace(finding, severity=severity, problem=words)
 
 

@@ -56,6 +56,12 @@ WIDER_CONFIDENCE = Bound(
     "scripts/studies/baselines.py",
     "too low: baselines of few nodes miss slow ones; too high: good nodes that differ by 4% are drained",
 )  # fmt: skip
+SPREAD_KNOWN_FROM = Bound(
+    20, "good nodes whose spread counts as the true one",
+    "from here on no doubt about the spread hides a node that lost 10%, and good nodes that differ by 4% are kept",
+    "scripts/studies/baselines.py",
+    "too low: baselines of few nodes miss slow ones; too high: good nodes that differ by 4% are drained",
+)  # fmt: skip
 OTHER_SOFTWARE_SHARE = Bound(
     0.95, "of a speed",
     "an update of driver, NCCL or torch may cost some percent of the whole fleet's speed",
@@ -210,13 +216,17 @@ def false_rejections(references: Sequence[Reference], reference: Reference) -> f
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
     """Return the minimum, as a share of the reference, below which a node is rejected.
 
-    The minimum is at most 1 - REJECTED_LOSS. For the group of large sizes it is less only as far as good nodes surely
-    (WIDER_CONFIDENCE) differ by more. `measured` and `probability` are as in `usual_share`.
+    The minimum is at most 1 - REJECTED_LOSS. For the group of large sizes it is less only if good nodes differ by more:
+    as measured, or with fewer than SPREAD_KNOWN_FROM nodes as is sure (WIDER_CONFIDENCE). `measured` and `probability`
+    are as in `usual_share`.
     """
     most = 1 - REJECTED_LOSS.value
     if reference.size_bytes or reference.group != "large":
         return min(most, usual_share(reference, measured, probability))
-    factor = tolerance_factor(_freedom(reference), 1 - probability, 1 - WIDER_CONFIDENCE.value)
+    if reference.nodes < SPREAD_KNOWN_FROM.value:
+        factor = tolerance_factor(_freedom(reference), 1 - probability, 1 - WIDER_CONFIDENCE.value)
+    else:
+        factor = t_quantile(math.inf, 1 - probability)
     return min(most, math.exp(-factor * spread(reference, measured)))
 
 

@@ -90,7 +90,7 @@ TEXTS = {
         r"The InfiniBand retry count between|(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|"
         r"Remote (?:access|operation)|Local protection|Input/output error)|"
         r"UCX {1,3}ERROR [^\n]{0,40}completion[^\n]{0,80}: (?:Transport|Remote|Local)|"
-        r"UCX {1,3}ERROR {1,3}(?:mlx5dv_devx|ibv)_\w{1,30}\([^\n]{0,300}\bfailed|"
+        r"UCX {1,3}ERROR {1,3}(?:mlx5dv_devx_obj_create|ibv_\w{1,30})\([^\n]{0,300}\bfailed|"
         r"Process failed for slice[^\n]{0,400}: (?:local|remote|transport|work|retry)", ("ib",)),
     "ib.other": ErrorText("a queue pair, a call of the verbs library or a port failed",
         r"Got completion (?:from|with)|\bibv_\w{2}|async (?:\w{1,20} )?event ?:|local catastrophic|"

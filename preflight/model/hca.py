@@ -126,11 +126,12 @@ class TrafficClasses:
 
     @property
     def text(self) -> str:
-        """Return the configuration in one line."""
+        """Return the configuration in one line; two that differ have two texts."""
         ecn = "not known" if isinstance(self.ecn_priorities, Gap) else _listed(self.ecn_priorities)
         some = "" if len(self.by_dscp) == ALL_DSCPS else f"{len(self.by_dscp)} of {ALL_DSCPS} "
         trust = f"by {some}DSCP" if self.by_dscp else "not by DSCP"
-        mapped = ", ".join(f"{row.dscp} to {row.priority}" for row in self.by_dscp if row.priority != row.dscp >> 3)
+        told = [row for row in self.by_dscp if some or row.priority != row.dscp >> 3]  # the others are the default
+        mapped = ", ".join(f"{row.dscp} to {row.priority}" for row in told)
         forced = "" if isinstance(self.forced, Gap) or self.forced == NOT_FORCED else f", forced class {self.forced}"
         unusual = f" ({mapped})" if mapped else ""
         return f"PFC {_listed(self.pfc_priorities)}, priorities {trust}{unusual}, ECN {ecn}{forced}"

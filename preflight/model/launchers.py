@@ -179,7 +179,7 @@ LAUNCHERS = (
             (("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")), endpoint="PET_RDZV_ENDPOINT",
         ),
         node_counts=("PET_NNODES", "NNODES"),
-        sets_variables="torchrun's ranks inherit its shell's variables: set variables on every node before torchrun.",
+        sets_variables="torchrun passes its own environment to the ranks: export variables on every node first.",
     ),
     Launcher(
         "accelerate",

@@ -26,7 +26,7 @@ class Variable:
 
 
 P2P = Repair(f"{P2P_ANYWHERE}. Until then {UNPROTECTED}")
-SITE = Repair("none needed; in the site's settings, name the interface that reaches the other nodes")
+SITE = Repair("in the site's settings, name the interface that reaches the other nodes")
 VARIABLES = (
     Variable(
         "NCCL_P2P_DISABLE", families=("p2p",), off="1", costs="direct GPU-to-GPU copies, NVLink included", hides="P2P",

@@ -26,7 +26,7 @@ from preflight.show.text import fact_text
 
 HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "minimum", "5% loss"))
 SHORT_HEADERS: tuple[str | Column, ...] = (
-    "collective", "sizes", right("nodes differ", drop=1), *figures("minimum", "nodes for 5% loss")
+    "collective", "sizes", right("nodes differ", drop=1), *figures("minimum", "finds 5% loss from")
 )  # fmt: skip
 EXPLAINED = (
     "GB/s: the median. nodes, repeats: the standard deviation between good nodes, and between repetitions on one "
@@ -53,7 +53,7 @@ def baseline_page(learnt: Learnt, path: str) -> Page:
     speeds = table(SHORT_HEADERS, map(_short_row, together))
     groups += [[*([BLANK] if groups else []), speeds]]
     sizes = len(learnt.bounds) - len(together)
-    bounds = f"{sizes} sizes and {len(together)} groups of sizes, each with its minimum ({ALL})"
+    bounds = f"for {sizes} sizes and {len(together)} groups of sizes ({ALL})"
     foot = [("Next", _next(learnt, path)), ("Minimum", bounds), ("Written", quoted_path(path))]
 
     def whole() -> list[Block]:
@@ -84,7 +84,7 @@ def _weaknesses(learnt: Learnt) -> list[str]:
     """Return, as sentences, why the thresholds are weaker than they could be."""
     spreads = [each.between_repetitions for each in learnt.baseline.references]
     reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
-    once = [] if reason is None else [f"?: {reason}; give several reports per node."]
+    once = [] if reason is None else [f"{reason[0].upper()}{reason[1:]}; give several reports per node."]
     own = learnt.own_rejected
     named = (
         []

@@ -16,7 +16,7 @@ MOST_NAMED = 4
 MAY, RARELY = "may matter", "rarely matters"
 NOTHING = "nothing that preflight reads and that may matter"
 SUSPECT = "undo or check the first of these, then run `preflight check` again"
-NO_SUSPECT = "look elsewhere: the hardware, software and settings that preflight reads are the same"
+NO_SUSPECT = "look elsewhere: preflight found no change of hardware, software or settings that matters"
 NO_FACT = "no change that preflight reads explains this; measure again with `preflight check --profile standard`"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from preflight.model.codec import GAPS, encode
 from preflight.model.engine_options import SETTINGS, Engine, EngineOption, Fault, options_for
 from preflight.model.finding import Severity
 from preflight.model.gap import NO_ANSWER, Gap
-from preflight.model.report import PAUSED, NodeVerdict, Report, Verdict
+from preflight.model.report import PAUSED, NodeVerdict, Report, RunPhase, Verdict
 from preflight.model.units import counted
 from preflight.show.changes import since_good
 from preflight.show.checks_and_findings import (
@@ -18,7 +19,7 @@ from preflight.show.checks_and_findings import (
     findings_section,
     silent_sections,
 )
-from preflight.show.document import BLANK, Block, Items, Text, item, note, section
+from preflight.show.document import BLANK, Block, Items, Text, grouped, item, note, section
 from preflight.show.gpu_tests import hardware_section
 from preflight.show.isolation import isolation_section
 from preflight.show.network_survey import between_sections
@@ -33,8 +34,8 @@ from preflight.show.verdict import (
     by_weight,
     covers,
     deciding,
+    end_text,
     is_good,
-    phase_text,
     unfinished,
     unfinished_section,
     verdict_section,
@@ -44,14 +45,14 @@ GAPS_SHOWN = 3
 DEFAULT_ENV = "preflight.env"
 WITHOUT = "Without it: "
 STOPPED = "rerun the same command: this run was stopped"
-UNSEEN = "fix the error above, then rerun the same command"
+UNSEEN = "fix what is named above, then rerun the same command"
 CPU_ONLY = "do not drain the node; no GPU was tested: rerun on a GPU node"
 SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
     NodeVerdict.REJECT: "drain the node, repair it, rerun the check; `preflight render {report} --format drain` "
     "prints the drain reason",
-    NodeVerdict.UNKNOWN: "do not drain the node; fix the error above, then rerun the same command",
+    NodeVerdict.UNKNOWN: "do not drain the node; fix what is named above, then rerun the same command",
 }
 
 
@@ -176,10 +177,16 @@ def _paused(report: Report) -> list[Block]:
 def _not_finished(report: Report) -> list[Block]:
     cut = unfinished(report)
     return (
-        [Text("; ".join(f"{each.name} {phase_text(each)}" for each in cut), 2, 4, label="Not finished: ", most_lines=2)]
+        [Text("; ".join(_by_detail(cut)), 2, 4, label="Not finished: ", most_lines=2)]
         if cut
         else []
     )
+
+
+def _by_detail(phases: Sequence[RunPhase]) -> list[str]:
+    """Return `start of the ranks (partial), trials (not reached): REASON`, each reason once."""
+    alike = grouped((each.detail, f"{each.name} ({end_text(each)})") for each in phases)
+    return [f"{', '.join(names)}: {detail}" for detail, names in alike.items()]
 
 
 def _settings(report: Report) -> list[list[Block]]:
@@ -254,7 +261,7 @@ def _then(report: Report, written: Written, job: JobToStart) -> str:
         case Verdict.READY_WITH_ENV if name:
             return f"{name} starts now, with the settings of {quoted_path(written.env)}"
         case Verdict.UNKNOWN if name and job.starts_if_unknown:
-            return f"let {name} run; fix the error above before the next run"
+            return f"let {name} run; fix what is named above before the next run"
     return ""
 
 

@@ -59,7 +59,7 @@ def silent_sections(ran: Sequence[RanCheck]) -> list[Block]:
 
 def _by_reason(ran: Sequence[RanCheck], outcome: CheckOutcome) -> list[Block]:
     alike = grouped((each.reason, each.check) for each in ran if each.outcome is outcome)
-    return [item(f"{reason}: {listed(names, MOST_NAMED)}") for reason, names in alike.items()]
+    return [item(f"{listed(names, MOST_NAMED)}: {reason}") for reason, names in alike.items()]
 
 
 def outcome_counts(ran: Sequence[RanCheck]) -> dict[CheckOutcome, int]:

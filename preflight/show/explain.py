@@ -164,9 +164,9 @@ def _processes(explanation: Explanation) -> list[Block]:
         rows.setdefault((row.first.means if row.first else "", row.waited_for, row.ended), []).append(row)
     if len(explanation.processes) < SEVERAL:
         return []
-    head = "Processes, by their first abnormal line"
+    head = "First abnormal line of each process"
     if not explanation.processes_in_order:
-        head = "Processes (without a common clock in their logs: the order is unknown)"
+        head = "First abnormal line of each process (no common clock in the logs: the order is unknown)"
     parts = [_process(alike, explanation.sources) for alike in rows.values()]
     more = [Text(f"{len(parts) - PROCESSES} more in --json", 2)] if parts[PROCESSES:] else []
     return section(head, *parts[:PROCESSES], *more)

@@ -214,10 +214,16 @@ def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
     if slowness := slowness_text(odd, metrics):
         left = len(odd) - len(slow)
         others = f"; and an outlier in {counted(left, 'other metric')}" if left else ""
-        return f"{slowness}: {slow[0].what} is {slow[0].value}, on other nodes {slow[0].usual}{others}"
+        return f"{slowness}: {_reading(slow[0])}, on other nodes {slow[0].usual}{others}"
     others = f"; and in {counted(len(odd) - 1, 'other metric')}" if len(odd) > 2 else ""
-    others = f"; also {odd[1].what}: {odd[1].value}, not {odd[1].usual}" if len(odd) == 2 else others
-    return f"{worst.what} is {worst.value}, on other nodes {worst.usual}{others}"
+    others = f"; also {_reading(odd[1])}, not {odd[1].usual}" if len(odd) == 2 else others
+    return f"{_reading(worst)}, on other nodes {worst.usual}{others}"
+
+
+def _reading(odd: Odd) -> str:
+    """Return `all_gather 1 MiB busbw is 0.47 GB/s`: the unit at the end of the metric's name follows the value."""
+    name, unit, _ = odd.what.rpartition(" GB/s")
+    return f"{name} is {odd.value}{unit}" if unit else f"{odd.what} is {odd.value}"
 
 
 def slowness_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
@@ -303,7 +309,7 @@ def _next(fleet: Fleet, out: str) -> str:
         )
     if odd_hosts(fleet):
         return (
-            f"compare {those('odd_nodes.txt', 'the odd nodes')} with others of their group before you drain any of them"
+            f"compare the nodes of {those('odd_nodes.txt', 'the table')} with their group before you drain any of them"
         )
     if fleet.unknown:
         return f"run `preflight check` again on {those('unknown_nodes.txt', 'the unknown nodes')}"

@@ -9,7 +9,7 @@ class Format(Enum):
     """A format of a report.
 
     It has a name, the function in this folder that renders it, and a file suffix that selects it. Another option may
-    also write it. The suffix and the option are empty if there is none.
+    also write it. `suffix` and `own_option` are empty for a format that has none.
     """
 
     function: str

@@ -59,5 +59,5 @@ def _algorithms(trials: Iterable[TrialResult]) -> tuple[Carrier, ...]:
 
 def _pairs_text(found: list[tuple[int, ...]]) -> str:
     shown = ", ".join(f"{a}-{b}" for a, b in found[:PAIRS_SHOWN])
-    more = f" and {len(found) - PAIRS_SHOWN} more pairs" if len(found) > PAIRS_SHOWN else ""
-    return f"ranks {shown}{more}"
+    more = f" and {len(found) - PAIRS_SHOWN} more" if len(found) > PAIRS_SHOWN else ""
+    return f"pair{'s' * (len(found) > 1)} {shown}{more}"

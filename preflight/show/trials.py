@@ -133,14 +133,14 @@ def _has_small_sizes_only(trial: TrialResult) -> bool:
 
 def left_out_section(report: Report) -> list[Block]:
     """Return what was not worth a trial, with the reasons."""
-    return section("Left out", Items([(each.candidate, each.reason) for each in report.left_out]))
+    return section("Settings not tried", Items([(each.candidate, each.reason) for each in report.left_out]))
 
 
 def comparisons_section(report: Report) -> list[Block]:
     """Return the results of the comparisons, which alternate between new process groups."""
     items = []
     for each in report.comparisons:
-        bound = f"99% bound {percent_text(each.lower_bound)}, worst size {percent_text(each.worst_gain)}"
+        bound = f"99% lower bound {percent_text(each.lower_bound)}, worst size {percent_text(each.worst_gain)}"
         verdict = "clearly faster" if each.wins else "not clearly faster"
         gain = f"{verdict}: {percent_text(each.mean_gain)} ({bound}, {each.rounds} rounds)"
         was_measured = each.mean_gain or each.lower_bound
@@ -170,7 +170,7 @@ def _corners(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     for trial in steps:
         if trial.candidate.startswith(CORNER):
             names = ", ".join(f"{name}={value}" for name, value in trial.env)
-            yield "all enabled", f"{_ending(trial)}: {names}"
+            yield "all workarounds", f"{_ending(trial)}: {names}"
 
 
 def _given_up(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
@@ -185,7 +185,7 @@ def _given_up(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
         left = [name for name in subject.split(", ") if name not in spared]
         if has_failed(trial) and len(left) == 1:
             failures[left[0]] = trial
-    yield from (("needed", f"{name}: without it {_ending(trial)}") for name, trial in failures.items())
+    yield from (("needed", f"{name}: without it, {_ending(trial)}") for name, trial in failures.items())
 
 
 def _others(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:

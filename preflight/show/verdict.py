@@ -87,12 +87,13 @@ def _versions(report: Report) -> str:
 
 def unfinished_section(report: Report) -> list[Block]:
     """Return which parts of the run are missing."""
-    return section("Not finished", Items([(each.name, phase_text(each)) for each in unfinished(report)]))
+    cut = [(each.name, f"({end_text(each)}): {each.detail}") for each in unfinished(report)]
+    return section("Not finished", Items(cut))
 
 
-def phase_text(phase: RunPhase) -> str:
-    """Return how far a part of the run came, in words."""
-    return f"({phase.end.value.replace('_', ' ')}): {phase.detail}"
+def end_text(phase: RunPhase) -> str:
+    """Return `not reached`, `partial` and so on."""
+    return phase.end.value.replace("_", " ")
 
 
 def answer(report: Report) -> str:

@@ -28,7 +28,7 @@ MEANINGS = {
     "NVMLError_NoPermission": "this process may not use it",
     "NVMLError_GpuIsLost": "the GPU has fallen off the bus or can't be reached",
     "NVMLError_ResetRequired": "the GPU needs a reset",
-    "NVMLError_NotSupported": "the driver does not offer it for this GPU",
+    "NVMLError_NotSupported": "the driver does not report this for the GPU",
     "NVMLError_FunctionNotFound": "this driver is too old to know it",
     "NVMLError_IrqIssue": "the GPU's interrupts do not arrive",
 }

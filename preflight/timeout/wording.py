@@ -47,7 +47,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         covers = f". This is {times:.1f} times the longest pause: {_longest(found)}" if pause_s else ""
         return f"{asked}, more than the cap, so the timeout is {found.cap_s:,} s{covers}"
     if found.sum_s <= found.floor_s:
-        return f"{asked}, so the minimum is enough"
+        return f"{asked}, so the minimum of {found.floor_s:,} s is enough"
     better = "" if current_s is None else f"; the job has {current_s:,.0f} s, which is too short"
     return f"{asked}, dominated by {found.dominated_by}{better}"
 

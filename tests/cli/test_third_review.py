@@ -101,7 +101,7 @@ def test_without_a_gpu_the_next_step_is_a_gpu_node(command: Command) -> None:
     page = " ".join(ran.stdout.split())
     assert "NODE UNKNOWN" in page
     assert "rerun on a GPU node" in page
-    assert "fix the error above" not in page
+    assert "fix what is named above" not in page
 
 
 def test_render_writes_what_a_files_name_says_or_refuses(command: Command) -> None:

@@ -93,6 +93,51 @@ def test_a_server_that_goes_on_after_errors_is_not_called_free_of_failures() -> 
     assert [quote.text for quote in found.unusual] == [FAILED]
 
 
+FELL_BACK = [
+    *FRAMES, "    self.workspace = flashinfer_comm.create_allreduce_fusion_workspace(",
+    "RuntimeError: multicast is not supported by the CUDA driver",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ready", "serves"),
+    [
+        ("INFO 07-15 04:29:01 [api_server.py:1818] Starting vLLM API server 0 on http://0.0.0.0:8000", [SERVES]),
+        ("[2026-03-01 10:00:30] The server is fired up and ready to roll!", [SERVES] * 2),
+        (
+            "",
+            [
+                f"[2026-03-01 10:00:{i:02} TP0] Decode batch, #running-req: 3, #token: 9, #queue-req: 0"
+                for i in range(5)
+            ],
+        ),
+    ],
+    ids=["vllm", "sglang", "the same load at other times"],
+)
+def test_no_error_ended_a_server_that_became_ready_after_it(ready: str, serves: list[str]) -> None:
+    found = explain_bytes("\n".join([STARTS, *FELL_BACK, ready, *serves, ""]).encode())
+    assert found.verdict is ExplainVerdict.UNFINISHED, found.summary
+    ended = explain_bytes("\n".join([STARTS, *FELL_BACK, ENGINE, ""]).encode())
+    assert ended.causes[0].cause == "p2p_broken"
+
+
+def test_a_frame_that_raised_nothing_of_cuda_accuses_no_path_between_gpus() -> None:
+    later = [*["INFO 07-15 04:28:00 [x.py:1] loading"] * 80, *FRAMES, "RuntimeError: CUDA driver error: out of date"]
+    text = "\n".join([STARTS, *FELL_BACK[:-1], "ValueError: max_token_num is too small", *later, ENGINE, ""])
+    assert explain_bytes(text.encode()).causes[0].cause != "p2p_broken"
+
+
+def test_a_query_that_an_adapter_refuses_and_a_stack_of_a_debugger_are_no_failure() -> None:
+    query = f"{AT}ib_mlx5dv_md.c:1 UCX  ERROR mlx5dv_devx_general_cmd(QUERY_HCA_CAP) failed on mlx5_2: Remote I/O error"
+    frame = (
+        "#1  0x00007f in c10d::ProcessGroupNCCL::WorkNCCL::checkTimeout(std::optional<int>) () from libtorch_cuda.so"
+    )
+    hccl = "[INFO] HCCL(1,python):2026-03-01 HcclCommInitClusterInfo failover is enabled"
+    for line in (query, frame, hccl):
+        found = explain_bytes("\n".join([line, *[f"{{'loss': {i}.0, 'epoch': 0.{i}}}" for i in range(2)], ""]).encode())
+        assert found.causes == (), line
+
+
 def test_a_log_that_ends_with_an_error_is_not_called_still_running() -> None:
     found = explain_bytes("\n".join([STARTS, *[SERVES] * 6, FAILED, ""]).encode())
     assert found.verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE and found.unusual

@@ -16,7 +16,9 @@ from preflight.facts.rdma import (
     probe_hca_ports,
     probe_nics,
     probe_rdma,
+    probe_roce_links,
     read_port_errors,
+    with_links,
 )
 from preflight.model.facts import Gap, HcaPort, known
 from preflight.model.hca import NOT_FORCED, DscpPriority, NicKind, PhysState, PortSpeeds, PortState, TrafficClasses
@@ -87,7 +89,7 @@ ASKED = {"traffic_classes": {"ib0": {"pfc": [3], "dscp": [[0, 0], [26, 3]]}}}
 def _roce(tmp_path: Path, answers: dict[str, Json], **files: str) -> HcaPort:
     ports = _port("mlx5_0", layer="Ethernet", gid_attrs__ndevs__0="ib0")
     machine = build(tmp_path, _adapter("mlx5_0") | ports | files, answers)
-    return probe_hca_ports(machine)[0]
+    return known(with_links(probe_hca_ports(machine), probe_roce_links(machine)))[0]
 
 
 def test_a_roce_port_has_the_traffic_classes_of_its_interface(tmp_path: Path) -> None:
@@ -121,8 +123,18 @@ def test_traffic_classes_that_cannot_be_read_say_why(tmp_path: Path, answers: di
 
 
 def test_an_infiniband_port_is_asked_for_no_traffic_classes_and_speeds(tmp_path: Path) -> None:
-    (port,) = probe_hca_ports(build(tmp_path, _adapter("mlx5_0") | _port("mlx5_0"), ASKED))
+    machine = build(tmp_path, _adapter("mlx5_0") | _port("mlx5_0"), ASKED)
+    (port,) = known(with_links(probe_hca_ports(machine), probe_roce_links(machine)))
     assert (port.traffic_classes, port.speeds) == ((), ())
+
+
+def test_a_driver_that_does_not_answer_about_its_links_costs_nothing_else(tmp_path: Path) -> None:
+    ports = _port("mlx5_0", layer="Ethernet", gid_attrs__ndevs__0="ib0") | _port("mlx5_1")
+    machine, stalled = build(tmp_path, ports, ASKED), Gap("no answer within 5.0 s; the call is stuck")
+    roce, infiniband = known(with_links(probe_hca_ports(machine), stalled))
+    assert (roce.state, roce.traffic_classes, roce.speeds) == (PortState.ACTIVE, stalled, stalled)
+    assert (infiniband.traffic_classes, infiniband.speeds) == ((), ())
+    assert with_links(stalled, ()) == stalled
 
 
 def test_a_roce_port_has_the_fastest_speeds_of_both_ends(tmp_path: Path) -> None:
@@ -131,6 +143,9 @@ def test_a_roce_port_has_the_fastest_speeds_of_both_ends(tmp_path: Path) -> None
     (fixed,) = known(_roce(tmp_path / "2", {"port_speeds": {"ib0": {"now": 400.0, "own": [400], "both": None}}}).speeds)
     assert fixed.own_gbit_s == 400
     assert isinstance(fixed.both_gbit_s, Gap) and "did not negotiate" in fixed.both_gbit_s.reason
+    misread = {"port_speeds": {"ib0": {"now": 100.0, "own": [25, 100, 200], "both": [25, 200]}}}
+    (found_odd,) = known(_roce(tmp_path / "3", misread).speeds)
+    assert isinstance(found_odd.both_gbit_s, Gap) and "leaves out" in found_odd.both_gbit_s.reason
 
 
 @pytest.mark.parametrize(

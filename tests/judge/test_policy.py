@@ -105,7 +105,7 @@ def test_any_time_to_look_back_is_between_nothing_and_a_week_or_our_error(text: 
 
 def test_a_fatal_check_fails_by_a_warning_and_a_mild_one_no_more() -> None:
     assert judged(WARNING, levels=(("memlock", Level.FATAL),)) == [
-        (Severity.FAIL, "8 MiB [policy site.toml: fatal; else warn]")
+        (Severity.FAIL, "8 MiB [policy site.toml: fatal; was warn]")
     ]
     assert judged(FAILURE, levels=(("hca-port-stuck", Level.WARN),))[0][0] is Severity.WARN
 
@@ -121,7 +121,7 @@ def test_a_level_that_raises_no_note_says_that_it_had_no_effect() -> None:
 def test_a_waived_failure_stays_visible_with_its_reason_and_end() -> None:
     waiver = Waiver("hca-port-stuck", "mlx5_3", "ticket 4711", TODAY)
     assert judged(FAILURE, waivers=(waiver,)) == [
-        (Severity.INFO, f"INIT [waived until {TODAY}: ticket 4711; else fail]")
+        (Severity.INFO, f"INIT [waived until {TODAY}: ticket 4711; was fail]")
     ]
     other = replace(waiver, subject="mlx5_4")
     assert judged(FAILURE, waivers=(other,)) == [(Severity.FAIL, "INIT")]

@@ -35,7 +35,7 @@ def test_the_largest_size_of_each_run_counts() -> None:
     text += output("mlx5_bond_0", " 65536 5000 97.00 96.50 0.1", title="RDMA_Read Bidirectional BW Test")
     assert parse_perftest(text, "f") == (
         LinkTest("mlx5_0", 1, 8388608, 394.61, False),
-        LinkTest("mlx5_bond_0", 1, 65536, 96.5, True),
+        LinkTest("mlx5_bond_0", 1, 65536, 96.5, True, "ib_read_bw"),
     )
 
 
@@ -51,6 +51,27 @@ def test_the_port_is_the_one_of_the_command() -> None:
     again = "$ ib_write_bw -d mlx5_1 10.0.0.2\n" + output("mlx5_1", " 65536 5000 97.00 96.50 0.1")
     both = parse_perftest(command + output("mlx5_0", " 65536 5000 97 96 0.1") + again, "f")
     assert [test.port for test in both] == [2, 1]
+
+
+def test_each_test_has_its_program_and_a_command_is_of_one_test() -> None:
+    command = "$ ib_read_bw -d mlx5_0 -i 2 10.0.0.2\n"
+    one = output("mlx5_0", " 65536 5000 97.00 96.50 0.1", title="RDMA_Read BW Test")
+    other = output("mlx5_1", " 65536 5000 97.00 96.50 0.1", title="Send BW Test")
+    found = parse_perftest(command + one + other, "f")
+    assert [(test.program, test.port) for test in found] == [("ib_read_bw", 2), ("ib_send_bw", 1)]
+
+
+def test_a_device_without_a_result_is_kept_as_that() -> None:
+    failed = output("mlx5_1", " Completion with error at client", " Failed status 12: wr_id 0 syndrom 0x81")
+    found = parse_perftest(output("mlx5_0", " 65536 5000 97.00 96.50 0.1") + failed, "f")
+    assert [(test.device, test.size_bytes) for test in found] == [("mlx5_0", 65536), ("mlx5_1", 0)]
+
+
+def test_a_table_with_other_columns_is_not_read() -> None:
+    """As with a service level: the peak would be taken for the average."""
+    text = output("mlx5_0", " 65536  0  5000  392.00  391.9  0.1").replace("#iterations", "#sl  #iterations")
+    with pytest.raises(MalformedInput):
+        parse_perftest(text, "f")
 
 
 def test_a_warning_between_the_header_and_the_row_is_passed_over() -> None:

@@ -28,8 +28,8 @@ def page(*trials: TrialResult) -> str:
 
 def test_pairs_are_told_by_their_way_with_network_interfaces_and_hcas() -> None:
     text = page(trial_result(transport=LOG))
-    assert "ranks 0-1, 1-2, 2-3" in text
-    assert "SHM/direct/direct  ranks 0-3" in text
+    assert "pairs 0-1, 1-2, 2-3" in text
+    assert "SHM/direct/direct  pair 0-3" in text
     for word in ("What carried the data (trial default)", "NVLS", "IB", "eth0", "mlx5_0:1"):
         assert word in text
 
@@ -52,5 +52,5 @@ def test_without_a_log_there_is_no_section() -> None:
 
 def test_many_pairs_fit_the_page() -> None:
     text = page(trial_result(transport=tuple(f"{a}>{a + 1} via P2P/CUMEM" for a in range(100))))
-    assert "and 88 more pairs" in text
+    assert "and 88 more" in text
     assert max(width_of(line) for line in text.splitlines()) <= 80

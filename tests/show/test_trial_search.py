@@ -43,9 +43,9 @@ def text(report: Report) -> str:
 
 def test_what_the_rest_works_without_is_told_once_and_what_is_needed_with_its_failure() -> None:
     told = text(searched(DEFAULT_HUNG, ALL, WITH_P2P, WITH_SHM))
-    assert "all enabled works: NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1" in told
+    assert "all workarounds works: NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1" in told
     assert "not needed NCCL_SHM_DISABLE: the collectives work with this left out" in told
-    assert f"needed NCCL_P2P_DISABLE: without it {HUNG}" in told
+    assert f"needed NCCL_P2P_DISABLE: without it, {HUNG}" in told
 
 
 LOST = (RankEnd(0, "stuck", "first", "", log=(LogLine(9, "NET/IB: Got completion with status=12 opcode=0"),)),)
@@ -74,7 +74,7 @@ def test_trials_that_lost_packets_sooner_than_real_adapters_say_what_real_ones_t
 
 def test_where_all_together_fail_as_well_that_is_the_message() -> None:
     failed = replace(ALL, outcome=Outcome.HANG, problem=HUNG, results=())
-    assert f"all enabled {HUNG}" in text(searched(DEFAULT_HUNG, failed))
+    assert f"all workarounds {HUNG}" in text(searched(DEFAULT_HUNG, failed))
 
 
 def test_a_step_that_the_deadline_left_out_is_not_called_needed() -> None:

@@ -51,7 +51,7 @@ def test_every_gpu_is_listed_with_addresses_as_the_kernel_spells_them(tmp_path: 
 
 
 ERRORS = {
-    NOT_SUPPORTED: "does not offer it",
+    NOT_SUPPORTED: "does not report this",
     NO_PERMISSION: "may not use it",
     GPU_IS_LOST: "fallen off the bus",
     FUNCTION_NOT_FOUND: "too old to know it",

@@ -96,7 +96,7 @@ def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         again = [each for each in run.control.reruns if each.candidate == DEFAULT]
         took_s = default.duration_s + sum(each.duration_s for each in again)
         tries = f", in each of {len(again) + 1} tries ({seconds_text(took_s)})" if again else ""
-        longer = "; a fault that goes away later looks the same" if again else ""
+        longer = "; a temporary fault would look the same" if again else ""
         return _advice(f"none of the tested settings work: the default settings {ending(default)}{tries}{longer}")
     chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
     if not chosen or proof_of(run.control, run.trials) is Proof.OPEN:
@@ -219,7 +219,7 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
     elif slowdown(as_is, default) > FAR_SLOWER.value:
         kept = f"reached {figure(as_is, run.cpu_path)} in one trial; they stay, because no comparison has confirmed it"
     else:
-        kept = "work too, so they stay; their speed was not compared"
+        kept = "work too and stay; their speed was not compared"
     why = f"the default settings work ({speed}, verified), and {_nothing_beats(run)}"
     return _advice(f"{why}; the inherited settings {kept}")
 
@@ -292,7 +292,7 @@ def _nothing_beats(run: _TrialsOfRun) -> str:
     if compared:
         best = max(compared, key=lambda name: run.comparisons[name].mean_gain)
         gain = percent_text(run.comparisons[best].mean_gain)
-        return f"no other configuration is clearly faster (best '{best}' {gain}; {percent_text(MIN_GAIN)} needed)"
+        return f"no other configuration is clearly faster (best: '{best}', {gain}; needed: {percent_text(MIN_GAIN)})"
     if run.default is not None and any(isinstance(each.busbw_gb_s, Gap) for each in run.default.results):
         return "no speed was compared, because another job used the GPUs"
     return "no other configuration is faster" if run.candidates else "no other configuration needed a trial"

@@ -70,7 +70,7 @@ CAUSE = Cause(
              r"\bEJ0001\b|Failed to initialize the HCCP process|\bEI00(?:01|04|08|14|15|16|17)\b[: ]|"
              r"error code (?:is )?1070\d\d\b|rtSetDevice failed"),
         Sign(GROUP_SIGN, Authority.TRANSPORT, "a rank could not join the other ranks over HCCL",
-             r"HcclCommInit\w{0,30} ?fail"),
+             r"HcclCommInit\w{0,30} ?fail(?:ed|ure|s)?\b"),
         Sign("ascend.runtime", Authority.TRANSPORT, "the Ascend runtime reports an error",
              r"\bE[EHZ]\d{4}: |\bEI00(?:03|07|09|10|11|12|18)\b[: ]"),
         Sign("ascend.wait", Authority.TIMEOUT, "a rank timed out waiting for another one over HCCL",
@@ -80,7 +80,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the plog of the rank that failed first",
+    confirmed_if="the plog of the rank that failed first has an error",
     confirm_with="grep -rn -m3 ERROR ~/ascend/log/debug/plog/   # on every node; the earliest line is the cause",
     outranks=("watchdog_timeout_straggler", "store_wait_timeout", "remote_peer_died"),
 )  # fmt: skip

@@ -119,7 +119,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="how long a checkpoint takes on one rank alone, and on all",
+    confirmed_if="a checkpoint takes about as long as the timeout, on one rank alone or on all",
     confirm_with="preflight timeout --params N --checkpoint-dir DIR   # shows how long a checkpoint takes, and the "
     "timeout for it",
     outranks=("collective_mismatch", "device_mapping_unknown", "heartbeat_monitor", "p2p_broken", "remote_peer_died",

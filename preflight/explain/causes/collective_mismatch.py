@@ -122,7 +122,7 @@ CAUSE = Cause(
         "Do not raise the timeout: it does not help here.",
     ),
     infers=True,
-    needs="a run with TORCH_DISTRIBUTED_DEBUG=DETAIL in which torch names ranks with different collectives",
+    confirmed_if="torch names ranks with different collectives under TORCH_DISTRIBUTED_DEBUG=DETAIL",
     confirm_with="run the same command with TORCH_DISTRIBUTED_DEBUG=DETAIL",
     outranks=("not_nccl",),
 )  # fmt: skip

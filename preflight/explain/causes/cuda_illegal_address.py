@@ -52,7 +52,7 @@ CAUSE = Cause(
         "compute-sanitizer --tool memcheck python train.py ... finds the kernel. If the same GPU fails every time, "
         "look for Xid 13, 31 or 79 in dmesg.",
     ),
-    needs="two runs whose tracebacks end in the same operation",
-    confirm_with="CUDA_LAUNCH_BLOCKING=1 with the same command; `preflight check --profile standard` checks the GPUs",
+    confirmed_if="the tracebacks of two runs end in the same operation",
+    confirm_with="export CUDA_LAUNCH_BLOCKING=1   # for the same command; `preflight check` tests the GPUs",
     outranks=("ib_broken", "nccl_plugin_problem", "p2p_broken", "version_mismatch"),
 )  # fmt: skip

@@ -61,8 +61,8 @@ CAUSE = Cause(
         then=longer_timeout,
     ),
     infers=True,
-    needs="the preparation takes longer than the timeout if it runs alone",
-    confirm_with="time the preparation alone, then: preflight timeout --params N --preprocess TIME",
+    confirmed_if="the preparation alone takes longer than the timeout",
+    confirm_with="preflight timeout --params N --preprocess TIME   # TIME: what the preparation takes alone",
     outranks=("device_mapping_unknown", "heartbeat_monitor", "p2p_broken", "remote_peer_died", "rendezvous_failed",
               "store_wait_timeout", "watchdog_timeout_straggler"),
 )  # fmt: skip

@@ -22,12 +22,12 @@ CAUSE = Cause(
     remedy=fixed(
         'Run: sudo dmesg -T | grep -i -e "killed process" -e oom. If it names the worker, the host ran out of memory. '
         "If not, the decoding code crashed.",
-        "Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the preparation. If it "
-        "then runs, raise the number step by step; if not, it shows the real error.",
+        "Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the preparation. If that "
+        "works, raise the number step by step; if not, the log has the real error.",
         "Give the container more memory and /dev/shm (--memory, --shm-size).",
         'Put the start of the script under `if __name__ == "__main__":`; the start method "spawn" needs that.',
     ),
-    needs="the job runs with one worker, or the kernel log names the worker's pid",
+    confirmed_if="the job runs with one worker, or the kernel log names the worker's pid",
     confirm_with="run the same command with num_workers=0 (num_proc=1)",
     outranks=("not_nccl", "segfault_worker"),
 )  # fmt: skip

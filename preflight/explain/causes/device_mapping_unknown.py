@@ -88,7 +88,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the job runs with device_id set, or with one of the three variables alone",
+    confirmed_if="the job runs with device_id set, or with one of the variables of step 2 alone",
     confirm_with="preflight check",
     outranks=("watchdog_timeout_straggler", "hang_no_error"),
 )  # fmt: skip

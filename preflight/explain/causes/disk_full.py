@@ -46,7 +46,7 @@ CAUSE = Cause(
         "Kubernetes: raise resources.limits.ephemeral-storage, or give the output its own volume.",
         "Check the last checkpoint before you resume: the file that was being written is incomplete.",
     ),
-    needs="df or quota shows that the job's disk is full",
+    confirmed_if="df or quota shows that the job's disk is full",
     confirm_with="df -h; df -i   # on that host, for the folder that the line names",
     outranks=("not_nccl", "dataset_worker_died", "checkpoint_save_timeout"),
 )  # fmt: skip

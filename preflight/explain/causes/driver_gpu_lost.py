@@ -28,7 +28,7 @@ CAUSE = Cause(
         "If it happens again, reseat or replace the card. Earlier PCIe errors (AER) point to the slot, the riser or "
         "the power.",
     ),
-    needs="nvidia-smi -L shows fewer GPUs than the machine has, or an Xid 79",
+    confirmed_if="nvidia-smi -L shows fewer GPUs than the machine has, or the kernel log has an Xid 79",
     confirm_with="preflight check --accept --profile burn   # after the repair",
     outranks=("cuda_illegal_address", "not_nccl"),
 )  # fmt: skip

@@ -40,7 +40,7 @@ CAUSE = Cause(
         "With Ray, Slurm or Docker, print CUDA_VISIBLE_DEVICES in every rank. The values must differ, or list all "
         "GPUs of the node.",
     ),
-    needs="a different PCI bus id on every rank of a node",
+    confirmed_if="two ranks of a node have the same PCI bus ID",
     confirm_with="preflight check",
     outranks=("not_nccl", "remote_peer_died"),
 )  # fmt: skip

@@ -72,7 +72,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="`fi_info -p efa` works where the job runs, or the job runs with NCCL_NET_PLUGIN=none",
-    confirm_with="fi_info -p efa; then: preflight check on every node",
+    confirmed_if="`fi_info -p efa` fails where the job runs, or the job runs with NCCL_NET_PLUGIN=none",
+    confirm_with="fi_info -p efa; preflight check   # on every node",
     outranks=("nccl_plugin_problem", "ib_broken", "host_oom_killed", "scheduler_cancelled"),
 )  # fmt: skip

@@ -50,8 +50,8 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="nothing more: `preflight stuck` read the ranks during the hang",
-    confirm_with="preflight stuck -v, if it hangs again",
+    confirmed_if="`preflight stuck` names the same rank if the job hangs again",
+    confirm_with="preflight stuck -v   # if it hangs again",
     outranks=(
         "watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout",
         "heartbeat_monitor", "hang_no_error", "remote_peer_died", "store_wait_timeout", "rendezvous_failed",

@@ -104,7 +104,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the same error in a run of one step",
+    confirmed_if="a run of one step ends with the same error",
     confirm_with="run the same command with the setting changed",
     outranks=("not_nccl",),
 )  # fmt: skip

@@ -59,7 +59,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the driver's messages at that time (dmesg), and a run on another node",
+    confirmed_if="dmesg has amdgpu's messages of that time, and the job runs on another node",
     confirm_with="sudo dmesg -T | grep -i amdgpu   # on that host",
     outranks=("cuda_illegal_address", "host_oom_killed", "p2p_broken", "version_mismatch"),
 )  # fmt: skip

@@ -37,6 +37,6 @@ CAUSE = Cause(
         "Compare the output of `nvidia-smi -L` in each container. Then compare CUDA_VISIBLE_DEVICES with "
         "--nproc-per-node.",
     ),
-    needs="the same list of GPUs in all containers of the host",
+    confirmed_if="the containers of the host list different GPUs",
     confirm_with="preflight probe   # in each container",
 )  # fmt: skip

@@ -155,6 +155,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="a stack of each rank while it hangs",
+    confirmed_if="the stack of a rank shows where it waits while it hangs",
     confirm_with="preflight check",
 )  # fmt: skip

@@ -55,7 +55,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="a native stack of the stuck process, or the log of rank 0",
+    confirmed_if="the process's native stack is the same twice, or rank 0's log has an error",
     confirm_with="preflight check   # tests the GPUs and the paths between them",
     outranks=("remote_peer_died",),
 )  # fmt: skip

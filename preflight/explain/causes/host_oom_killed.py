@@ -109,7 +109,8 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="a kernel or scheduler message that names the process, or a memory curve that reaches the limit",
-    confirm_with='sudo dmesg -T | grep -i -e "killed process" -e oom; preflight check tests the rest of the machine',
+    confirmed_if="a message of the kernel or the scheduler names the process, or its memory reaches the limit",
+    confirm_with='sudo dmesg -T | grep -i -e "killed process" -e oom   '
+    "# on that host; `preflight check` tests the rest of it",
     outranks=("dataset_worker_died",),
 )  # fmt: skip

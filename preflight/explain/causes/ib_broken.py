@@ -57,7 +57,7 @@ WITHOUT_GDA = (
 # A vendor's code says nothing beside a status: each vendor has its own.
 OF_THE_MACHINE = (
     Variant(
-        r"UCX {1,3}ERROR {1,3}mlx5dv_devx",
+        r"UCX {1,3}ERROR {1,3}mlx5dv_devx_obj_create",
         "UCX could not set up its queues on the adapter of {who}{host}: the adapter or its driver refused.",
         ("Compare the adapter's driver and firmware with what this UCX needs: ofed_info -s; ibstat; ucx_info -v.",
          WITHOUT_GDA, "If the other side was restarted before, restart this side, too: the old connection is gone."),
@@ -258,7 +258,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="ib_write_bw between the two hosts fails, or the job runs with NCCL_IB_DISABLE=1",
-    confirm_with="preflight check on both hosts; it runs the collectives with and without InfiniBand",
+    confirmed_if="ib_write_bw between the two hosts fails, or the job runs with NCCL_IB_DISABLE=1",
+    confirm_with="preflight check   # on both hosts; runs the collectives with and without InfiniBand",
     outranks=("remote_peer_died", "wrong_socket_interface"),
 )  # fmt: skip

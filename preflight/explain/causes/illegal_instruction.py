@@ -28,6 +28,6 @@ CAUSE = Cause(
         'Find the library: python -X faulthandler -c "import torch", then the others one by one. '
         "Install a build for this processor, or build it here.",
     ),
-    needs="the same import crashes in a process of its own",
+    confirmed_if="the same import crashes in a process of its own",
     confirm_with='python -X faulthandler -c "import torch"',
 )  # fmt: skip

@@ -71,7 +71,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the log of the task that is named",
-    confirm_with="preflight explain with the logs of all tasks",
+    confirmed_if="the log of the task that is named has an error or ends early",
+    confirm_with="preflight explain LOGS   # of all tasks",
     outranks=("watchdog_timeout_straggler", "rendezvous_failed", "store_wait_timeout"),
 )  # fmt: skip

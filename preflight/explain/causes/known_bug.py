@@ -61,7 +61,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the error does not occur with another version, or with the setting",
+    confirmed_if="the error does not occur with another version, or with the setting",
     confirm_with="the same job with the version or the setting named above",
     outranks=("watchdog_timeout_straggler", "hang_no_error", "segfault_worker"),
 )

@@ -94,7 +94,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the job runs with NCCL_NET_PLUGIN=none",
+    confirmed_if="the job runs with NCCL_NET_PLUGIN=none",
     confirm_with="preflight check",
     outranks=("ib_broken",),
 )  # fmt: skip

@@ -187,6 +187,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="the same traceback in a run of one process",
+    confirmed_if="a run of one process ends with the same traceback",
     confirm_with="run the same command on one GPU",
 )  # fmt: skip

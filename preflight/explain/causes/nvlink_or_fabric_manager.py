@@ -51,7 +51,7 @@ CAUSE = Cause(
         "Until then, if only NVLS fails: export NCCL_NVLS_ENABLE=0 (only all-reduce becomes slower).",
         env=(("NCCL_NVLS_ENABLE", "0"),),
     ),
-    needs='the state of the fabric is "Completed", and the Fabric Manager has the version of the driver',
+    confirmed_if='the state of the fabric is not "Completed", or Fabric Manager and driver differ in version',
     confirm_with="preflight check --gpus LIST",
     outranks=("version_mismatch",),
 )  # fmt: skip

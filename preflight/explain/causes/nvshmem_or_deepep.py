@@ -61,7 +61,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the job runs without expert parallelism, or NVSHMEM's own performance tests fail",
+    confirmed_if="the job runs without expert parallelism, or NVSHMEM's own performance tests fail",
     confirm_with="preflight check   # tests NCCL, the GPUs and the links",
     outranks=("cuda_illegal_address", "ib_broken", "p2p_broken", "not_nccl", "version_mismatch", "cuda_oom_masked"),
 )  # fmt: skip

@@ -43,13 +43,14 @@ OF_ENGINES = (
     ),
 )  # fmt: skip
 INFERRED = (
-    "All ranks reached the first collective, but no data arrived. The path between the GPUs is broken, usually "
-    "direct copies (P2P) on one machine."
+    "All ranks reached the first collective, but no data arrived. Probably the path between the GPUs is broken, "
+    "usually direct copies (P2P) on one machine."
 )
 STOPPED = "The log stops at the first copies between the GPUs of one machine. Usually direct copies (P2P) hang there."
 DIAGNOSED = "NCCL's own check of direct copies failed from rank {from} to rank {to} over {path}{others}{values}."
 FABRIC = re.compile(r"path=NET\b|handle=CUMEM_FABRIC")
 AT_END = 3  # lines
+TRACEBACK_LINES = 60  # from a frame to its exception, also if several workers print at once
 FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
@@ -60,7 +61,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if events and (pairs := [pair for event in events if (pair := PAIR.search(event.text))]):
         because = "NCCL copied data between these GPUs itself, and compared it (NCCL_RUN_DIAGNOSTICS=1)"
         return Claim(events[0].authority, events, Confidence.HIGH, because, _diagnosed(pairs))
-    if events and events[0].sign == "p2p.engine" and not _is_refused_by_cuda(evidence):
+    if events and events[0].sign == "p2p.engine" and not _is_refused_by_cuda(evidence, events[0]):
         events = ()
     if events:
         because = "the log says that peer-to-peer access failed"
@@ -162,8 +163,8 @@ OF_GPUS = fixed(
     f"Repair: {IOMMU}.",
     f"Also {ACS}; in a virtual machine, {PASS_THROUGH}.",
     "With NVLink and PCIe, set NCCL_P2P_LEVEL=NVL instead: it keeps NVLink and switches off PCIe copies only.",
-    "GeForce cards (RTX 40 and others) have no P2P, but drivers before 525.105/535 report it. Update such a "
-    "driver.",
+    "GeForce cards (RTX 40 and others) have no P2P, but drivers before 525.105/535 wrongly report it. Update such "
+    "a driver.",
     "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. An "
     "image whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
     "If several machines take part, the network may be at fault instead: NCCL_DEBUG=INFO shows which path NCCL "
@@ -179,10 +180,15 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     return OF_GPUS(evidence, claim) if engine is None else Remedy(*engine.steps)
 
 
-def _is_refused_by_cuda(evidence: LogEvidence) -> bool:
-    """Return whether an engine stopped with an error of CUDA. That a frame names its own path proves nothing."""
+def _is_refused_by_cuda(evidence: LogEvidence, frame: Event) -> bool:
+    """Return whether an engine's own path, in a frame, raised an error of CUDA. The frame alone proves nothing."""
     is_engine = evidence.frameworks["engine"] or any(WORKER.search(event.text) for event in evidence.of(DEATH))
-    return bool(is_engine) and any(OF_CUDA.search(f"{error.type}: {error.message}") for _, error in evidence.exceptions)
+    raised = (
+        f"{error.type}: {error.message}"
+        for event, error in evidence.exceptions
+        if event.source == frame.source and 0 <= event.line - frame.line <= TRACEBACK_LINES
+    )
+    return bool(is_engine) and any(map(OF_CUDA.search, raised))
 
 
 def _of_engine(event: Event) -> Variant | None:
@@ -201,7 +207,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="the job runs with NCCL_P2P_DISABLE=1 and fails without it",
+    confirmed_if="the job runs with NCCL_P2P_DISABLE=1 and fails without it",
     confirm_with="preflight check   # runs with default settings and with P2P off, and verifies the data",
     outranks=("watchdog_timeout_straggler", "heartbeat_monitor", "hang_no_error"),
 )  # fmt: skip

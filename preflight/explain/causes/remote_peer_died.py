@@ -133,7 +133,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     )
     return Remedy(
         *((kernel,) if host else ()),
-        f"Get the log of {peer} and give both logs to `preflight explain`. Read its last lines before the time below.",
+        f"Get the log of {peer} and give both logs to `preflight explain`. Read its last lines before the error above.",
         *(() if host else (kernel,)),
         "Write one log per rank next time: torchrun --log-dir logs --redirects 3 --tee 3",
     )
@@ -165,6 +165,6 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="an error in the peer's log",
-    confirm_with="preflight explain with that log and this one; preflight check on that host",
+    confirmed_if="the peer's log has an error",
+    confirm_with="preflight explain THAT_LOG THIS_LOG   # then `preflight check` on that host",
 )  # fmt: skip

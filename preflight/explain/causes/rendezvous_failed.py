@@ -90,7 +90,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the port answers from every node",
-    confirm_with="preflight check on every node (it shows the address and port that it uses)",
+    confirmed_if="the port does not answer from one of the nodes",
+    confirm_with="preflight check   # on every node; shows the address and port that it uses",
     outranks=("remote_peer_died", "store_wait_timeout"),
 )  # fmt: skip

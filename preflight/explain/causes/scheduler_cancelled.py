@@ -124,6 +124,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="the scheduler's accounting",
+    confirmed_if="the scheduler's accounting shows state CANCELLED",
     confirm_with="sacct -j JOBID --format=JobID,State,ExitCode,Reason",
 )  # fmt: skip

@@ -36,6 +36,6 @@ CAUSE = Cause(
         "If not, ask for more time (sbatch --time=...), or write checkpoints and resume (sbatch "
         "--signal=B:USR1@120 warns two minutes ahead).",
     ),
-    needs="the scheduler's accounting shows state TIMEOUT",
+    confirmed_if="the scheduler's accounting shows state TIMEOUT",
     confirm_with="sacct -j JOBID --format=JobID,State,Elapsed,Timelimit",
 )  # fmt: skip

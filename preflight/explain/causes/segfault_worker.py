@@ -56,6 +56,6 @@ CAUSE = Cause(
         "extension built for another torch, a damaged data file read by a decoder.",
         "Rebuild the extension that the last frames name for this torch.",
     ),
-    needs="two crashes that end in the same native frame",
-    confirm_with="python -X faulthandler with the same command; preflight check tests NCCL and the GPUs",
+    confirmed_if="two crashes end in the same native frame",
+    confirm_with="python -X faulthandler ...   # the same command; `preflight check` tests NCCL and the GPUs",
 )  # fmt: skip

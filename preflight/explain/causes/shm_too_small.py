@@ -93,7 +93,7 @@ CAUSE = Cause(
     judge=judge,
     infers=True,
     remedy=remedy,
-    needs="df or ls -ld /dev/shm shows, where the job runs, that it is full, too small or not writable",
+    confirmed_if="`df` or `ls -ld`, where the job runs, shows /dev/shm as full, too small or not writable",
     confirm_with='preflight check   # its check "shm-too-small" compares the size with the need',
     outranks=("dataset_worker_died", "disk_full", "remote_peer_died", "segfault_worker"),
 )  # fmt: skip

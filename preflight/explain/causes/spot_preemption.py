@@ -30,7 +30,7 @@ CAUSE = Cause(
         "For automatic restarts, use a Job or PyTorchJob with restartPolicy OnFailure or an elastic policy "
         "(Kubernetes), or max_failures=-1 for the trainer (Ray). Or use nodes that are not spot.",
     ),
-    needs="an event of the node or instance (kubectl get events; the cloud's audit log)",
+    confirmed_if="`kubectl get events` or the cloud's audit log shows that the node or instance was taken",
     confirm_with="kubectl get events --sort-by=.lastTimestamp   # or the cloud's log of that instance",
     outranks=("scheduler_cancelled", "host_oom_killed", "dataset_worker_died", "jax_coordination_timeout"),
 )  # fmt: skip

@@ -59,7 +59,7 @@ CAUSE = Cause(
         "interface), on every node.",
         then=longer_timeout,
     ),
-    needs="the log of the rank that did not write",
-    confirm_with="preflight check on every node",
+    confirmed_if="the log of the rank that did not write has an error or ends early",
+    confirm_with="preflight check   # on every node",
     outranks=("watchdog_timeout_straggler", "remote_peer_died"),
 )  # fmt: skip

@@ -57,7 +57,7 @@ CAUSE = Cause(
         "If a script needs the exit code, call os._exit(0) after that, or let the script check a success marker.",
     ),
     infers=True,
-    needs="the last checkpoint and result files are complete",
+    confirmed_if="the last checkpoint and the result files are complete",
     confirm_with="look at the results; nothing has to be measured",
     outranks=("checkpoint_save_timeout", "heartbeat_monitor", "host_oom_killed", "ib_broken",
               "nccl_plugin_problem", "remote_peer_died",

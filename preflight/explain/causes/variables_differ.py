@@ -48,7 +48,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the job runs with one value on all ranks",
-    confirm_with="NCCL_RUN_RAS_DIAGNOSTICS=1 with the job   # then its line `NCCL environment` says consistent",
+    confirmed_if="the job runs with one value on all ranks",
+    confirm_with="export NCCL_RUN_RAS_DIAGNOSTICS=1   # the log's line `NCCL environment` then says consistent",
     outranks=("watchdog_timeout_straggler", "hang_no_error"),
 )  # fmt: skip

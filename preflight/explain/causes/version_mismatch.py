@@ -56,7 +56,7 @@ CAUSE = Cause(
         "GPU is too new, install a torch whose get_arch_list() names it.",
         "Use the same container image on every node.",
     ),
-    needs="the same NCCL, CUDA and driver versions on every rank",
+    confirmed_if="the versions of NCCL, CUDA or the driver differ between ranks, or do not fit each other",
     confirm_with="preflight probe",
     outranks=("illegal_instruction", "not_nccl", "segfault_worker"),
 )  # fmt: skip

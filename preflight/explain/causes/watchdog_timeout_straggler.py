@@ -11,6 +11,7 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import find_lag
 from preflight.explain.log_evidence import LogEvidence, ProcessRow
 from preflight.explain.run_ends import RESTART
+from preflight.explain.survival import FEW
 from preflight.explain.timeout_advice import duration, longer_timeout, parted_at
 from preflight.model.explanation import Confidence
 
@@ -35,7 +36,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     # torch takes a process down with the same words after an error that is no timeout.
     if not events or (events[0].authority is Authority.ECHO and len(evidence.by_cause) > 1):
         return None
-    if any(gone.order < events[0].order for gone in evidence.of("peer.actor")) and not evidence.has(RESTART):
+    first = events[0]
+    gone = [each for each in evidence.of("peer.actor") if each.order < first.order and first.steps - each.steps < FEW]
+    if gone and not evidence.has(RESTART):
         return None  # the others waited for a process that was gone
     return _from_log(evidence, events)
 
@@ -45,7 +48,8 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     if ranks := _named(events):
         return _claim(events, ranks, "the library names the rank that did not join", Confidence.HIGH)
     if ranks := behind(waits) or behind_by_seq(waits):
-        return _claim(events, ranks, "its sequence number is lower than that of the others", Confidence.MEDIUM)
+        has = "have lower sequence numbers" if ranks[1:] else "has a lower sequence number"
+        return _claim(events, ranks, f"{_who(ranks)} {has} than the others", Confidence.MEDIUM)
     timeout_ms = min((wait.timeout_ms for wait in waits if wait.timeout_ms), default=SHORT_MS)
     if timeout_ms < SHORT_MS:
         verdict = f"The timeout of the collectives was only {timeout_ms:,} ms, which is too short for any job."
@@ -173,7 +177,7 @@ CAUSE = Cause(
         Sign("watchdog.failed", Authority.TIMEOUT, "a collective did not finish in time",
              r"collective operation timeout|timed out in blocking wait|before timing out"),
         Sign("watchdog.frame", Authority.TIMEOUT, "the stack of a collective that did not finish in time",
-             r"ProcessGroupNCCL::WorkNCCL::checkTimeout\("),
+             r"frame #\d{1,2}: c10d::ProcessGroupNCCL::WorkNCCL::checkTimeout\("),
         Sign("watchdog.engine", Authority.TIMEOUT, "the engine's own watchdog timed out waiting",
              r"Scheduler watchdog timeout|[Ww]atchdog timeout \(|RPC call to \w{1,60} timed out|"
              r"RayChannelTimeoutError|"
@@ -198,6 +202,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="a flight recorder dump, or the stack of the late rank",
+    confirmed_if="a flight recorder dump shows what the late rank lacks, or its stack shows where it is",
     confirm_with="preflight stuck   # on its nodes, during the next hang; `preflight check` tests the machine",
 )  # fmt: skip

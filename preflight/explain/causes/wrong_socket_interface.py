@@ -141,7 +141,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    needs="the job starts with the interface set by hand, or a connection test fails in the same way",
-    confirm_with="preflight check on every node; its check of network interfaces names the usable ones",
+    confirmed_if="the job starts with the interface set by hand, or a connection test fails in the same way",
+    confirm_with="preflight check   # on every node; names the usable network interfaces",
     outranks=("hang_no_error", "remote_peer_died", "store_wait_timeout"),
 )  # fmt: skip

@@ -107,7 +107,7 @@ CAUSE = Cause(
         then=lambda evidence: (*_which(evidence), *_link(evidence)),
     ),
     infers=True,
-    needs="an Xid of that GPU, or an ECC counter that rises",
+    confirmed_if="the kernel log has an Xid of that GPU, or one of its ECC counters rises",
     confirm_with="preflight check --accept --profile burn",
     outranks=("cuda_illegal_address", "cuda_oom_masked", "driver_gpu_lost", "not_nccl", "p2p_broken"),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from preflight.judge.finding_text import listed
 from preflight.judge.gpus_of_node import NO_GPU, gpus_to_use, must_be_known, name_of
 from preflight.model.facts import Gpu, NodeFacts
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
+from preflight.model.units import numbers_text
 from preflight.search.gpus.gpu_set_advice import Boundary, Crossing, advise_gpus
 
 
@@ -74,13 +75,13 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
         Severity.WARN if gains else Severity.INFO,
         f"{node.host} GPUs {listed(advice.gpus)}",
         f"the set spans {'; also '.join(crossing_text(each) for each in advice.crossings)}",
-        f"`--gpus {listed(advice.better)}` is better: {advice.reason}",
+        f"use `--gpus {listed(advice.better)}`: {advice.reason}",
         Evidence(f"GPUs {listed(advice.gpus)}, slowest path", advice.worst or "unknown", "topology"),
         Evidence(f"GPUs {listed(advice.better)}, slowest path", advice.better_worst or "unknown", "topology"),
     )
 
 
 def crossing_text(crossing: Crossing) -> str:
-    """Return `NUMA nodes (sockets): node 0 has GPUs 3,4, node 1 has GPUs 5,6`."""
-    sides = ", ".join(f"{side.name} has GPU{'s' * (len(side.gpus) > 1)} {listed(side.gpus)}" for side in crossing.sides)
-    return f"{crossing.boundary.value}: {sides}"
+    """Return `NUMA nodes (sockets): node 0 has GPUs 0-4, node 1 has GPUs 5-7`."""
+    sides = (f"{side.name} has GPU{'s' * (len(side.gpus) > 1)} {numbers_text(side.gpus)}" for side in crossing.sides)
+    return f"{crossing.boundary.value}: {', '.join(sides)}"

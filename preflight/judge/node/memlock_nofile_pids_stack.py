@@ -49,15 +49,15 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     ipoib = (netif for netif in known_or(node.netifs, ()) if netif.kind is NetifKind.IPOIB and netif.is_up)
     adapters = [*(netif.name for netif in ipoib), *(nic.name for nic in _rdma(node))]
     if proofs:
-        severity, why = proven_severity(case), "a trial failed because RDMA could not lock memory"
+        severity, why = proven_severity(case), "and a trial failed because RDMA could not lock memory"
     elif adapters:
-        severity, why = Severity.WARN, f"RDMA over {adapters[0]} needs more"
+        severity, why = Severity.WARN, f"too little for RDMA over {adapters[0]}"
     else:
-        severity, why = Severity.INFO, "InfiniBand and RoCE need more; sockets, NVLink and /dev/shm need none"
+        severity, why = Severity.INFO, "too little for InfiniBand and RoCE (sockets, NVLink and /dev/shm lock none)"
     yield memlock.finding(
         severity,
         f"{node.host} RLIMIT_MEMLOCK",
-        f"only {fine_size(allowed)} can be locked: {why}",
+        f"at most {fine_size(allowed)} of memory can be locked, {why}",
         repairs.MEMLOCK.where(is_contained(node)),
         Evidence("RLIMIT_MEMLOCK", fine_size(allowed), "getrlimit"),
         *(Evidence("RDMA adapter or IPoIB interface", name, "/sys/class") for name in adapters),

@@ -9,6 +9,8 @@ from preflight.model.facts import HcaPort, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import ETHERNET, PortState
 
+# Its driver reads the other end's offer from a field with an older table of speeds (mlx5 en_ethtool.c).
+MISREADS_ITS_PEER = "mlx5_core"
 LINK = "ethtool"  # where the speeds come from: the kernel's answer, as ethtool prints it
 FIX = (
     "check the cable, the transceiver and the switch port; `ethtool INTERFACE` shows what both ends offer, and "
@@ -22,19 +24,25 @@ def roce_port_speed(node: NodeFacts, case: Case) -> Findings:
 
     Yields a WARN per active RoCE port that runs slower than a speed that both ends of its cable offered: a damaged
     cable or transceiver makes them agree on less. Yields an INFO for ports that could run faster, if the ends offered
-    no more or did not negotiate: then the switch may be meant for less.
+    no more or did not negotiate, or if the driver (mlx5) does not tell the other end's offer reliably: then the switch
+    may be meant for less.
 
     Can't see: InfiniBand ports, whose speeds only their firmware knows (`mlxlink` as root); a cable that can carry less
     than both ports; bonds.
     """
-    ports = [port for nic in verbs_nics(node) for port in ports_of(node, nic)]
-    active = [port for port in ports if known(port.link_layer) == ETHERNET and known(port.state) is PortState.ACTIVE]
+    found = [(port, known_or(nic.driver, "")) for nic in verbs_nics(node) for port in ports_of(node, nic)]
+    active = [
+        (port, driver)
+        for port, driver in found
+        if known(port.link_layer) == ETHERNET and known(port.state) is PortState.ACTIVE
+    ]
     if not active:
         raise NotApplicable("no RoCE port is active")
     below = defaultdict[str, list[HcaPort]](list)
-    for port in active:
+    for port, driver in active:
         for speeds in known_or(port.speeds, ()):
             rate, own, both = speeds.now_gbit_s, speeds.own_gbit_s, known_or(speeds.both_gbit_s, 0)
+            both = 0 if driver == MISREADS_ITS_PEER else both
             if rate < both:
                 yield roce_port_speed.finding(
                     Severity.WARN,
@@ -55,5 +63,5 @@ def roce_port_speed(node: NodeFacts, case: Case) -> Findings:
             f"nothing to do if the switch is meant for this speed; otherwise {FIX}",
             Evidence("speed", text, LINK),
         )
-    for port in active:
+    for port, _ in active:
         known(port.speeds)

@@ -11,6 +11,7 @@ from preflight.model.baseline import (
     MOST_REPEATS,
     OTHER_SOFTWARE_SHARE,
     REJECTED_LOSS,
+    SPREAD_KNOWN_FROM,
     WIDER_CONFIDENCE,
     Judged,
     other_software,
@@ -29,7 +30,15 @@ MOST_NAMED = 4
     blame=Blame.FABRIC,
     unseen=Unseen.ACCEPTANCE,
     reads=("trials", "gpus", "system"),
-    bounds=(FALSE_REJECTIONS, CONFIDENCE, LEAST_LOSS, REJECTED_LOSS, WIDER_CONFIDENCE, OTHER_SOFTWARE_SHARE),
+    bounds=(
+        FALSE_REJECTIONS,
+        CONFIDENCE,
+        LEAST_LOSS,
+        REJECTED_LOSS,
+        WIDER_CONFIDENCE,
+        SPREAD_KNOWN_FROM,
+        OTHER_SOFTWARE_SHARE,
+    ),
 )
 def baseline_missed(case: Case) -> Findings:
     """With default settings, the node is as fast as known-good nodes with the same hardware.
@@ -66,7 +75,8 @@ def baseline_missed(case: Case) -> Findings:
             f"differs: {software}; make a new baseline with it"
         )
     least = f"{'' if below else f'few good nodes have less than {worst.usual:.1%}; '}minimum {worst.floor:.1%}"
-    others = f"; {counted(len(slow) - 1, 'other value')} below the minimum" if len(below) > 1 else ""
+    are = "is" if len(slow) == 2 else "are"
+    others = f"; {counted(len(slow) - 1, 'other value')} {are} below the minimum" if len(below) > 1 else ""
     yield baseline_missed.finding(
         Severity.FAIL if below else Severity.WARN,
         f"{case.nodes[0].host} {what(worst)}",

@@ -73,7 +73,7 @@ def busbw_low(case: Case) -> Findings:
     yield busbw_low.finding(
         Severity.INFO if other else severity,
         f"trial {trial.candidate}, {collective} {fine_size(worst.result.size_bytes)}",
-        _problem(worst) + (f" [{other} decides; else {severity.value}]" if other else ""),
+        _problem(worst) + (f" [{other} decides; was {severity.value}]" if other else ""),
         "look for a link below its width or generation, a throttled GPU, or a rank that is bound to the wrong "
         "socket: `nvidia-smi "
         "-q -d CLOCK,PERFORMANCE,PCIE`, `nvidia-smi nvlink -s`, `nvidia-smi topo -m`",

@@ -49,14 +49,15 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
     is_real = severity is not Severity.INFO
     steps = [*(() if cures(case) else ("start no job",)), *(each.repair for each in hidden)]
     steps += [UNPROTECTED] if P2P in hidden else []
-    look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC`, `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
+    look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC` and `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
+    find = f"to find the part that corrupts data, run {look}"
     if case.wants_gpus and len(trial.culprits) > 1 and not hidden:
-        look += f"; {NO_PART}"
+        find += f"; {NO_PART}"
     return data_verified.finding(
         severity,
         f"trial {trial.candidate}",
         problem,
-        "; ".join([*steps, f"{'then ' if steps else ''}find the part that corrupts data: {look}"])
+        "; ".join([*steps, find])
         if is_real
         else "do not set these settings by hand; preflight does not recommend them",
         *evidence,
@@ -80,7 +81,7 @@ def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
 
 def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveResult]) -> str:
     first = min(wrong, key=lambda result: result.size_bytes)
-    more = f"; data of {counted(len(wrong) - 1, 'other size')} were wrong, too" if len(wrong) > 1 else ""
+    more = f"; so did {counted(len(wrong) - 1, 'other size')}" if wrong[1:] else ""
     where = f"on {ranks_text(trial.culprits)}" if trial.culprits else "on an unknown rank"
     elements = f"{first.wrong_elements} wrong element{'' if first.wrong_elements == 1 else 's'}"
     return f"{collective.value} of {fine_size(first.size_bytes)} delivered {elements} {where}{more}"
@@ -91,7 +92,7 @@ def _evidence(trial: TrialResult, wrong: list[CollectiveResult]) -> tuple[Eviden
     return tuple(
         Evidence(
             f"{each.collective.value} {fine_size(each.size_bytes)}",
-            f"{counted(each.wrong_elements, 'wrong element')}, all ranks together",
+            f"{counted(each.wrong_elements, 'wrong element')} on all ranks together",
             source,
         )
         for each in wrong

@@ -6,6 +6,7 @@ from preflight.model.bound import JUDGMENT, Bound
 from preflight.model.facts import HcaPort, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import NOT_READ, Gap
+from preflight.model.hca import PortState
 from preflight.model.parts import part_of_port
 from preflight.model.perftest import LinkTest
 from preflight.model.units import size_text
@@ -40,9 +41,10 @@ LEAST_BYTES = Bound(
 def fabric_test(case: Case) -> Findings:
     """In the given results of ib_write_bw, each adapter of this node reached 80% of what its port can carry.
 
-    A port can carry its rate, or less if its adapter's PCIe link is slower. preflight starts no such test itself,
-    because it would load the links of others. Yields a WARN for each device and port whose best result at 64 KiB or
-    more is slower. A bidirectional test counts as half.
+    A port can carry its rate, or less if adapter or slot make its PCIe link slower. preflight starts no such test
+    itself, because it would load the links of others. Yields a WARN for each device and port whose best result at
+    64 KiB or more is slower. A bidirectional test counts as half. A device without a result, or an active port that
+    the file does not name, makes the check inconclusive.
 
     Can't see: when, with which peer and over which cable a test ran, and what else used the link then.
     """
@@ -63,10 +65,13 @@ def fabric_test(case: Case) -> Findings:
         if (device, number) not in ports:
             raise UnreadableFact(f"--fabric names {device}:{number}, which this node does not have")
         if not of_port:
-            raise UnreadableFact(
-                f"--fabric: {device}:{number} was tested below {size_text(int(LEAST_BYTES.value))} only"
-            )
+            tested = any(test.size_bytes for test in tests[device, number])
+            why = f"was tested below {size_text(int(LEAST_BYTES.value))} only" if tested else "has no result"
+            raise UnreadableFact(f"--fabric: {device}:{number} {why}")
         known(limits[device, number])
+    for key, port in ports.items():
+        if key not in tests and port.state is PortState.ACTIVE:
+            raise UnreadableFact(f"--fabric has no test of {port.hca}:{port.port}")
 
 
 def _one_way(test: LinkTest) -> float:
@@ -74,12 +79,20 @@ def _one_way(test: LinkTest) -> float:
 
 
 def limit_of(node: NodeFacts, port: HcaPort) -> float | Gap:
-    """Return what a port can carry in Gbit/s; a Gap if its rate or its adapter's PCIe link is not known."""
+    """Return what a port can carry in Gbit/s; a Gap if its rate or its adapter's PCIe link is not known.
+
+    The PCIe link counts with the speed and the lanes that the adapter and all bridges above it have, not with those
+    that it has now: a link with fewer is a fault that the test shows.
+    """
+    pci = {each.bdf: each for each in known_or(node.pci, ())}
     bdf = next((nic.bdf for nic in known_or(node.nics, ()) if nic.name == port.hca), NOT_READ)
-    link = next((each for each in known_or(node.pci, ()) if each.bdf == bdf), None)
-    if link is None or isinstance(link.speed_max_gt_s, Gap) or isinstance(link.width, Gap):
+    link = None if isinstance(bdf, Gap) else pci.get(bdf)
+    if link is None or isinstance(link.speed_max_gt_s, Gap) or isinstance(link.width_max, Gap):
         return Gap(f"the PCIe link of {port.hca} is not known, and it may be slower than the port")
-    pcie_gbit_s = link.speed_max_gt_s * link.width * PCIE_SHARE.value
+    above = [pci[parent] for parent in link.parents if parent in pci]
+    speed_gt_s = min([link.speed_max_gt_s, *(s for each in above if not isinstance(s := each.speed_max_gt_s, Gap))])
+    lanes = min([link.width_max, *(n for each in above if not isinstance(n := each.width_max, Gap))])
+    pcie_gbit_s = speed_gt_s * lanes * PCIE_SHARE.value
     return port.rate_gbit_s if isinstance(port.rate_gbit_s, Gap) else min(port.rate_gbit_s, pcie_gbit_s)
 
 
@@ -87,11 +100,11 @@ def _slow(case: Case, port: HcaPort, test: LinkTest, limit_gbit_s: float) -> Fin
     reached = _one_way(test)
     if reached >= REACHED.value * limit_gbit_s:
         return
-    of_what = "of the port's rate" if limit_gbit_s == port.rate_gbit_s else "that its PCIe link can carry"
+    of_what = "of the port's rate" if limit_gbit_s == port.rate_gbit_s else "that its PCIe slot can carry"
     yield fabric_test.finding(
         Severity.WARN,
         f"{case.nodes[0].host} {port.hca}:{port.port}",
-        f"ib_write_bw reached {reached:.0f} of {limit_gbit_s:.0f} Gbit/s {of_what} ({reached / limit_gbit_s:.0%}), "
+        f"{test.program} reached {reached:.0f} of {limit_gbit_s:.0f} Gbit/s {of_what} ({reached / limit_gbit_s:.0%}), "
         "without NCCL",
         "repeat it with `ib_write_bw -d DEVICE -q 4 -s 1048576 --report_gbits`, bound to the adapter's NUMA node; "
         "if it stays slow, check the cable, the switch port and the adapter's PCIe width",

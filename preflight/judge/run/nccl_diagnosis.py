@@ -28,7 +28,7 @@ def nccl_diagnosis(case: Case) -> Findings:
     Can't see: pairs that NCCL joins in another way, and faults of messages larger than eight bytes.
     """
     if not case.diagnosis:
-        raise NotApplicable("NCCL before 2.31 has no diagnosis of its own, or it was not run")
+        raise NotApplicable("NCCL's own diagnosis (2.31 and later) was not run")
     diagnosis = case.diagnosis[-1]
     named = dict(_by_gpus(case, diagnosis))
     pairs = () if case.hardware is None or isinstance(case.hardware, Gap) else case.hardware.pairs

@@ -145,7 +145,7 @@ def _how_it_ended(end: RankEnd) -> str:
     if end.ended in ONLY_SUFFERED:
         return f"{ONLY_SUFFERED[end.ended]} in {STAGES.get(end.stage, end.stage)}"
     if end.ended == "stuck":
-        return f"stuck in {STAGES.get(end.stage, end.stage)}, without an answer until the stage's time limit"
+        return f"stuck in {STAGES.get(end.stage, end.stage)}, no answer within its time limit"
     return f"{end.ended} in {STAGES.get(end.stage, end.stage)}: {first_line(end.detail) or 'no message'}"
 
 
@@ -188,10 +188,8 @@ def _fix(case: Case, default: TrialResult) -> str:
             "topology file of this machine type"
         )
     who = ranks_text(default.culprits) if default.culprits else "each rank"
-    gpu_logs = (
-        ", then `dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q`" if case.wants_gpus else ", then `dmesg | tail`"
-    )
-    return f"read the log of {who} in the run directory{gpu_logs}; `check --keep` keeps every log"
+    commands = "`dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q`" if case.wants_gpus else "`dmesg | tail`"
+    return f"read the log of {who} in the run directory, then run {commands}; `check --keep` keeps every log"
 
 
 @run_check("as-is-failed", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials",), bounds=(FAR_SLOWER,))

@@ -1,4 +1,4 @@
-"""Whether the chosen GPUs are close in the topology, and which set of as many free GPUs is closer."""
+"""Whether the chosen GPUs are close together in the topology, and which free set of the same size is closer."""
 
 from __future__ import annotations
 

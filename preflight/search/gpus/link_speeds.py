@@ -58,7 +58,7 @@ def expected_busbw(
         (limit, words), path = _pcie_limit(links, chosen), PCIE_PATH
     reach, curve = next(row for row in links.reach if row.path == path), links.curve[0]
     share = grown(size_bytes, limit, len(gpus), curve.hop_us)
-    formula = [f"{words} on the slowest GPU", f"healthy busbw is {reach.low:.0%} to {reach.high:.0%} of it"]
+    formula = [f"{words} on the slowest GPU", f"healthy busbw is {reach.low:.0%} to {reach.high:.0%} of this"]
     if path == NVLS_PATH:
         formula.append(f"NVLS applies to all-reduce over {len(gpus)} GPUs and may exceed the links")
     formula.append(f"times {share:.2f} at {size_text(size_bytes)}")

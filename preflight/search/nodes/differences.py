@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
 from preflight.model.facts import Gap, HcaPort, Limit, Netif, NodeFacts, inherited_value
 from preflight.model.gap import known_or
-from preflight.model.hca import ETHERNET, Gid, PortState
+from preflight.model.hca import ETHERNET, Gid, PortState, TrafficClasses
 from preflight.model.network_survey import ClockOffset
 from preflight.model.units import size_text
 from preflight.search.settings.candidates import why_unusable
@@ -20,6 +20,7 @@ CLOCK_S = 1.0  # beyond, the lines of two nodes' logs can't be put in order
 NOT_READ = "not read"
 GID_INDEX = "NCCL_IB_GID_INDEX"
 MOST_DIGITS = 3
+UNREAD_ECN = Gap("not compared: not every node shows it")
 OWN_BY_NODE = ("IFNAME", "NCCL_IB_HCA", "VISIBLE_DEVICES", "TOPO_FILE", "HOSTNAME", "HOSTID", "RANK", "PREFLIGHT")
 
 
@@ -83,10 +84,10 @@ def _clocks(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset]) -> Iterat
 
 
 def _facts(nodes: Sequence[NodeFacts], backend: str) -> list[Fact]:
-    on_nccl = Must.EQUAL if backend == "nccl" else Must.BETTER
+    on_nccl, of_nccl = (Must.EQUAL, Must.BETTER) if backend == "nccl" else (Must.BETTER, Must.NOT)
     return [
         Fact("NCCL", _at("software", "torch", "nccl"), on_nccl, "NCCL refuses to connect ranks of different versions"),
-        Fact("network plugin", _plugins, Must.BETTER, "nodes with different networks can't connect, and hang without "
+        Fact("network plugin", _plugins, of_nccl, "nodes with different networks can't connect, and hang without "
              "an error", "the same libnccl-net.so on every node, or NCCL_NET_PLUGIN=none on all"),
         Fact("torch", _at("software", "torch", "version"), Must.BETTER,
              "ranks may run collectives in another order or with another timeout"),
@@ -99,7 +100,7 @@ def _facts(nodes: Sequence[NodeFacts], backend: str) -> list[Fact]:
         Fact("kernel", _at("system", "kernel"), Must.NOT),
         Fact("firmware of the adapters", _firmware, Must.NOT),
         Fact("RDMA adapters", _hcas, Must.BETTER, "no node can use a rail that one node lacks", "`ibstat` there"),
-        Fact("traffic classes of RoCE", _classes, Must.BETTER, "under load one end loses packets that the other holds "
+        _classes_of(nodes, of_nccl, "under load one end loses packets that the other holds "
              "back", "configure PFC, ECN and the priority of each DSCP alike (`mlnx_qos -i INTERFACE` shows them)"),
         _gids(nodes),
         Fact("interfaces", _names, Must.NOT),
@@ -227,9 +228,20 @@ def _roce_ports(node: NodeFacts) -> list[HcaPort]:
     return [port for port in is_active if not isinstance(port.gids, Gap)]
 
 
-def _classes(node: NodeFacts) -> str | None:
-    ports = known_or(node.hca_ports, ())
-    return "; ".join(sorted({each.text for port in ports for each in known_or(port.traffic_classes, ())})) or None
+def _classes_of(nodes: Sequence[NodeFacts], must: Must, why: str, fix: str) -> Fact:
+    """Return the traffic classes of active RoCE ports as a fact; ECN counts if every node's driver shows it."""
+    all_classes = [each for node in nodes for each in _classes(node)]
+    has_ecn = not any(isinstance(each.ecn_priorities, Gap) for each in all_classes)
+    return Fact("traffic classes of RoCE", partial(_classes_text, has_ecn), must, why, fix)
+
+
+def _classes_text(has_ecn: bool, node: NodeFacts) -> str | None:
+    own = _classes(node) if has_ecn else [replace(each, ecn_priorities=UNREAD_ECN) for each in _classes(node)]
+    return "; ".join(sorted({each.text for each in own})) or None
+
+
+def _classes(node: NodeFacts) -> list[TrafficClasses]:
+    return [each for port in _roce_ports(node) for each in known_or(port.traffic_classes, ())]
 
 
 def _names(node: NodeFacts) -> str | None:

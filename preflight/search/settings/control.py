@@ -223,9 +223,9 @@ def proof_text(control: Control, default: TrialResult) -> str:
     failures = [way for way in ways if way is not Way.WORKS]
     first = way_of(default.outcome) or Way.ERROR
     text = (
-        f"repeated in random order (seed {control.seed}): with the default settings, {len(failures)} of "
-        f"{of_default} runs {first.value if {first} >= set(failures) else 'failed'}; with these, {worked} of "
-        f"{worked} worked; an intermittent fault gives this result at most 1 time in {odds_of(control)}"
+        f"in random order (seed {control.seed}), {len(failures)} of {of_default} runs with the default settings "
+        f"{first.value if {first} >= set(failures) else 'failed'} and {worked} of {worked} with these worked; an "
+        f"intermittent fault looks like this at most 1 time in {odds_of(control)}"
     )
     return text if odds_of(control) >= PROVED_ODDS.value else f"{text} ({PROVISIONAL_TEXT})"
 

@@ -151,7 +151,7 @@ def ask(child: Child, question: dict[str, Any]) -> None:
 
 @cache
 def shm_watch() -> DirectoryWatch:
-    """Return a watch that shows this supervisor when a file appears in /dev/shm."""
+    """Return a watch that becomes readable in this per-rank agent when a file appears in /dev/shm."""
     return DirectoryWatch("/dev/shm")
 
 

@@ -260,8 +260,8 @@ def _data_verdict(answers: Sequence[RankAnswer]) -> TrialVerdict:
             count, measured = sum(counts), by_rank[0]["measured"]
             elements = "1 wrong element" if count == 1 else f"{count} wrong elements"
             of = f"{measured['collective']} of {measured['size_bytes']} bytes"
-            where = f"timed {step + 1}/{len(_measured(answers[0]))}: {of}"
-            return TrialVerdict(Outcome.WRONG_DATA, f"{_ranks(wrong)} got {elements} at {where}", wrong)
+            where = f"{of} (step {step + 1}/{len(_measured(answers[0]))})"
+            return TrialVerdict(Outcome.WRONG_DATA, f"{_ranks(wrong)} got {elements} in {where}", wrong)
     return TrialVerdict(Outcome.OK, "", ())
 
 

@@ -15,13 +15,13 @@ from tests.topology import nic, port, roce_port
 FIXED = Gap("the ends of the link did not negotiate a speed")
 
 
-def node_with(*ports: tuple[float, int, int | Gap]) -> NodeFacts:
+def node_with(*ports: tuple[float, int, int | Gap], driver: str = "bnxt_en") -> NodeFacts:
     """Return a node with a RoCE port for each speed, with the fastest of the port and of both ends.
 
     The rate in /sys/class/infiniband is wrong, as it is on some kernels.
     """
     return gpu_node(
-        nics=tuple(nic(f"mlx5_{i}", kind=NicKind.ROCE) for i in range(len(ports))),
+        nics=tuple(nic(f"mlx5_{i}", kind=NicKind.ROCE, driver=driver) for i in range(len(ports))),
         hca_ports=tuple(
             roce_port(f"mlx5_{i}", rate_gbit_s=40.0, speeds=(PortSpeeds(now, own, both),))
             for i, (now, own, both) in enumerate(ports)
@@ -34,6 +34,11 @@ def test_a_link_below_what_both_ends_offer_is_a_warning(own: int, both: int) -> 
     finding = only(on_gpus(roce_port_speed, node_with((100.0, own, both), (both, both, both))))
     assert finding.severity is Severity.WARN
     assert f"runs at 100 Gbit/s, but both ends of its cable offer {both} Gbit/s" in finding.problem
+
+
+def test_what_mlx5_says_of_the_other_end_accuses_nobody() -> None:
+    finding = only(on_gpus(roce_port_speed, node_with((100.0, 200, 200), (200.0, 200, 200), driver="mlx5_core")))
+    assert finding.severity is Severity.INFO and "what its peer offers is not known" in finding.problem
 
 
 @pytest.mark.parametrize(("both", "why"), [(200, "offer at most 200"), (0, "not known"), (FIXED, "not known")])

@@ -52,6 +52,14 @@ def test_a_port_that_is_configured_unlike_the_others_is_a_warning(other: Traffic
     assert few.severity is Severity.INFO
 
 
+def test_tables_that_name_some_dscps_are_compared_row_by_row() -> None:
+    usual = replace(LOSSLESS, by_dscp=(DscpPriority(24, 3), DscpPriority(26, 3)))
+    other = replace(LOSSLESS, by_dscp=(DscpPriority(24, 3), DscpPriority(46, 5)))
+    node = node_with(usual, usual, usual, other, environment=env(NCCL_IB_TC="96"))
+    finding = only(on_gpus(roce_traffic_classes, node))
+    assert finding.subject.endswith("mlx5_3:1") and usual.text != other.text
+
+
 def test_two_ports_of_a_storage_network_and_an_unread_ecn_are_no_warning() -> None:
     lossy, unread = replace(LOSSLESS, pfc_priorities=()), replace(LOSSLESS, ecn_priorities=Gap("no such file"))
     node = node_with(*[LOSSLESS] * 8, lossy, lossy, environment=env(NCCL_IB_TC="104"))

@@ -149,4 +149,4 @@ def test_what_the_links_should_give_only_notes_it_where_a_baseline_or_a_floor_de
     (beside_good,) = busbw_low.judge(beside(slow))
     assert solo.severity is Severity.FAIL
     assert beside_good.severity is Severity.INFO
-    assert beside_good.problem.endswith("[the baseline golden.json decides; else fail]")
+    assert beside_good.problem.endswith("[the baseline golden.json decides; was fail]")

@@ -19,9 +19,18 @@ from tests.topology import device, nic, port
 GOOD, SLOW = 392.0, 120.0
 
 
-def given(*tests: LinkTest, ports: tuple[HcaPort, ...] = (port(), port("mlx5_1")), width: int | Gap = 16) -> Case:
+ROOT = "0000:17:00.0"
+
+
+def given(
+    *tests: LinkTest,
+    ports: tuple[HcaPort, ...] = (port(), port("mlx5_1")),
+    slot: dict[str, Any] = {},  # noqa: B006  not changed
+    **link: Any,
+) -> Case:
     nics = (nic(), nic("mlx5_1", bdf="0000:19:00.0"))
-    pci = tuple(device(known(each.bdf), PciKind.NIC, width=width) for each in nics)
+    pci = tuple(device(known(each.bdf), PciKind.NIC, (ROOT,), **link) for each in nics)
+    pci += (device(ROOT, PciKind.ROOT_PORT, **slot),)
     return gpu_case(nodes=(gpu_node(nics=nics, hca_ports=ports, pci=pci),), fabric=tests)
 
 
@@ -38,7 +47,11 @@ def test_a_port_far_below_its_rate_is_a_warning_with_both_figures() -> None:
 
 @pytest.mark.parametrize(
     "tests",
-    [(link(), link("mlx5_1")), (link(gbit_s=SLOW), link()), (link(gbit_s=2 * GOOD, is_bidirectional=True),)],
+    [
+        (link(), link("mlx5_1")),
+        (link(gbit_s=SLOW), link(), link("mlx5_1")),
+        (link(gbit_s=2 * GOOD, is_bidirectional=True), link("mlx5_1")),
+    ],
     ids=["near the rate", "the best one counts", "both directions"],
 )
 def test_ports_that_reach_their_rate_are_fine(tests: tuple[LinkTest, ...]) -> None:
@@ -46,20 +59,41 @@ def test_ports_that_reach_their_rate_are_fine(tests: tuple[LinkTest, ...]) -> No
 
 
 def test_both_directions_together_are_not_taken_for_one() -> None:
-    assert "196 of 400" in only(found(fabric_test, given(link(gbit_s=GOOD, is_bidirectional=True)))).problem
+    assert (
+        "196 of 400"
+        in only(found(fabric_test, given(link(gbit_s=GOOD, is_bidirectional=True), link("mlx5_1")))).problem
+    )
 
 
 def test_an_adapter_whose_pcie_link_is_slower_than_its_port_is_held_against_the_link() -> None:
     """As on a DGX Spark: 200 Gbit/s behind four lanes, which carry some 100."""
     sparks = (port(rate_gbit_s=200.0), port("mlx5_1", rate_gbit_s=200.0))
-    assert found(fabric_test, given(link(gbit_s=96.0), ports=sparks, width=4)) == ()
-    assert "PCIe link can carry" in only(found(fabric_test, given(link(gbit_s=50.0), ports=sparks, width=4))).problem
-    assert "PCIe link" in skips(fabric_test, given(link(gbit_s=50.0), ports=sparks, width=Gap("no file")))[0].reason
+    four = {"width_max": 4}
+    assert found(fabric_test, given(link(gbit_s=96.0), link("mlx5_1", 96.0), ports=sparks, slot=four)) == ()
+    assert (
+        "PCIe slot can carry"
+        in only(found(fabric_test, given(link(gbit_s=50.0), link("mlx5_1", 96.0), ports=sparks, slot=four))).problem
+    )
+    unread = given(link(gbit_s=50.0), ports=sparks, width_max=Gap("no file"))
+    assert "PCIe link" in skips(fabric_test, unread)[0].reason
+
+
+def test_an_old_slot_is_no_fault_of_the_adapter_and_lanes_that_are_missing_are_one() -> None:
+    old = given(link(gbit_s=107.0), link("mlx5_1", 107.0), slot={"speed_max_gt_s": 8.0})
+    assert found(fabric_test, old) == ()
+    assert "24 of 400" in only(found(fabric_test, given(link(gbit_s=24.0), link("mlx5_1"), width=1))).problem
+
+
+def test_the_program_that_ran_is_named() -> None:
+    assert (
+        "ib_read_bw reached 120"
+        in only(found(fabric_test, given(link(gbit_s=SLOW, program="ib_read_bw"), link("mlx5_1")))).problem
+    )
 
 
 def test_a_good_result_of_small_messages_hides_no_slow_large_one() -> None:
     small = link(size_bytes=32768, gbit_s=GOOD)
-    assert only(found(fabric_test, given(small, link(gbit_s=SLOW)))).severity is Severity.WARN
+    assert only(found(fabric_test, given(small, link(gbit_s=SLOW), link("mlx5_1")))).severity is Severity.WARN
 
 
 def test_without_results_there_is_nothing_to_judge() -> None:
@@ -68,7 +102,12 @@ def test_without_results_there_is_nothing_to_judge() -> None:
 
 @pytest.mark.parametrize(
     ("test", "why"),
-    [(link("mlx5_7"), "does not have"), (link("mlx5_1", size_bytes=4096, gbit_s=9.0), "below 64 KiB only")],
+    [
+        (link("mlx5_7"), "does not have"),
+        (link("mlx5_1", size_bytes=4096, gbit_s=9.0), "below 64 KiB only"),
+        (link("mlx5_1", size_bytes=0, gbit_s=0.0), "mlx5_1:1 has no result"),
+        (link(), "has no test of mlx5_1:1"),
+    ],
 )
 def test_another_nodes_device_and_small_messages_prove_nothing(test: LinkTest, why: str) -> None:
     assert why in skips(fabric_test, given(link(), test))[0].reason

@@ -50,5 +50,5 @@ def test_without_nvml_under_load_the_check_could_not_look() -> None:
 
 
 def test_a_gpu_that_has_no_throttle_reasons_is_no_gap() -> None:
-    none = replace(LOAD, throttle_reasons=Gap("NVMLError_NotSupported: the driver does not offer it for this GPU"))
+    none = replace(LOAD, throttle_reasons=Gap("NVMLError_NotSupported: the driver does not report this for the GPU"))
     assert found(gpu_throttled_under_load, run_with(gpus=with_one(hardware().gpus, 0, computing=none))) == ()

@@ -33,7 +33,7 @@ def test_two_witnesses_that_saw_nothing_give_nothing() -> None:
 
 
 def test_without_a_diagnosis_nothing_is_said() -> None:
-    assert applies_not(nccl_diagnosis, gpu_case()).startswith("NCCL before 2.31")
+    assert applies_not(nccl_diagnosis, gpu_case()).startswith("NCCL's own diagnosis")
 
 
 @pytest.mark.parametrize(

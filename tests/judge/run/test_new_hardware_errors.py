@@ -97,7 +97,7 @@ def test_what_was_survived_is_a_warning_at_once() -> None:
 
 
 DENIED = "/dev/kmsg: Operation not permitted"
-NO_EVENTS = "NVML events: NVMLError_NotSupported: the driver does not offer it for this GPU"
+NO_EVENTS = "NVML events: NVMLError_NotSupported: the driver does not report this for the GPU"
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,6 @@ def test_a_counter_that_could_not_be_read_is_a_skip_and_never_no_errors() -> Non
 
 
 def test_what_the_gpu_or_the_kernel_does_not_keep_at_all_is_no_gap() -> None:
-    no_ecc = counter("ecc_corrected", Gap("NVMLError_NotSupported: the driver does not offer it for this GPU"))
+    no_ecc = counter("ecc_corrected", Gap("NVMLError_NotSupported: the driver does not report this for the GPU"))
     no_aer = counter("aer", Gap(f"{NOT_KEPT} AER counters of these devices"), gpu=-1)
     assert found(new_hardware_errors, run_with(counters=(no_ecc, no_aer))) == ()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SoftwareFacts, TorchFacts, known
-from preflight.model.hca import NOT_FORCED, Gid, TrafficClasses
+from preflight.model.hca import NOT_FORCED, Gid, PortState, TrafficClasses
 from preflight.model.network_survey import ClockOffset
 from preflight.search.nodes.differences import NOT_READ, Must, differences
 from tests.node_facts import TORCH, env, netif, node
@@ -94,6 +94,27 @@ def test_traffic_classes_of_roce_should_be_alike_and_infiniband_has_none() -> No
     assert found.must is Must.BETTER and [hosts for _, hosts in found.values] == [("a", "c"), ("b",)]
     without = [node(host=host, hca_ports=(port(traffic_classes=()),)) for host in "ab"]
     assert not any("traffic classes" in each.what for each in differences(without, (), "nccl"))
+
+
+def test_ports_that_are_down_and_an_ecn_that_one_node_does_not_show_are_no_difference() -> None:
+    plain = TrafficClasses((3,), (), (3,), NOT_FORCED)
+    unread, other = replace(plain, ecn_priorities=Gap("no such file")), replace(plain, pfc_priorities=())
+    down = roce_port("mlx5_9", state=PortState.DOWN, traffic_classes=(other,))
+    nodes = [node(host="a", hca_ports=(roce_port(traffic_classes=(plain,)),))]
+    nodes += [node(host="b", hca_ports=(roce_port(traffic_classes=(unread,)), down))]
+    assert not any("traffic classes" in each.what for each in differences(nodes, (), "nccl"))
+
+
+def test_networks_differ_for_nccl_only() -> None:
+    plain = TrafficClasses((3,), (), (3,), NOT_FORCED)
+    nodes = [
+        node(host=host, hca_ports=(roce_port(traffic_classes=(replace(plain, pfc_priorities=pfc),)),))
+        for host, pfc in (("a", (3,)), ("b", ()))
+    ]
+    found = {backend: differences(nodes, (), backend) for backend in ("nccl", "gloo")}
+    assert {backend: [each.must for each in of] for backend, of in found.items() if of} == {
+        "nccl": [Must.BETTER], "gloo": [Must.NOT],
+    }  # fmt: skip
 
 
 def with_gids(host: str, *kinds: tuple[int, str, str], **overrides: Any) -> NodeFacts:

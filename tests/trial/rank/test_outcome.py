@@ -179,7 +179,7 @@ def test_wrong_elements_are_named_with_rank_step_and_size() -> None:
     events = {r: [measured(r), measured(r, wrong=int(r == 2), size_bytes=1024)] for r in range(3)}
     verdict = classify(answers(DONE, DONE, DONE, events=events), "")
     assert (verdict.outcome, verdict.culprits) == (Outcome.WRONG_DATA, (2,))
-    assert verdict.problem == "rank 2 got 1 wrong element at timed 2/2: all_reduce of 1024 bytes"
+    assert verdict.problem == "rank 2 got 1 wrong element in all_reduce of 1024 bytes (step 2/2)"
 
 
 def test_wrong_data_that_calls_in_place_carried_to_all_accuse_the_rank_whose_own_call_was_wrong() -> None:
