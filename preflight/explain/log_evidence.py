@@ -120,6 +120,12 @@ class LogEvidence:
             self.by_cause[event.cause].append(event)
         return True
 
+    def forget_traceback(self, raised: Event) -> None:
+        """Forget the last traceback before an exception that Python ignored."""
+        kept = self.events[run_ends.TRACEBACK]
+        if kept and kept[-1].source == raised.source:
+            kept.pop()
+
     def settle(self) -> None:
         """After every log was read, drop the events that the run survived. The remaining events ended the run.
 

@@ -24,7 +24,8 @@ _JOB = r"(?:[Tt]raining|[Jj]ob|[Rr]un|[Ee]xperiment|[Pp]rogram|[Ff]ine-?tuning|[
 RUN_ENDS: dict[str, str] = {
     # The work is done; what often follows, the last save or an evaluation, may still fail.
     DONE: r"Training completed\. Do not forget|'train_runtime'|last_model_checkpoint: |Finished training\b|"
-    r"`Trainer\.fit` stopped: `max_|Outputs? (?:have been|has been|was) saved to|wandb: Run history|Done training\b",
+    r"`Trainer\.fit` stopped: `max_|Outputs? (?:have been|has been|was) saved to|wandb: Run history|Done training\b|"
+    r"\[after training is done\]",
     # Said as a process exits of itself: after DONE, and with nothing alarming, it is an end.
     LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit",
     READY: r"Starting vLLM API server|The server is fired up and ready to roll",  # no error before ended the start

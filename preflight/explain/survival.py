@@ -23,14 +23,17 @@ class Survival:
         self._steps = steps
         self._successes = tuple(successes)
         self._last_success = _last_by_source(self._successes)
+        deaths = tuple(deaths)
         self._last_death = _last_by_source(deaths)
+        self._given_up = [death for death in deaths if "ChildFailedError" in death.text]
         self._last_restart = _last_by_source(restarts)
         self._last_ready = _last_by_source(readies)
 
     def survived(self, event: Event) -> bool:
         """Return whether a success, or in the same log a working restart, a ready server or enough steps followed."""
-        if self._is_before_success(event):
-            return True
+        is_over = self._was_given_up(event)
+        if is_over or self._is_before_success(event):
+            return not is_over
         total = self._steps.get(event.source, 0)
         restart = self._last_restart.get(event.source)
         if restart is not None and restart.order > event.order and total - restart.steps >= FEW:
@@ -67,6 +70,12 @@ class Survival:
             return False
         known = (done.moment for done in others if done.moment.clock == event.moment.clock)
         return any(moment.seconds > event.moment.seconds for moment in known)
+
+    def _was_given_up(self, event: Event) -> bool:
+        """Return whether torchrun gave its job up after an event: what works then is another program of the script."""
+        given_up = [death for death in self._given_up if death.source == event.source and death.order >= event.order]
+        restart = self._last_restart.get(event.source)
+        return bool(given_up) and (restart is None or restart.order < given_up[0].order)
 
 
 def is_after(one: Event, other: Event) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from preflight.explain.linear_patterns import compile_any
@@ -13,6 +14,7 @@ MEASURED = (
 )
 # Bars are drawn again and again: what is matched differs from one step to the next.
 STEP = compile_any((
+    r"\b\d{1,9}/\d{1,9} \[[=>.]{9,60}\]",
     r"\{'loss': [^\n]{1,60}",
     rf"\b[Ii]ter(?:ation)?[ :=\[]{{1,3}} {{0,9}}\d{{1,9}}\b{MEASURED}",
     r"\b\d{1,9}/ ?\d{1,9} ?\[\d",
@@ -26,6 +28,8 @@ STEP = compile_any((
     r"[^\n]{1,40}\"POST /[^\n]{1,80}\" 200",
     r"\b(?:float|half|bfloat16) +(?:sum|none) +-?\d{1,3} +[\d.]{1,9}",
 ))  # fmt: skip
+# Bars that go on without those that failed: of vLLM's client, and of another rank that prepares data.
+NO_WORK = re.compile(rb"Adding requests|\bMap\b")
 FAR = 12  # more than enough of them: after these nobody counts on
 READ_BYTES = 8 << 20  # after something alarming; a log without one step in it says no more
 LONGEST = 160
@@ -66,12 +70,18 @@ class StepCounter:
         while self.is_counting and (match := STEP.search(text, position)) is not None:
             start, end = match.span()
             step = text[start : min(end, start + LONGEST)]
-            if step not in self._recent:
+            if step not in self._recent and not NO_WORK.search(text, _line_start(text, start), start):
                 if len(self._recent) >= FAR * 4:
                     self._recent.clear()
                 self._recent.add(step)
                 self.count += 1
             position = max(_line_end(text, end), start + 1)
+
+
+def _line_start(text: bytes, at: int) -> int:
+    """Return the start of the line at a position, at most a little before; a carriage return also begins a line."""
+    least = max(0, at - LONGEST)
+    return max(text.rfind(b"\n", least, at), text.rfind(b"\r", least, at), least - 1) + 1
 
 
 def _line_end(text: bytes, at: int) -> int:

@@ -176,11 +176,7 @@ def _paused(report: Report) -> list[Block]:
 
 def _not_finished(report: Report) -> list[Block]:
     cut = unfinished(report)
-    return (
-        [Text("; ".join(_by_detail(cut)), 2, 4, label="Not finished: ", most_lines=2)]
-        if cut
-        else []
-    )
+    return [Text("; ".join(_by_detail(cut)), 2, 4, label="Not finished: ", most_lines=2)] if cut else []
 
 
 def _by_detail(phases: Sequence[RunPhase]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.model.explanation import Confidence, ExplainVerdict
 from tests.explain.logs import cause_of_lines, explain_bytes, status, watchdog
 
 STEP = "{'loss': 1.2, 'learning_rate': 1e-05, 'epoch': 0.1}"
@@ -252,3 +253,73 @@ def test_a_rank_that_still_prepares_data_when_the_others_have_given_up_is_the_ca
     building = " > building shuffle index with split [0, 18112222) and [18112222, 18112222) ..."
     assert cause_of_lines([waited, building]) == "data_preprocessing_on_rank0_timeout"
     assert cause_of_lines([waited, STEP]) == "store_wait_timeout"
+
+
+RAISED = ["Traceback (most recent call last):", '  File "train.py", line 10, in <module>']
+GAVE_UP = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+ENDPOINT_ENDED = (
+    "W0305 12:42:19 dynamic_rendezvous.py:1282] The node 'b_1_0' has failed to shutdown the rendezvous '8' due"
+)
+NO_STORE = (
+    "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed."
+)
+
+
+def test_the_other_nodes_torchrun_that_loses_the_endpoint_is_an_echo() -> None:
+    assert cause_of_lines([watchdog(1, 701), ENDPOINT_ENDED, NO_STORE]) == "watchdog_timeout_straggler"
+    assert cause_of_lines([*RAISED, "FileNotFoundError: [Errno 2] '/x'", "Map: 86%|8| 34/39 [00:11<00:01, 30 ex/s]",
+                           ENDPOINT_ENDED, NO_STORE]) == "not_nccl"  # fmt: skip
+    assert cause_of_lines([NO_STORE]) == "rendezvous_failed"
+
+
+def test_an_unknown_error_of_cuda_proves_no_fault_of_the_hardware() -> None:
+    unknown = "[rank0]: Process group watchdog thread terminated with exception: CUDA error: unknown error"
+    (cause,) = explain_bytes(f"{unknown}\n".encode()).causes
+    assert cause.confidence is Confidence.LOW and "hardware" not in cause.because
+    assert cause_of_lines([unknown, "NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus."]) == "xid_or_ecc"
+
+
+def test_slurm_tells_of_the_memory_after_it_has_ended_the_step() -> None:
+    oom = "slurmstepd: error: Detected 1 oom_kill event in StepId=91762.batch."
+    assert cause_of_lines([STEP, CANCELLED, oom]) == "host_oom_killed"
+
+
+def test_a_program_that_bash_calls_killed_may_have_a_long_command() -> None:
+    killed = f"/opt/run.sh: line 149: 179417 Killed                  torchrun {'--option value ' * 40}"
+    assert cause_of_lines([STEP, killed]) == "host_oom_killed"
+
+
+def test_what_a_job_script_could_not_run_before_the_ranks_is_not_the_cause() -> None:
+    missing = "/var/spool/slurmd/job7/slurm_script: line 377: python: command not found"
+    refused = "node-1:1:2 [0] init.cc:10 NCCL WARN Failed to initialize any NET plugin"
+    assert cause_of_lines([missing, refused]) != "not_nccl"
+    assert cause_of_lines([missing]) == "not_nccl"
+    script = [*RAISED, "ModuleNotFoundError: No module named 'dataclasses'", *["a line of the job"] * 60]
+    ranks = [f"[rank{rank}]: {line}" for rank in range(2) for line in [*RAISED, "AssertionError: sizes do not match"]]
+    assert "sizes do not match" in explain_bytes("\n".join([*script, *ranks, ""]).encode()).summary
+
+
+def test_bars_of_others_prove_no_work_of_those_that_failed() -> None:
+    failed = "[rank0]: CUDA error: device-side assert triggered"
+    queued = [f"Adding requests: {i}%|##| {i}/100 [00:08<00:04, 91.80it/s]" for i in range(60, 90)]
+    assert cause_of_lines([failed, *queued]) == "cuda_illegal_address"
+
+
+def test_what_torchrun_gave_up_is_not_mended_by_the_scripts_next_program() -> None:
+    oom = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.83 GiB. GPU 3"
+    work = [f"{{'loss': {i}.0, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(30)]
+    assert cause_of_lines([*work, oom, GAVE_UP, *work, "Training completed"]) == "cuda_oom_masked"
+    restart = "INFO agent.py: Restarting worker group"
+    assert explain_bytes("\n".join([oom, restart, *work, "Training completed", ""]).encode()).causes == ()
+
+
+def test_an_exception_that_python_ignores_is_no_end_of_the_job() -> None:
+    ignored = [
+        "Exception ignored in atexit callback: <function update_table at 0x7f27>",
+        *RAISED,
+        "FileNotFoundError: x",
+    ]
+    work = [f"{{'loss': {i}.0, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(3)]
+    assert (
+        explain_bytes("\n".join([*work, *ignored, *["a word"] * 4, ""]).encode()).verdict is ExplainVerdict.UNFINISHED
+    )

@@ -85,7 +85,8 @@ CAUSE = Cause(
              r"Triton Error \[(?:CUDA|HIP)\]: out of memory|UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
              r"Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
              r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
-             r"OOM when allocating tensor|No available memory for the cache blocks"),
+             r"OOM when allocating tensor|No available memory for the cache blocks|"
+             r"Ran out of memory in memory space hbm"),
         Sign("gpu_oom.handle", Authority.EXCEPTION, "a library found too little GPU memory to start",
              r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_NOT_INITIALIZED|DNN library initialization failed"),
         Sign("gpu_oom.nccl", Authority.OWN_ERROR, "NCCL found no GPU memory for its buffers",

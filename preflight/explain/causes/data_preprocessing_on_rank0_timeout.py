@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, fixed
+from preflight.explain.causes.rendezvous_failed import without_echoes
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import bar_elapsed_s, is_full_bar
 from preflight.explain.log_evidence import LogEvidence
@@ -20,7 +21,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
     A progress bar that ran as long as the timeout (within 3%) is one rank's long work, whatever its name.
     """
-    waits = (event for cause in WAITING for event in evidence.best(cause))
+    waits = (event for cause in WAITING for event in without_echoes(evidence, evidence.best(cause)))
     timeouts = evidence.timeouts() or tuple(each for each in waits if each.authority is not Authority.ECHO)
     phase = evidence.phase(Phase.PREPROCESSING, Phase.LOADING, Phase.TRAINING)
     elapsed_s = bar_elapsed_s(phase.text) if phase is not None else None

@@ -105,7 +105,7 @@ CAUSE = Cause(
              r"Worker proc \S{1,40} died unexpectedly"),
         Sign("oom.bare", Authority.UNEXPLAINED_DEATH, "a process was killed from outside",
              r'(?:^|: |(?:it/s|s/it)\]|[\d\]] {1,20})Killed(?: +[\w./$\"{(-][^\n]{0,200})? *\r?$|'
-             r"^\[\d{1,3}\] +[-+ ]? *\d{1,9} killed "),
+             r"^\[\d{1,3}\] +[-+ ]? *\d{1,9} killed |: line \d{1,6}: {1,4}\d{1,9} Killed {4}"),
     ),
     judge=judge,
     remedy=remedy,

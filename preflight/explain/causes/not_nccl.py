@@ -30,10 +30,11 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     is_failed = bool(evidence.failures())
     raised = [(event, error) for event, error in evidence.exceptions if is_failed or event.order > last_success]
     places = {event.order: place for place, event in enumerate(earliest(event for event, _ in raised))}
-    raised.sort(key=lambda one: places[one[0].order])
+    raised = _of_the_job(sorted(raised, key=lambda one: places[one[0].order]))
     if (known := _known(evidence, raised)) is not None:
         return known
-    if not raised and (refused := own_events):
+    is_later = any(event.cause != ID for event in evidence.failures())
+    if not raised and not is_later and (refused := own_events):
         verdict = f"The program stopped before it began: {refused[0].text.strip()[-160:]}"
         return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "the line states the error", verdict)
     if not raised:
@@ -47,6 +48,14 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     )
     authority = Authority.EXCEPTION if _is_named_otherwise(evidence, event) else Authority.OWN_ERROR
     return Claim(authority, tuple(same), Confidence.MEDIUM, because, verdict)
+
+
+def _of_the_job(raised: list[tuple[Event, Raised]]) -> list[tuple[Event, Raised]]:
+    """Return the exceptions without those that a job script printed long before the ranks, by a program of its own."""
+    ranked = [one for one in raised if one[0].rank.isdigit()]
+    if not ranked or raised[0][0].rank or raised[0][0].source != ranked[0][0].source:
+        return raised
+    return ranked if ranked[0][0].line - raised[0][0].line > CLEARLY_LINES else raised
 
 
 def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | None:

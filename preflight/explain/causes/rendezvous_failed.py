@@ -17,16 +17,26 @@ UNREACHED = "{who}{host} could not reach the rendezvous endpoint of the job (MAS
 ENDPOINT = re.compile(
     r"[(\[](?:::ffff:)?([A-Za-z0-9][\w.-]{1,80})(?:, |\]:)(\d{2,5})\b|\b(\d{1,3}(?:\.\d{1,3}){3}):(\d{2,5})\b"
 )
+OF_TORCHRUN = re.compile(r"RendezvousConnectionError|onnection to the C10d store has failed")
 PORT = re.compile(r"(?:\bport(?::| number| is)? ?\[?|\[::\]:|\*:)(\d{2,5})\b")
 
 
-def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a port in use if the first event says so, else a rendezvous endpoint that did not answer."""
+    events = without_echoes(evidence, events)
+    if not events:
+        return None
     if events[0].sign == "rendezvous.in_use":
         because = "the log says so explicitly"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(IN_USE, events))
     because = "connections to the rendezvous endpoint failed or timed out"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(UNREACHED, events))
+
+
+def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Return the events without those of a torchrun that lost the endpoint after the job had begun."""
+    has_ended = evidence.has("peer.rendezvous")
+    return tuple(event for event in events if not (has_ended and OF_TORCHRUN.search(event.text)))
 
 
 def _endpoint(claim: Claim) -> tuple[str, str]:

@@ -32,6 +32,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return None
     other = [event for event in evidence.failures() if event.order < events[0].order and _is_error(event)]
     other += _own_errors(evidence, events[0])
+    other += evidence.of("oom.slurm", "oom.kernel")  # Slurm reports it after it has ended the step
     if events[0].authority is Authority.ECHO:
         because = "the launcher says which signal it got, and no error precedes it"
         return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, VERDICT.replace("{why}", HANGUP))

@@ -21,6 +21,9 @@ OCCUPIED = (
 )
 
 
+UNKNOWN = "CUDA reported an unknown error ({who}{host}): the GPU or its driver failed, or another program broke it."
+
+
 def _any_of(numbers: tuple[int, ...]) -> str:
     return rf"(?:{'|'.join(map(str, numbers))})\b"
 
@@ -57,6 +60,9 @@ def _which(evidence: LogEvidence) -> tuple[str, ...]:
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """Claim the driver's errors, else a GPU whose memory is full before the job used it."""
+    if own_events and all(event.sign == "xid.999" for event in own_events):
+        because = "CUDA names no reason; the kernel log may"
+        return Claim(Authority.UNEXPLAINED_DEATH, own_events, Confidence.LOW, because, fill_in(UNKNOWN, own_events))
     if events := own_events:
         is_proven = any(event.sign != "xid.xid" or IS_PROVEN.search(event.text) for event in events)
         because = "only a hardware fault causes these lines"
@@ -91,7 +97,7 @@ CAUSE = Cause(
              XID + _any_of(numbers_of(*PROVEN, *LIKELY))),
         Sign("xid.bus", Authority.HARDWARE, "the GPU disappeared from the PCIe bus",
              r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\)|fallen off the bus"),
-        Sign("xid.999", Authority.HARDWARE,
+        Sign("xid.999", Authority.UNEXPLAINED_DEATH,
              "CUDA reports an unknown error; a fault of the GPU can cause this",
              r"Cuda failure (?:999|'unknown error')|CUDA error: unknown error|cudaErrorUnknown"),
         Sign("xid.thc", Authority.HARDWARE, "the GPU memory returned data that it could not correct",
