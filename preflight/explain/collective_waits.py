@@ -171,9 +171,9 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 
 
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks of a group that enqueued the fewest collectives, if another rank waits in a later one; else ().
+    """Return the ranks of a group that enqueued the fewest collectives; () unless another rank waits in a later one.
 
-    A rank that enqueued less, but also what the others wait in, has joined them: it only runs less far ahead.
+    A rank that has enqueued the collective in which the others wait is not behind, even if they enqueued more.
     """
     by_group: dict[str, list[Wait]] = defaultdict(list)
     for wait in waits:

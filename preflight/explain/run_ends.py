@@ -65,5 +65,5 @@ RUN_ENDS: dict[str, str] = {
     r"[Rr]esum(?:ing|ed)(?: training)? from|[Rr]estart attempt|worker group[^\n]{0,40}will restart|Auto-?resum|"
     r"Restor(?:ing|ed all) states from the checkpoint|successfully loaded checkpoint from",
     TRACEBACK: r"Traceback \(most recent call last\)",
-    EXCEPTION: rf"(?:[A-Za-z](?:Error|Exception|Interrupt)|{OTHER_EXCEPTIONS})(?:: |\r?$)",
+    EXCEPTION: rf"(?:[A-Za-z.](?:Error|Exception|Interrupt)|{OTHER_EXCEPTIONS})(?:: |\r?$)",
 }

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from preflight.explain.event import Authority, Event
 
+# torchrun and the launcher of DeepSpeed, once a process has failed.
+GIVEN_UP = re.compile(r"ChildFailedError|exits with return code = -?[1-9]")
 FEW = 3  # steps: where nothing died, the run goes on
 MANY = 12  # steps: more than a dying process had still in its buffers
 # Slurm kills what is left after KillWait, 30 s by default; a program that ignores SIGTERM works on until then.
@@ -25,13 +27,13 @@ class Survival:
         self._last_success = _last_by_source(self._successes)
         deaths = tuple(deaths)
         self._last_death = _last_by_source(deaths)
-        self._given_up = [death for death in deaths if "ChildFailedError" in death.text]
+        self._given_up = [death for death in deaths if GIVEN_UP.search(death.text)]
         self._last_restart = _last_by_source(restarts)
         self._last_ready = _last_by_source(readies)
 
     def survived(self, event: Event) -> bool:
         """Return whether a success, or in the same log a working restart, a ready server or enough steps followed."""
-        is_over = self._was_given_up(event)
+        is_over = self.was_given_up(event)
         if is_over or self._is_before_success(event):
             return not is_over
         total = self._steps.get(event.source, 0)
@@ -71,8 +73,8 @@ class Survival:
         known = (done.moment for done in others if done.moment.clock == event.moment.clock)
         return any(moment.seconds > event.moment.seconds for moment in known)
 
-    def _was_given_up(self, event: Event) -> bool:
-        """Return whether torchrun gave its job up after an event: what works then is another program of the script."""
+    def was_given_up(self, event: Event) -> bool:
+        """Return whether a launcher gave its job up after an event: what works then is another program."""
         given_up = [death for death in self._given_up if death.source == event.source and death.order >= event.order]
         restart = self._last_restart.get(event.source)
         return bool(given_up) and (restart is None or restart.order < given_up[0].order)

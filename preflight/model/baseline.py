@@ -231,7 +231,7 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 
 
 def usual_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the share of the reference below which a good node falls with at most this probability.
+    """Return the share of the reference speed that a good node misses with at most `probability`.
 
     The node's speed is a mean of `measured` repetitions.
     """

@@ -34,7 +34,7 @@ EXPLAINED = (
     "good nodes warns of 95 in 100 nodes that lost 5%."
 )
 MOST_NAMED = 8
-NEVER = "never: nodes or repetitions differ so much that no number of nodes makes a loss of 5% visible."
+NEVER = "No number of nodes makes a loss of 5% visible: nodes or repetitions differ too much."
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:

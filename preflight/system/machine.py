@@ -69,7 +69,7 @@ class Tree(Machine):
 
     def read(self, kind: str, key: str) -> Json:
         if kind == "ask" and key not in self.questions:
-            raise NotRecorded(f"{key}: not recorded, this is another machine's file tree")
+            raise NotRecorded(f"{key}: not recorded in this copy of another machine's files")
         if kind == "ask":
             return self.questions[key]()
         try:

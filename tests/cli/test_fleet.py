@@ -58,7 +58,7 @@ def test_the_folder_for_the_lists_is_made_and_each_list_has_its_own(command: Com
     assert ran.code == 1
     lists = {path.name: path.read_text() for path in (tmp_path / "new" / "deep").glob("*_nodes.txt")}
     assert lists["failing_nodes.txt"].splitlines()[-1] == "n0" and "# n0: " in lists["failing_nodes.txt"]
-    assert lists["unknown_nodes.txt"] == "# n1\n# n1: unknown: x\nn1\n"
+    assert lists["unknown_nodes.txt"] == "# n1\n# n1: x\nn1\n"
     assert lists["odd_nodes.txt"] == lists["would_drain_nodes.txt"] == "# nobody\n"
     (tmp_path / "file").write_text("")
     refused = command.run("fleet", str(reports), "--out", str(tmp_path / "file"))

@@ -323,3 +323,21 @@ def test_an_exception_that_python_ignores_is_no_end_of_the_job() -> None:
     assert (
         explain_bytes("\n".join([*work, *ignored, *["a word"] * 4, ""]).encode()).verdict is ExplainVerdict.UNFINISHED
     )
+
+
+def test_a_data_worker_that_was_told_to_end_is_no_cause() -> None:
+    ended = [*RAISED, "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Terminated. "]
+    assert cause_of_lines([STEP, *ended]) == "not_enough_evidence"
+    killed = [*RAISED, "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. "]
+    assert cause_of_lines([STEP, *killed]) == "dataset_worker_died"
+
+
+def test_an_exception_whose_class_is_called_error_is_read() -> None:
+    found = explain_bytes("\n".join([*RAISED, "binascii.Error: Incorrect padding", ""]).encode())
+    assert found.causes[0].cause == "not_nccl" and "binascii.Error: Incorrect padding" in found.summary
+
+
+def test_the_launcher_of_deepspeed_gives_up_like_torchrun() -> None:
+    gave_up = "[ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = 1"
+    work = [f"{{'loss': {i}.0, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(30)]
+    assert cause_of_lines([*work, *RAISED, "ValueError: 7 heads", gave_up, *work, "Training completed"]) == "not_nccl"

@@ -66,7 +66,7 @@ def test_no_loss_below_that_of_good_nodes_rejects_and_of_large_sizes_few_nodes_a
     assert floor_share(reference(between=wide), 4, 0.01) == usual_share(reference(between=wide), 4, 0.01) < least
     large = replace(reference(0, nodes=5), group="large")
     assert usual_share(large, 4, 0.01) < 0.9 < floor_share(large, 4, 0.01) <= least
-    wider = [floor_share(replace(large, between_nodes=wide, nodes=each), 4, 0.01) for each in (5, 20, 1000)]
+    wider = [floor_share(replace(large, between_nodes=wide, nodes=each), 4, 0.01) for each in (5, 10, 20)]
     assert sorted(wider, reverse=True) == wider, "the more nodes, the surer that good nodes differ so much"
     assert wider[0] < 0.9
     assert wider[-1] == pytest.approx(math.exp(-2.326 * wide), rel=0.02)

@@ -95,7 +95,7 @@ def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice
     if not run.candidates and not as_is_works:
         again = [each for each in run.control.reruns if each.candidate == DEFAULT]
         took_s = default.duration_s + sum(each.duration_s for each in again)
-        tries = f", in each of {len(again) + 1} tries ({seconds_text(took_s)})" if again else ""
+        tries = f", in each of {len(again) + 1} tries ({seconds_text(took_s)} in all)" if again else ""
         longer = "; a temporary fault would look the same" if again else ""
         return _advice(f"none of the tested settings work: the default settings {ending(default)}{tries}{longer}")
     chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
@@ -155,7 +155,7 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
     comments = [line for each in cure for line in comments_of(each, best, run.cpu_path, run.context, inherited=True)]
     required = {name for each in cure for name, _ in each.setting.env}
     others = ", ".join(name for name in run.inherited if name not in required)
-    reason = "; ".join(filter(None, (why, f"the job works without {others}" if others else "", _open(cure))))
+    reason = "; ".join(filter(None, (why, f"{others} can be unset" if others else "", _open(cure))))
     one_node = _network(name for name, _ in with_env.env)
     return _advice(reason, env=with_env.env, evidence=_by_name(comments), one_node_only=one_node)
 

@@ -79,8 +79,10 @@ def comments_of(
 def _without(failed: TrialResult | None) -> str:
     if failed is None:
         return "Without it: unknown, because time ran out before that trial."
-    which = "the default settings" if failed.candidate == DEFAULT else f"trial '{failed.candidate}'"
-    return f"Without it: {which} {ending(failed)}{_log_line(failed)}."
+    what = f"{ending(failed)}{_log_line(failed)}"
+    if failed.candidate == DEFAULT:
+        return f"Without it: the default settings {what}."
+    return f"Without it: {what} (trial '{failed.candidate}')."
 
 
 def _log_line(failed: TrialResult) -> str:

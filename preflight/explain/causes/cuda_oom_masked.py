@@ -61,7 +61,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
         leftovers,
         "If PyTorch reserves much more memory than it allocates (fragmentation), run: export "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "If memory ran out in a checkpoint, gather to the CPU (FSDP: offload_to_cpu=True); if in an evaluation, use "
+        "If memory ran out in a checkpoint, gather to the CPU (FSDP: offload_to_cpu=True); for an evaluation, use "
         "smaller batches.",
     )
 
@@ -83,7 +83,7 @@ CAUSE = Cause(
              r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|"
              r"Not enough memory for the KV cache|KV cache[^\n]{0,80}larger than the (?:available|maximum)|"
              r"Triton Error \[(?:CUDA|HIP)\]: out of memory|UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
-             r"Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
+             r"Resource exhausted: OOM|cudaMalloc[^\n]{0,90} out of memory|"
              r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
              r"OOM when allocating tensor|No available memory for the cache blocks|"
              r"Ran out of memory in memory space hbm"),

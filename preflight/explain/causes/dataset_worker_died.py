@@ -9,7 +9,7 @@ CAUSE = Cause(
     promise="Training reads its data through helper processes. One of them died, usually because memory ran out.",
     signs=(
         Sign("dataset.loader", Authority.OWN_ERROR, "a data-loader worker died",
-             r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|Terminated|"
+             r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|"
              r"Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after|"
              r"Pin memory thread exited unexpectedly"),
         Sign("dataset.map", Authority.OWN_ERROR, "a process that was preparing the data set died",

@@ -28,7 +28,11 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
-    raised = [(event, error) for event, error in evidence.exceptions if is_failed or event.order > last_success]
+    raised = [
+        (event, error)
+        for event, error in evidence.exceptions
+        if is_failed or event.order > last_success or evidence.survival.was_given_up(event)
+    ]
     places = {event.order: place for place, event in enumerate(earliest(event for event, _ in raised))}
     raised = _of_the_job(sorted(raised, key=lambda one: places[one[0].order]))
     if (known := _known(evidence, raised)) is not None:

@@ -161,6 +161,7 @@ CAUSE = Cause(
         Sign("peer.over_tcp", Authority.SILENCE, "UCX moves data over TCP, not over RDMA",
              r"UCX {1,3}INFO [^\n]{0,60}inter-node cfg#\d{1,4}[^\n]{0,40} rma\(tcp/"),
         Sign("peer.sigterm", Authority.ECHO, "the launcher stopped the process",
+             r"DataLoader worker \(pid[^\n]{0,80}\) is killed by signal: Terminated|"
              r"[Ss]ignal 15 \(SIGTERM\)|exitcode {0,4}: {0,2}-15\b|return code = -15\b"),
     ),
     judge=judge,

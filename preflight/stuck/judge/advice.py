@@ -50,7 +50,7 @@ STEPS: dict[Reason, tuple[str, ...]] = {
 ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.SAVE: (
         "Check whether the checkpoint's file grows. If so, wait: the others continue after it, unless the group's "
-        "timeout expires first. What timeout a save needs:",
+        "timeout expires first. Compute the timeout:",
         "    preflight timeout --params N --checkpoint-dir DIR",
         ALONE,
     ),

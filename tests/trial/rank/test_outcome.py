@@ -185,7 +185,7 @@ def test_wrong_elements_are_named_with_rank_step_and_size() -> None:
 def test_wrong_data_that_calls_in_place_carried_to_all_accuse_the_rank_whose_own_call_was_wrong() -> None:
     events = {r: [measured(r, wrong=1, is_spread=r != 2)] for r in range(3)}
     verdict = classify(answers(DONE, DONE, DONE, events=events), "")
-    assert (verdict.culprits, verdict.problem.split(" at ")[0]) == ((2,), "rank 2 got 1 wrong element")
+    assert (verdict.culprits, verdict.problem.split(" in ")[0]) == ((2,), "rank 2 got 1 wrong element")
     events = {r: [measured(r, wrong=1, is_spread=True)] for r in range(3)}
     assert classify(answers(DONE, DONE, DONE, events=events), "").culprits == (0, 1, 2)
 
