@@ -91,7 +91,7 @@ SharedDirectory = Annotated[
     str | None,
     valued(
         "DIR",
-        "Measure the speed of DIR. Of several nodes, node 0's DIR applies, and all must see the same files.",
+        "Measure the speed of DIR. On several nodes, test that all see the same files in node 0's DIR.",
         "--checkpoint-dir",
         group=TRIED,
     ),

@@ -212,8 +212,8 @@ FormatOption = Annotated[
 class RenderOptions:
     """Convert a saved report to another format.
 
-    Exit codes: 0: written; 2: no report, or the format env for a report that is not ready; 3: the output could not
-    be written.
+    Exit codes: 0 written, 2 no report, or the format env for a report that is not ready, 3 the output could not be
+    written.
     """
 
     report: ReportFile
@@ -255,8 +255,8 @@ BoundsOutput = Annotated[
 class BaselineOptions:
     """Compute speed thresholds from reports of known-good nodes.
 
-    Several reports of one host count as repetitions. Exit codes: 0: written; 2: mixed hardware, or too few good
-    nodes; 3: the output could not be written.
+    Several reports of one host count as repetitions. Exit codes: 0 written, 2 mixed hardware or too few good nodes,
+    3 the output could not be written.
     """
 
     reports: GoodReports

@@ -154,7 +154,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     name=PROGRAM,
     cls=Commands,
-    help="Find out before a multi-GPU job starts why it would fail, and which NCCL settings it needs, by testing them.",
+    help="Before a multi-GPU job starts, find out why it would fail, and test which NCCL settings it needs.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

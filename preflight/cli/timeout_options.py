@@ -113,8 +113,8 @@ class TimeoutOptions:
     """Compute a safe timeout for the collectives of a job.
 
     Prints the setting of each framework. With --params, it also estimates whether the job fits into GPU memory.
-    Exit codes: 0 safe timeout found, 1 none is long enough or the GPUs are too small, 2 usage,
-    3 the checkpoint directory was not measured, so no answer is sure.
+    Exit codes: 0 safe timeout found, 1 no timeout is long enough or the GPUs are too small, 2 usage,
+    3 inconclusive: the speed of the checkpoint directory is unknown.
     """
 
     params: Params = None

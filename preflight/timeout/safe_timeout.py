@@ -245,6 +245,6 @@ def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> st
         return ""
     slow_s = f"{slow.pg_timeout_s:,} s" if slow.is_enough else f"more than {slow.cap_s:,} s"
     return (
-        f"timeout {fast.pg_timeout_s:,} s on a local NVMe ({decimal_text(LOCAL_BYTES_PER_S)}/s), {slow_s} on a slow "
-        f"share ({decimal_text(ASSUMED_WRITE_BYTES_PER_S.value)}/s); --checkpoint-dir DIR measures yours"
+        f"The timeout is {fast.pg_timeout_s:,} s on a local NVMe ({decimal_text(LOCAL_BYTES_PER_S)}/s), {slow_s} on a "
+        f"slow share ({decimal_text(ASSUMED_WRITE_BYTES_PER_S.value)}/s); --checkpoint-dir DIR measures yours"
     )

@@ -153,7 +153,7 @@ def test_the_first_screen_has_the_answer_the_largest_terms_and_the_line_that_was
 def test_the_range_of_what_was_not_measured_is_told_where_it_matters() -> None:
     job = Job(params=ParamCount(7 * 10**9, 7 * 10**9), strategy=Strategy.FSDP, world_size=16)
     says = storage_range(job, NOTHING, {})
-    assert says.startswith("timeout 600 s on a local NVMe (2.00 GB/s), 1,740 s on a slow share")
+    assert says.startswith("The timeout is 600 s on a local NVMe (2.00 GB/s), 1,740 s on a slow share")
     assert storage_range(job, FAST, {}) == ""
     assert storage_range(Job(), NOTHING, {}) == ""
 

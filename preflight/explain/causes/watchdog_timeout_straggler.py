@@ -202,6 +202,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    confirmed_if="a flight recorder dump shows what the late rank lacks, or its stack shows where it is",
+    confirmed_if="a flight recorder dump names the late rank's missing collective, or its stack shows where it is",
     confirm_with="preflight stuck   # on its nodes, during the next hang; `preflight check` tests the machine",
 )  # fmt: skip

@@ -91,7 +91,7 @@ def _read(ended: Ended | None) -> Stacks:
 def reread_stacks(
     earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool, uid: int
 ) -> tuple[dict[int, Stacks], dict[int, Stacks]]:
-    """Return the stacks at both ends of the watch; those of processes that slept through it are not read again.
+    """Return the stacks at the start and end of the watch; a process that slept throughout is read only once.
 
     The earlier stacks stay if the second read failed, or if it gave the same stacks without C frames: `--native` stops
     a process only once. If it failed, the beginning counts as unknown, because one look does not tell whether a stack
