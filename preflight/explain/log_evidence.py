@@ -120,11 +120,10 @@ class LogEvidence:
             self.by_cause[event.cause].append(event)
         return True
 
-    def forget_traceback(self, raised: Event) -> None:
-        """Forget the last traceback before an exception that Python ignored."""
+    def forget_traceback(self, source: int, line: int) -> None:
+        """Forget the traceback that begins in this line: Python ignored its exception."""
         kept = self.events[run_ends.TRACEBACK]
-        if kept and kept[-1].source == raised.source:
-            kept.pop()
+        kept[:] = [event for event in kept if (event.source, event.line) != (source, line)]
 
     def settle(self) -> None:
         """After every log was read, drop the events that the run survived. The remaining events ended the run.

@@ -330,7 +330,7 @@ class Scanner:
         begins = before.rfind(b"Traceback (most recent call last)")
         ignored = IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins) or FINALIZER in before[begins:]
         if begins >= 0 and ignored:
-            self.evidence.forget_traceback(event)
+            self.evidence.forget_traceback(event.source, event.line - before.count(b"\n", begins))
             return
         if raised.is_echo:
             kept, most = self.evidence.echoes, RAISED_KEPT

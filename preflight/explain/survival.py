@@ -23,25 +23,22 @@ class Survival:
         restarts: Iterable[Event], readies: Iterable[Event] = (),
     ) -> None:  # fmt: skip
         self._steps = steps
-        self._successes = tuple(successes)
+        self._successes, self._deaths = tuple(successes), tuple(deaths)
+        self._restarts, self._readies = tuple(restarts), tuple(readies)
         self._last_success = _last_by_source(self._successes)
-        deaths = tuple(deaths)
-        self._last_death = _last_by_source(deaths)
-        self._given_up = [death for death in deaths if GIVEN_UP.search(death.text)]
-        self._last_restart = _last_by_source(restarts)
-        self._last_ready = _last_by_source(readies)
+        self._last_death = _last_by_source(self._deaths)
 
     def survived(self, event: Event) -> bool:
-        """Return whether a success, or in the same log a working restart, a ready server or enough steps followed."""
-        is_over = self.was_given_up(event)
-        if is_over or self._is_before_success(event):
-            return not is_over
-        total = self._steps.get(event.source, 0)
-        restart = self._last_restart.get(event.source)
-        if restart is not None and restart.order > event.order and total - restart.steps >= FEW:
+        """Return whether a success, or in the same log a working restart, a ready server or enough steps followed.
+
+        Work after a launcher gave the job up is another program's, and proves nothing.
+        """
+        if self._is_before_success(event):
             return True
-        ready = self._last_ready.get(event.source)
-        if ready is not None and ready.order > event.order and event.authority > Authority.KILLED:
+        end = next((death for death in self._after(event, self._deaths) if GIVEN_UP.search(death.text)), None)
+        total = self._steps.get(event.source, 0) if end is None else end.steps
+        restarts = [each for each in self._after(event, self._restarts) if end is None or each.order < end.order]
+        if any(total - restart.steps >= FEW for restart in restarts) or self._became_ready(event):
             return True
         if event.authority is Authority.KILLED and ENDED_BY_SLURM.search(event.text):
             return False
@@ -51,6 +48,19 @@ class Survival:
         if event.authority <= Authority.KILLED:
             return after >= MANY and not has_died
         return after >= (MANY if has_died else FEW)
+
+    def _after(self, event: Event, others: Iterable[Event]) -> list[Event]:
+        """Return the others of the same log that are not before the event, in order."""
+        found = [each for each in others if each.source == event.source and each.order >= event.order]
+        return sorted(found, key=lambda each: each.order)
+
+    def _became_ready(self, event: Event) -> bool:
+        """Return whether a server became ready for the first time after an event, and nothing had died in between."""
+        own = [ready for ready in self._readies if ready.source == event.source]
+        first = min(own, key=lambda ready: ready.order, default=None)
+        if first is None or first.order < event.order or event.authority <= Authority.KILLED:
+            return False
+        return not any(death.order < first.order for death in self._after(event, self._deaths))
 
     def is_after_success(self, event: Event) -> bool:
         """Return whether the run had succeeded before an event and no new work had begun since."""
@@ -72,12 +82,6 @@ class Survival:
             return False
         known = (done.moment for done in others if done.moment.clock == event.moment.clock)
         return any(moment.seconds > event.moment.seconds for moment in known)
-
-    def was_given_up(self, event: Event) -> bool:
-        """Return whether a launcher gave its job up after an event: what works then is another program."""
-        given_up = [death for death in self._given_up if death.source == event.source and death.order >= event.order]
-        restart = self._last_restart.get(event.source)
-        return bool(given_up) and (restart is None or restart.order < given_up[0].order)
 
 
 def is_after(one: Event, other: Event) -> bool:

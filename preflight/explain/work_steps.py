@@ -22,14 +22,14 @@ STEP = compile_any((
     rf"\b[Ee]poch[^\n]{{0,12}}\d{{1,6}}{MEASURED}",
     rf"\bep \d{{1,6}} train{MEASURED}",
     rf"\bbatch(?:es)?[ :=]{{1,4}}\d{{1,9}}\b{MEASURED}",
-    r"\b\d\d:\d\d:\d\d\b[^\n]{1,120}(?:#running-req|generation throughput): ",  # the same load at another time is work
+    # The same load at another time is work; an engine that does none tells of it as often.
+    r"\b\d\d:\d\d:\d\d\b[^\n]{1,120}(?:#running-req|generation throughput): [1-9]",
     r"#running-req: [^\n]{1,60}",
     r"generation throughput: [^\n]{1,60}",
     r"[^\n]{1,40}\"POST /[^\n]{1,80}\" 200",
     r"\b(?:float|half|bfloat16) +(?:sum|none) +-?\d{1,3} +[\d.]{1,9}",
 ))  # fmt: skip
-# Bars that go on without those that failed: of vLLM's client, and of another rank that prepares data.
-NO_WORK = re.compile(rb"Adding requests|\bMap\b")
+NO_WORK = re.compile(rb"Adding requests")  # the bar of vLLM's client goes on without the engine
 FAR = 12  # more than enough of them: after these nobody counts on
 READ_BYTES = 8 << 20  # after something alarming; a log without one step in it says no more
 LONGEST = 160

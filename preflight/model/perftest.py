@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from preflight.errors import MalformedInput
 
-TITLE = re.compile(r"(Write|Read|Send)\b.*\bBW Test\b")
+TITLE = re.compile(r"(Write|Read|Send)(?:_imm)?\b.*\bBW Test\b")
 BIDIRECTIONAL = "Bidirectional"
 DEVICE = re.compile(r"\bDevice\s*:\s*([A-Za-z0-9_.-]{1,64})")
 PORT = re.compile(r"(?:^|\s)(?:-i|--ib-port)[ =]?(\d{1,3})\b", re.ASCII)  # in the command, if the file has it
+NAMED = re.compile(r"(?:^|\s)(?:-d|--ib-dev)[ =]?([A-Za-z0-9_.-]{1,64})")  # in the command; "" for a variable
 COMMAND = re.compile(r"\bib_(?:write|read|send)_bw\b")
 HEADER = re.compile(r"#bytes\s+#iterations\s+BW peak\S*\s+BW average\[(Gb|MB|MiB)/sec\]")  # other layouts: not read
 ROW = re.compile(r"\s*(\d{1,12})\s+\d{1,15}\s+(\d{1,9}(?:\.\d{1,9})?)\s+(\d{1,9}(?:\.\d{1,9})?)(?:\s|$)", re.ASCII)
@@ -41,18 +42,20 @@ def parse_perftest(text: str, source: str) -> tuple[LinkTest, ...]:
 
 
 def _tests(text: str) -> Iterator[LinkTest]:
-    next_port, unit, is_bidirectional, program = 1, "", False, "ib_write_bw"
+    asked_device, asked_port, unit, is_bidirectional, program = "", 1, "", False, "ib_write_bw"
     best: LinkTest | None = None
     for line in text.splitlines():
         if COMMAND.search(line):
-            next_port = int(asked[1]) if (asked := PORT.search(line)) else 1
+            asked_port = int(asked[1]) if (asked := PORT.search(line)) else 1
+            asked_device = asked[1] if (asked := NAMED.search(line)) else ""
         elif title := TITLE.search(line):
             is_bidirectional, program = BIDIRECTIONAL in line, f"ib_{title[1].lower()}_bw"
         elif named := DEVICE.search(line):
             if best is not None:
                 yield best
-            best, unit = LinkTest(named[1], next_port, 0, 0.0, is_bidirectional, program), ""
-            next_port = 1  # a command is of one test
+            port = asked_port if asked_device in ("", named[1]) else 1
+            best, unit = LinkTest(named[1], port, 0, 0.0, is_bidirectional, program), ""
+            is_bidirectional, program = False, "ib_write_bw"
         elif header := HEADER.search(line):
             unit = header[1]
         elif best is not None and unit and (row := ROW.match(line)) and int(row[1]) >= best.size_bytes:

@@ -308,7 +308,9 @@ def test_bars_of_others_prove_no_work_of_those_that_failed() -> None:
 def test_what_torchrun_gave_up_is_not_mended_by_the_scripts_next_program() -> None:
     oom = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.83 GiB. GPU 3"
     work = [f"{{'loss': {i}.0, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(30)]
-    assert cause_of_lines([*work, oom, GAVE_UP, *work, "Training completed"]) == "cuda_oom_masked"
+    assert cause_of_lines([*work, oom, GAVE_UP, *work]) == "cuda_oom_masked"
+    retried = [*work, oom, GAVE_UP, *work, "Training completed"]
+    assert explain_bytes("\n".join([*retried, ""]).encode()).causes == ()
     restart = "INFO agent.py: Restarting worker group"
     assert explain_bytes("\n".join([oom, restart, *work, "Training completed", ""]).encode()).causes == ()
 
@@ -340,4 +342,35 @@ def test_an_exception_whose_class_is_called_error_is_read() -> None:
 def test_the_launcher_of_deepspeed_gives_up_like_torchrun() -> None:
     gave_up = "[ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = 1"
     work = [f"{{'loss': {i}.0, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(30)]
-    assert cause_of_lines([*work, *RAISED, "ValueError: 7 heads", gave_up, *work, "Training completed"]) == "not_nccl"
+    assert cause_of_lines([*work, *RAISED, "ValueError: 7 heads", gave_up, *work]) == "not_nccl"
+
+
+def test_what_was_survived_long_before_a_launcher_gave_up_is_not_the_cause() -> None:
+    port = "node-1:1:2 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : port error"
+    work = [f"{{'loss': {i}.0, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(30)]
+    last = [*RAISED, "KeyError: 'label'", GAVE_UP]
+    assert cause_of_lines([port, *work, *last]) == "not_nccl"
+    assert cause_of_lines([port, "INFO agent.py: Restarting worker group", *work, *last]) == "not_nccl"
+
+
+def test_a_server_that_died_and_came_back_had_failed() -> None:
+    ready = "[2026-03-01 10:00:30] The server is fired up and ready to roll!"
+    oom = "[TP1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.83 GiB."
+    assert cause_of_lines([ready, oom, ready]) == "cuda_oom_masked"
+    idle = [f"INFO 03-01 10:00:{i:02} [loggers.py:1] Avg generation throughput: 0.0 tokens/s" for i in range(30)]
+    illegal = "(Worker_TP0 pid=7) ERROR CUDA error: an illegal memory access was encountered"
+    assert cause_of_lines([illegal, *idle]) == "cuda_illegal_address"
+
+
+def test_memory_that_ran_out_elsewhere_or_later_leaves_a_stated_cancellation() -> None:
+    oom = "slurmstepd: error: Detected 1 oom_kill event in StepId=91762.batch."
+    preempted = CANCELLED.replace(" ***", " DUE TO PREEMPTION ***")
+    assert cause_of_lines([STEP, preempted, oom]) == "scheduler_cancelled"
+    kernel = "[23:00:01] Out of memory: Killed process 999 (jupyter-lab) total-vm:1kB"
+    assert cause_of_lines([STEP, CANCELLED, kernel]) == "scheduler_cancelled"
+
+
+def test_an_argument_that_one_rank_refuses_is_not_hidden_by_the_echo_of_others() -> None:
+    refused = "[rank2]: train.py: error: unrecognized arguments: --foo"
+    echo = "[rank0]: recvValue failed on SocketImpl(fd=3): Connection reset by peer"
+    assert cause_of_lines([refused, echo]) == "not_nccl"

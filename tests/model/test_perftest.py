@@ -61,6 +61,15 @@ def test_each_test_has_its_program_and_a_command_is_of_one_test() -> None:
     assert [(test.program, test.port) for test in found] == [("ib_read_bw", 2), ("ib_send_bw", 1)]
 
 
+def test_immediate_writes_and_a_command_with_a_variable_are_read() -> None:
+    row = " 65536 5000 392.10 392.10 0.1"
+    text = "for d in mlx5_0 mlx5_1; do ib_write_bw -d $d -i 2 --write_with_imm host; done\n"
+    text += output("mlx5_0", row, title="RDMA_Write_imm Bidirectional BW Test")
+    text += output("mlx5_1", row, title="RDMA_Write_imm BW Test")
+    found = parse_perftest(text, "f")
+    assert [(test.port, test.is_bidirectional) for test in found] == [(2, True), (2, False)]
+
+
 def test_a_device_without_a_result_is_kept_as_that() -> None:
     failed = output("mlx5_1", " Completion with error at client", " Failed status 12: wr_id 0 syndrom 0x81")
     found = parse_perftest(output("mlx5_0", " 65536 5000 97.00 96.50 0.1") + failed, "f")

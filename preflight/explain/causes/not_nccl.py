@@ -17,6 +17,7 @@ OWN = "A rank stopped with a Python error{place}; the error is in the program, n
 WAITED = "A rank gave up waiting{place} for another process or a service, whose log has the cause: {text}"
 TIMED_OUT = "TimeoutError"
 NEAR_END = 10  # lines
+FIRST_LINES = 30
 LONGEST = 160
 CLEARLY_S, CLEARLY_LINES = 3.0, 50  # by so much an exception precedes what is no consequence of it
 
@@ -28,17 +29,12 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
-    raised = [
-        (event, error)
-        for event, error in evidence.exceptions
-        if is_failed or event.order > last_success or evidence.survival.was_given_up(event)
-    ]
+    raised = [(event, error) for event, error in evidence.exceptions if is_failed or event.order > last_success]
     places = {event.order: place for place, event in enumerate(earliest(event for event, _ in raised))}
     raised = _of_the_job(sorted(raised, key=lambda one: places[one[0].order]))
     if (known := _known(evidence, raised)) is not None:
         return known
-    is_later = any(event.cause != ID for event in evidence.failures())
-    if not raised and not is_later and (refused := own_events):
+    if not raised and (refused := own_events) and not _went_on(evidence, refused[0]):
         verdict = f"The program stopped before it began: {refused[0].text.strip()[-160:]}"
         return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "the line states the error", verdict)
     if not raised:
@@ -54,12 +50,28 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     return Claim(authority, tuple(same), Confidence.MEDIUM, because, verdict)
 
 
+def _went_on(evidence: LogEvidence, refused: Event) -> bool:
+    """Return whether the job failed in another way later: then a shell's line was not its end."""
+    return any(
+        event.cause != ID and event.order > refused.order and event.authority <= Authority.MISMATCH
+        for event in evidence.failures()
+    )
+
+
 def _of_the_job(raised: list[tuple[Event, Raised]]) -> list[tuple[Event, Raised]]:
-    """Return the exceptions without those that a job script printed long before the ranks, by a program of its own."""
-    ranked = [one for one in raised if one[0].rank.isdigit()]
-    if not ranked or raised[0][0].rank or raised[0][0].source != ranked[0][0].source:
+    """Return the exceptions without those of a job script: in its log's first lines, long before those of ranks."""
+    ranked = [event for event, _ in raised if event.rank.isdigit()]
+    if not ranked:
         return raised
-    return ranked if ranked[0][0].line - raised[0][0].line > CLEARLY_LINES else raised
+    first = ranked[0]
+    return [
+        (event, error)
+        for event, error in raised
+        if event.rank
+        or event.source != first.source
+        or event.line > FIRST_LINES
+        or first.line - event.line <= CLEARLY_LINES
+    ]
 
 
 def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | None:

@@ -35,8 +35,13 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Event, ...]:
     """Return the events without those of a torchrun that lost the endpoint after the job had begun."""
-    has_ended = evidence.has("peer.rendezvous")
-    return tuple(event for event in events if not (has_ended and OF_TORCHRUN.search(event.text)))
+    ended = evidence.of("peer.rendezvous")
+    return tuple(
+        event
+        for event in events
+        if not OF_TORCHRUN.search(event.text)
+        or not any(each.source == event.source and each.order <= event.order for each in ended)
+    )
 
 
 def _endpoint(claim: Claim) -> tuple[str, str]:

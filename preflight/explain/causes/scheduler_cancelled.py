@@ -15,6 +15,7 @@ HANGUP = "SIGHUP: its terminal or connection was closed; start it with nohup, tm
 INTERRUPT = "Somebody stopped the job with Ctrl-C (SIGINT); nothing in the log failed before that"
 ENDED = re.compile(r"SignalException: [^\n]{0,80}got signal: 2\b")
 BY_SIGNAL = "by a signal"
+TOLD_WITH = 10  # lines
 NEAR = 200  # lines between a rank's own error and the cancellation that it led to
 VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed before that."
 
@@ -32,16 +33,23 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return None
     other = [event for event in evidence.failures() if event.order < events[0].order and _is_error(event)]
     other += _own_errors(evidence, events[0])
-    other += evidence.of("oom.slurm", "oom.kernel")  # Slurm reports it after it has ended the step
     if events[0].authority is Authority.ECHO:
         because = "the launcher says which signal it got, and no error precedes it"
         return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, VERDICT.replace("{why}", HANGUP))
     reason = next(
         (why for words, why in REASONS if words in events[0].text), "by its owner, an administrator or the scheduler"
     )
+    is_stated = any(words in events[0].text for words, _ in REASONS)
+    if not is_stated and any(_is_told_with(each, events[0]) for each in evidence.of("oom.slurm")):
+        return None
     authority = Authority.ECHO if other else Authority.KILLED
     because = "the scheduler says so, and no error precedes it" if not other else "it happened after another error"
     return Claim(authority, events, Confidence.HIGH, because, VERDICT.replace("{why}", reason))
+
+
+def _is_told_with(memory: Event, cancelled: Event) -> bool:
+    """Return whether Slurm reports a memory limit right after it ended the step, which is when it reports it."""
+    return memory.source == cancelled.source and 0 < memory.line - cancelled.line <= TOLD_WITH
 
 
 def _by_signal(evidence: LogEvidence) -> Claim | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.model.bound import JUDGMENT, Bound
-from preflight.model.facts import HcaPort, NodeFacts, known, known_or
+from preflight.model.facts import HcaPort, NodeFacts, PciDevice, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import NOT_READ, Gap
 from preflight.model.hca import PortState
@@ -78,20 +78,30 @@ def _one_way(test: LinkTest) -> float:
     return test.gbit_s / 2 if test.is_bidirectional else test.gbit_s
 
 
+def link_of(node: NodeFacts, port: HcaPort) -> PciDevice | None:
+    """Return the PCI device of a port's adapter; None if it is not known."""
+    bdf = next((nic.bdf for nic in known_or(node.nics, ()) if nic.name == port.hca), NOT_READ)
+    return next((each for each in known_or(node.pci, ()) if each.bdf == bdf), None)
+
+
 def limit_of(node: NodeFacts, port: HcaPort) -> float | Gap:
     """Return what a port can carry in Gbit/s; a Gap if its rate or its adapter's PCIe link is not known.
 
     The PCIe link counts with the speed and the lanes that the adapter and all bridges above it have, not with those
     that it has now: a link with fewer is a fault that the test shows.
     """
-    pci = {each.bdf: each for each in known_or(node.pci, ())}
-    bdf = next((nic.bdf for nic in known_or(node.nics, ()) if nic.name == port.hca), NOT_READ)
-    link = None if isinstance(bdf, Gap) else pci.get(bdf)
+    link, pci = link_of(node, port), {each.bdf: each for each in known_or(node.pci, ())}
     if link is None or isinstance(link.speed_max_gt_s, Gap) or isinstance(link.width_max, Gap):
         return Gap(f"the PCIe link of {port.hca} is not known, and it may be slower than the port")
-    above = [pci[parent] for parent in link.parents if parent in pci]
-    speed_gt_s = min([link.speed_max_gt_s, *(s for each in above if not isinstance(s := each.speed_max_gt_s, Gap))])
-    lanes = min([link.width_max, *(n for each in above if not isinstance(n := each.width_max, Gap))])
+    now = known_or(link.speed_gt_s, 0.0) * known_or(link.width, 0)
+    above = [(each.speed_max_gt_s, each.width_max) for each in map(pci.get, link.parents) if each is not None]
+    real = [
+        (speed, lanes)
+        for speed, lanes in above
+        if not isinstance(speed, Gap) and not isinstance(lanes, Gap) and speed * lanes >= now
+    ]  # an emulated bridge tells less than the link has
+    speed_gt_s = min([link.speed_max_gt_s, *(speed for speed, _ in real)])
+    lanes = min([link.width_max, *(lanes for _, lanes in real)])
     pcie_gbit_s = speed_gt_s * lanes * PCIE_SHARE.value
     return port.rate_gbit_s if isinstance(port.rate_gbit_s, Gap) else min(port.rate_gbit_s, pcie_gbit_s)
 
@@ -100,12 +110,14 @@ def _slow(case: Case, port: HcaPort, test: LinkTest, limit_gbit_s: float) -> Fin
     reached = _one_way(test)
     if reached >= REACHED.value * limit_gbit_s:
         return
-    of_what = "of the port's rate" if limit_gbit_s == port.rate_gbit_s else "that its PCIe slot can carry"
+    of_what = "of the port's rate" if limit_gbit_s == port.rate_gbit_s else "that its PCIe link can carry"
+    link = link_of(case.nodes[0], port)
+    narrow = "" if link is None or link.width == link.width_max else f"; its PCIe link runs x{link.width}"
     yield fabric_test.finding(
         Severity.WARN,
         f"{case.nodes[0].host} {port.hca}:{port.port}",
         f"{test.program} reached {reached:.0f} of {limit_gbit_s:.0f} Gbit/s {of_what} ({reached / limit_gbit_s:.0%}), "
-        "without NCCL",
+        f"without NCCL{narrow}",
         "repeat it with `ib_write_bw -d DEVICE -q 4 -s 1048576 --report_gbits`, bound to the adapter's NUMA node; "
         "if it stays slow, check the cable, the switch port and the adapter's PCIe width",
         Evidence("average", f"{test.gbit_s:.1f} Gbit/s at {size_text(test.size_bytes)}", "--fabric"),

@@ -69,19 +69,24 @@ def test_an_adapter_whose_pcie_link_is_slower_than_its_port_is_held_against_the_
     """As on a DGX Spark: 200 Gbit/s behind four lanes, which carry some 100."""
     sparks = (port(rate_gbit_s=200.0), port("mlx5_1", rate_gbit_s=200.0))
     four = {"width_max": 4}
-    assert found(fabric_test, given(link(gbit_s=96.0), link("mlx5_1", 96.0), ports=sparks, slot=four)) == ()
+    assert found(fabric_test, given(link(gbit_s=96.0), link("mlx5_1", 96.0), ports=sparks, slot=four, width=4)) == ()
     assert (
-        "PCIe slot can carry"
-        in only(found(fabric_test, given(link(gbit_s=50.0), link("mlx5_1", 96.0), ports=sparks, slot=four))).problem
+        "PCIe link can carry"
+        in only(
+            found(fabric_test, given(link(gbit_s=50.0), link("mlx5_1", 96.0), ports=sparks, slot=four, width=4))
+        ).problem
     )
     unread = given(link(gbit_s=50.0), ports=sparks, width_max=Gap("no file"))
     assert "PCIe link" in skips(fabric_test, unread)[0].reason
 
 
 def test_an_old_slot_is_no_fault_of_the_adapter_and_lanes_that_are_missing_are_one() -> None:
-    old = given(link(gbit_s=107.0), link("mlx5_1", 107.0), slot={"speed_max_gt_s": 8.0})
+    old = given(link(gbit_s=107.0), link("mlx5_1", 107.0), slot={"speed_max_gt_s": 8.0}, speed_gt_s=8.0)
     assert found(fabric_test, old) == ()
-    assert "24 of 400" in only(found(fabric_test, given(link(gbit_s=24.0), link("mlx5_1"), width=1))).problem
+    narrow = only(found(fabric_test, given(link(gbit_s=24.0), link("mlx5_1"), width=1)))
+    assert "24 of 400" in narrow.problem and "runs x1" in narrow.problem
+    emulated = {"speed_max_gt_s": 2.5, "width_max": 1}
+    assert "40 of 400" in found(fabric_test, given(link(gbit_s=40.0), link("mlx5_1"), slot=emulated))[0].problem
 
 
 def test_the_program_that_ran_is_named() -> None:
