@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from preflight.explain.linear_patterns import compile_any
@@ -29,7 +28,7 @@ STEP = compile_any((
     r"[^\n]{1,40}\"POST /[^\n]{1,80}\" 200",
     r"\b(?:float|half|bfloat16) +(?:sum|none) +-?\d{1,3} +[\d.]{1,9}",
 ))  # fmt: skip
-NO_WORK = re.compile(rb"Adding requests")  # the bar of vLLM's client goes on without the engine
+QUEUED = b"Adding requests"  # the bar of vLLM's client goes on without the engine
 FAR = 12  # more than enough of them: after these nobody counts on
 READ_BYTES = 8 << 20  # after something alarming; a log without one step in it says no more
 LONGEST = 160
@@ -70,7 +69,7 @@ class StepCounter:
         while self.is_counting and (match := STEP.search(text, position)) is not None:
             start, end = match.span()
             step = text[start : min(end, start + LONGEST)]
-            if step not in self._recent and not NO_WORK.search(text, _line_start(text, start), start):
+            if step not in self._recent and QUEUED not in text[_line_start(text, start) : start]:
                 if len(self._recent) >= FAR * 4:
                     self._recent.clear()
                 self._recent.add(step)

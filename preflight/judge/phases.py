@@ -55,9 +55,10 @@ def _trials(run: RunProgress, why: str) -> RunPhase:
     skipped = [trial for trial in run.trials if trial.outcome is Outcome.SKIPPED]
     count = len(run.trials) - len(skipped)
     detail = f"{count} tried" if count else "no trial was completed"
+    if not run.ready and not run.through:
+        return RunPhase(TRIALS, RunPhaseEnd.NOT_REACHED, why or detail)
     if not run.through:
-        end = RunPhaseEnd.PARTIAL if run.ready else RunPhaseEnd.NOT_REACHED
-        return RunPhase(TRIALS, end, f"{why} ({detail})" if why else detail)
+        return RunPhase(TRIALS, RunPhaseEnd.PARTIAL, f"{why} ({detail})" if why else detail)
     if skipped:
         names = ", ".join(trial.candidate for trial in skipped)
         return RunPhase(TRIALS, RunPhaseEnd.PARTIAL, f"{detail}; not {names}: {first_line(skipped[0].problem)}")
