@@ -16,7 +16,7 @@ from preflight.explain.job_progress import NcclStarts, PhaseRecord
 from preflight.explain.last_frames import LastFrame
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.stuck_answer import StuckAnswer
-from preflight.explain.survival import Survival
+from preflight.explain.survival import Survival, of_the_job
 from preflight.explain.unusual_lines import UnusualLine
 from preflight.model.job_phases import Phase
 
@@ -133,7 +133,9 @@ class LogEvidence:
         steps = {number: source.steps for number, source in enumerate(self.sources)}
         deaths = self.of(*run_ends.DEATHS)
         restarts, readies = self.of(run_ends.RESTART), self.of(run_ends.READY)
-        self.survival = Survival(steps, self.of(run_ends.SUCCESS), deaths, restarts, readies)
+        starts = self.of(run_ends.START)
+        self.events[run_ends.SUCCESS] = of_the_job(self.of(run_ends.SUCCESS), deaths, starts)
+        self.survival = Survival(steps, self.of(run_ends.SUCCESS), deaths, restarts, readies, starts)
         for sign, events in self.events.items():
             if sign in run_ends.ALARMS:
                 self.events[sign] = list(filter(self._is_left, events))

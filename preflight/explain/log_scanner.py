@@ -59,7 +59,7 @@ OPTION_SECONDS = re.compile(r"ddp_timeout['\"]?[=: ]{1,3}(\d{1,12})|distributed-
 NUMBER = re.compile(r"\d{1,6}$")
 SECONDARY = frozenset({
     run_ends.ABORT, run_ends.DEATH, run_ends.TASK_EXIT, run_ends.EXIT_CODE, run_ends.STOP_ORDER, run_ends.TRACEBACK,
-    run_ends.SUCCESS, run_ends.RESTART, run_ends.DONE, run_ends.LEFT, run_ends.READY,
+    run_ends.SUCCESS, run_ends.RESTART, run_ends.DONE, run_ends.LEFT, run_ends.READY, run_ends.START,
 })  # fmt: skip
 ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART})
 

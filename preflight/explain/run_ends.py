@@ -9,6 +9,7 @@ from __future__ import annotations
 SUCCESS, DONE, DEATH, ABORT = "end.success", "end.done", "end.death", "end.abort"
 TASK_EXIT, EXIT_CODE, STOP_ORDER, RESTART = "end.task_exit", "end.exit_code", "end.stop_order", "end.restart"
 TRACEBACK, EXCEPTION, LEFT, READY = "end.traceback", "end.exception", "end.left", "end.ready"
+START = "end.start"
 
 DEATHS = (DEATH, ABORT, TASK_EXIT, EXIT_CODE)  # only a restart goes on after these
 ALARMS = (*DEATHS, STOP_ORDER, TRACEBACK)
@@ -28,6 +29,9 @@ RUN_ENDS: dict[str, str] = {
     r"\[after training is done\]",
     # Said as a process exits of itself: after DONE, and with nothing alarming, it is an end.
     LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit",
+    # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
+    START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
+    r"Starting elastic_operator with|NCCL version \d",
     READY: r"Starting vLLM API server|The server is fired up and ready to roll",  # no error before ended the start
     SUCCESS: r"\"status\": ?\"success\"|# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
     rf"{_JOB} (?:run )?(?:is |has |was )?(?:been )?(?:finished|completed?|succeeded|ended successfully)\b|"

@@ -9,6 +9,8 @@ from preflight.explain.event import Authority, Event
 
 # torchrun and the launcher of DeepSpeed, once a process has failed.
 GIVEN_UP = re.compile(r"ChildFailedError|exits with return code = -?[1-9]")
+# Scripts print it whatever became of the command before it.
+ANY_END = re.compile(r"[Ff]inished|[Cc]ompleted?\b|All done", re.IGNORECASE)
 FEW = 3  # steps: where nothing died, the run goes on
 MANY = 12  # steps: more than a dying process had still in its buffers
 # Slurm kills what is left after KillWait, 30 s by default; a program that ignores SIGTERM works on until then.
@@ -20,11 +22,12 @@ class Survival:
 
     def __init__(
         self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event],
-        restarts: Iterable[Event], readies: Iterable[Event] = (),
+        restarts: Iterable[Event], readies: Iterable[Event] = (), starts: Iterable[Event] = (),
     ) -> None:  # fmt: skip
         self._steps = steps
         self._successes, self._deaths = tuple(successes), tuple(deaths)
         self._restarts, self._readies = tuple(restarts), tuple(readies)
+        self._starts = tuple(starts)
         self._last_success = _last_by_source(self._successes)
         self._last_death = _last_by_source(self._deaths)
 
@@ -68,6 +71,8 @@ class Survival:
 
     def _follows(self, event: Event, done: Event) -> bool:
         if event.source == done.source:
+            if any(start.order < event.order for start in self._after(done, self._starts)):
+                return False
             return event.order > done.order and event.steps - done.steps < FEW
         if event.moment.clock and event.moment.clock == done.moment.clock:
             return event.moment.seconds >= done.moment.seconds
@@ -82,6 +87,22 @@ class Survival:
             return False
         known = (done.moment for done in others if done.moment.clock == event.moment.clock)
         return any(moment.seconds > event.moment.seconds for moment in known)
+
+
+def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iterable[Event]) -> list[Event]:
+    """Return the successes without the last words of a script whose launcher had given the job up before them."""
+    given_up = [death for death in deaths if GIVEN_UP.search(death.text)]
+    begun = tuple(starts)
+
+    def is_script_s(done: Event) -> bool:
+        before = [each for each in given_up if each.source == done.source and each.order < done.order]
+        if ANY_END.search(done.text) is None or not before:
+            return False
+        end = max(before, key=lambda each: each.order)
+        goes_on = any(each.source == done.source and end.order < each.order < done.order for each in begun)
+        return not goes_on and done.steps - end.steps < FEW
+
+    return [done for done in successes if not is_script_s(done)]
 
 
 def is_after(one: Event, other: Event) -> bool:

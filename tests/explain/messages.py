@@ -207,13 +207,16 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "slurmstepd: error: *** JOB 152 ON gpu-153 CANCELLED AT 2025-08-12T11:37:50 DUE TO TIME LIMIT ***",
         "=>> PBS: job killed: walltime 3632 exceeded limit 3600",
         "TERM_RUNLIMIT: job killed after reaching LSF run time limit.",
+        "7200.013s: job.exception type=timeout severity=0 resource allocation expired",
     ),
     "scheduler_cancelled": (
         "slurmstepd: error: *** STEP 30485.1 ON node0400 CANCELLED AT 2024-01-07T05:36:24 ***",
         "slurmstepd: error: *** JOB 30485 ON node0400 CANCELLED AT 2024-01-07T05:36:24 DUE TO PREEMPTION ***",
         "TERM_OWNER: job killed by owner.",
+        "41.207s: job.exception type=cancel severity=0 interrupted by ctrl-C",
     ),
     "not_nccl": (
+        "Assertion failed: the grid needs 12 ranks, and there are 16",
         "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    main()\nKeyError: 'input_ids'",
         "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"train.py\", line 3, in <module>\n[rank3]: FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'",
         'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nRuntimeError: mat1 and mat2 shapes cannot be multiplied (4x5 and 6x7)',

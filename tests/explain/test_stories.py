@@ -374,3 +374,30 @@ def test_an_argument_that_one_rank_refuses_is_not_hidden_by_the_echo_of_others()
     refused = "[rank2]: train.py: error: unrecognized arguments: --foo"
     echo = "[rank0]: recvValue failed on SocketImpl(fd=3): Connection reset by peer"
     assert cause_of_lines([refused, echo]) == "not_nccl"
+
+
+SPAWNED = "[2026-03-01 10:00:00] [INFO] [launch.py:272:main] process 4711 spawned with command: ['python', 'train.py']"
+EXITED = "[ERROR] [launch.py:341:sigkill_handler] ['python', 'train.py'] exits with return code = 1"
+
+
+def test_the_last_words_of_a_script_make_no_success_of_a_job_that_a_launcher_gave_up() -> None:
+    failed = [SPAWNED, *RAISED, "RuntimeError: 7 heads", EXITED]
+    assert cause_of_lines([*failed, "All done."]) == "not_nccl"
+    assert cause_of_lines(["All done.", *failed, "All measurements complete!", "All done."]) == "not_nccl"
+
+
+def test_the_success_of_a_program_that_began_after_a_failed_one_counts() -> None:
+    failed = [SPAWNED, *RAISED, "RuntimeError: 7 heads", EXITED]
+    found = explain_bytes("\n".join([*failed, SPAWNED, "Training completed", ""]).encode())
+    assert found.verdict is ExplainVerdict.HEALTHY
+
+
+def test_an_error_of_a_program_that_began_after_a_success_is_no_teardown() -> None:
+    for start in (SPAWNED, "NCCL version 2.27.5+cuda12.9", "Setting OMP_NUM_THREADS environment variable for each"):
+        assert cause_of_lines(["Training completed", start, *RAISED, "RuntimeError: 7 heads", ""]) == "not_nccl"
+
+
+def test_a_program_that_checks_itself_is_told_what_to_compare() -> None:
+    found = explain_bytes(b"Assertion failed: the grid needs 12 ranks, and there are 16\n")
+    assert "The program ended itself: Assertion failed: the grid needs 12 ranks" in found.summary
+    assert "the number of its processes" in found.causes[0].remedy

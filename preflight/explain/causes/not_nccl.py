@@ -16,6 +16,7 @@ QUEUE = " at shm_broadcast.py"  # vLLM's engine there waits for its workers: who
 OWN = "A rank stopped with a Python error{place}; the error is in the program, not in the communication: {text}"
 WAITED = "A rank gave up waiting{place} for another process or a service, whose log has the cause: {text}"
 TIMED_OUT = "TimeoutError"
+ASSERTION = "own.assertion"
 NEAR_END = 10  # lines
 FIRST_LINES = 30
 LONGEST = 160
@@ -35,8 +36,11 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     if (known := _known(evidence, raised)) is not None:
         return known
     if not raised and (refused := own_events) and not _went_on(evidence, refused[0]):
-        verdict = f"The program stopped before it began: {refused[0].text.strip()[-160:]}"
-        return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "the line states the error", verdict)
+        is_check = refused[0].sign == ASSERTION
+        stopped = "ended itself" if is_check else "stopped before it began"
+        verdict = f"The program {stopped}: {refused[0].text.strip()[-160:]}"
+        confidence = Confidence.MEDIUM if is_check else Confidence.HIGH
+        return Claim(Authority.OWN_ERROR, refused, confidence, "the line states the error", verdict)
     if not raised:
         return _by_last_line(evidence) or _by_exit(evidence) or _by_weak_echo(evidence)
     event, error = raised[0]
@@ -183,6 +187,11 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
             "Read the log of the process that did not answer: of each worker of an engine, or of the service.",
             "If it happens again, run `preflight stuck` on every node before the time is up: it shows who waits where.",
         )
+    if claim.events and claim.events[0].sign == ASSERTION:
+        return Remedy(
+            "Compare what the line asks for with the program's arguments, its input and the number of its processes.",
+            "Run the same command with the smallest input and the fewest processes that it allows.",
+        )
     if find([event.text for event in claim.events[:1]], evidence.versions, names=True) is not None:
         return Remedy("If the error returns, run one process alone (--nproc-per-node 1) for a shorter log.")
     if frame is None or not frame.is_own:
@@ -208,6 +217,8 @@ CAUSE = Cause(
         Sign("own.missing", Authority.OWN_ERROR, "the program to run does not exist",
              r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): "
              r"(?:command not found|can't open file)"),
+        Sign(ASSERTION, Authority.OWN_ERROR, "the program found a condition of its own broken",
+             r"Assert(?:ion)? [Ff]ailed: [^\n]{9,160}"),
     ),
     judge=judge,
     remedy=remedy,

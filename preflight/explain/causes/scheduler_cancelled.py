@@ -115,7 +115,8 @@ REASONS = (
     ("NODE FAILURE", "a node failed"),
     ("Node failure", "a node failed"),
     ("JOB REQUEUE", "put back into the queue"),
-    ("preempted", "preempted by another job"),
+    ("preempt", "preempted by another job"),
+    ("interrupted by ctrl-C", "Ctrl-C"),
 )
 
 CAUSE = Cause(
@@ -126,7 +127,7 @@ CAUSE = Cause(
              r"CANCELLED AT \S{10,24} \*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)|job has been cancel|"
              r"srun: error: Node failure on|requested job terminate|"
              r"State ?[=:] ?(?:CANCELLED|PREEMPTED|NODE_FAIL)|TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|"
-             r"[Jj]ob (?:was |is )?(?:cancelled|canceled|preempted)"),
+             r"[Jj]ob (?:was |is )?(?:cancelled|canceled|preempted)|job\.exception type=(?:cancel|preempt)"),
         Sign("cancelled.signal", Authority.ECHO, "the launcher received a signal to stop from outside",
              r"Received (?:1|Signals\.SIGHUP) death signal|got signal: 1\b"),
     ),

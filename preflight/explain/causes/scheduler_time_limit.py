@@ -27,7 +27,7 @@ CAUSE = Cause(
         Sign("limit.other", Authority.KILLED, "the scheduler ended the job at its time limit",
              r"TERM_RUNLIMIT|walltime \d{1,9} exceeded limit|job killed: walltime|"
              r'exceeded (?:its )?(?:hard )?wall ?(?:clock|time)|exceeds job hard limit \"h_rt|'
-             r"was active (?:on the node )?longer than (?:the )?specified deadline"),
+             r"was active (?:on the node )?longer than (?:the )?specified deadline|job\.exception type=timeout"),
     ),
     judge=judge,
     remedy=fixed(
