@@ -20,6 +20,7 @@ from preflight.explain.survival import Survival, of_the_job
 from preflight.explain.unusual_lines import UnusualLine
 from preflight.model.job_phases import Phase
 
+FIRST_LINES, CLEARLY_LINES = 30, 50
 KEPT_PER_SIGN = 200
 KEPT_RANKS_PER_SIGN = 4096
 TAIL_LINES = 30
@@ -186,6 +187,22 @@ class LogEvidence:
     def successes(self) -> tuple[Event, ...]:
         """Return the lines that report that the job completed."""
         return self.of(run_ends.SUCCESS)
+
+    def raised(self) -> list[tuple[Event, Raised]]:
+        """Return the own exceptions, the earliest first, without those of a job script.
+
+        These are in a log's first lines, long before those of ranks.
+        """
+        places = {event.order: place for place, event in enumerate(earliest(event for event, _ in self.exceptions))}
+        raised = sorted(self.exceptions, key=lambda one: places[one[0].order])
+        first = next((event for event, _ in raised if event.rank.isdigit()), None)
+
+        def is_script_s(event: Event) -> bool:
+            if first is None or event.rank or event.source != first.source or event.line > FIRST_LINES:
+                return False
+            return first.line - event.line > CLEARLY_LINES
+
+        return [(event, error) for event, error in raised if not is_script_s(event)]
 
     def frame(self, event: Event) -> LastFrame | None:
         """Return the last frame of the traceback that ends with this event; None if there is no traceback."""

@@ -401,3 +401,21 @@ def test_a_program_that_checks_itself_is_told_what_to_compare() -> None:
     found = explain_bytes(b"Assertion failed: the grid needs 12 ranks, and there are 16\n")
     assert "The program ended itself: Assertion failed: the grid needs 12 ranks" in found.summary
     assert "the number of its processes" in found.causes[0].remedy
+
+
+def test_an_error_where_the_options_are_checked_is_a_refused_configuration() -> None:
+    head = ["Traceback (most recent call last):", '  File "/srv/fit.py", line 9, in <module>', "    main()"]
+    checked = [*head, '  File "/srv/megatron/arguments.py", line 88, in validate_args', "    assert not args.bf16"]
+    found = explain_bytes("\n".join([*checked, "AssertionError", ""]).encode())
+    assert found.causes[0].cause == "framework_argument_error"
+    assert "assert not args.bf16 (raised at arguments.py:88 (validate_args))" in found.summary
+    script = [*head[:1], '  File "/srv/menu", line 5, in <module>', "ModuleNotFoundError: No module named 'menu'"]
+    ranked = [f"[rank3]: {line}" for line in (*checked, "AssertionError")]
+    assert cause_of_lines([*script, *(["setting up"] * 60), *ranked]) == "framework_argument_error"
+    trained = [*head, '  File "/srv/fit.py", line 30, in training_step', "    assert loss.isfinite()"]
+    assert cause_of_lines([*trained, "AssertionError"]) == "not_nccl"
+
+
+def test_an_assertion_inside_torch_is_told_in_its_words() -> None:
+    line = '[host] Rank 1, stack.size() INTERNAL ASSERT FAILED at "../torch/csrc/profiler.cpp":964, please report a bug'
+    assert "INTERNAL ASSERT FAILED" in explain_bytes(f"{line}\n".encode()).summary

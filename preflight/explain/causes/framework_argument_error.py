@@ -21,6 +21,13 @@ RAY_NODE = (
 NODE = re.compile(r"resource request \{[^}\n]{0,120}'node:(\d[\d.]{6,14}|[0-9a-fA-F]{0,4}:[0-9a-fA-F:]{2,40})'")
 MPI = "The program was started with fewer MPI ranks than its configuration needs."
 PENDING = "pending placement group"
+# Where programs check the options that they got.
+CHECK = re.compile(
+    r"_?(?:validate|check|verify|parse|get)_\w{0,40}(?:args|arguments|config\w{0,10}|options|and_set)|_?validate\w{0,40}|"
+    r"__post_init__"
+)
+CHECKED = re.compile(r"\bassert [^\n]{0,40}\b(?:args|cfg|config|hparams)\.")
+REFUSED = re.compile(r"(?:Assertion|Value|Runtime|NotImplemented|Config\w{0,10}|Argument)Error$")
 NEAR_END = 10  # lines
 LONGEST = 160
 
@@ -29,7 +36,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim the refusal, in the framework's words; a demand that Ray once had pending counts at the log's end only."""
     events = tuple(event for event in events if not event.match.endswith(PENDING) or _is_last(event, evidence))
     if not events:
-        return None
+        return _by_check(evidence)
     because = "the framework names the setting that does not fit"
     if node := NODE.search(events[0].text):
         return Claim(events[0].authority, events, Confidence.MEDIUM, because, RAY_NODE.replace("{node}", node[1]))
@@ -42,6 +49,23 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     begins = max(text.rfind(mark, 0, text.find(events[0].match)) + len(mark) for mark in (": ", "] "))
     verdict = VERDICT.replace("{text}", text[max(0, begins) if begins > 1 else 0 :].strip()[:LONGEST])
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
+
+
+def _by_check(evidence: LogEvidence) -> Claim | None:
+    """Claim the first error if it was raised where a program checks its options."""
+    raised = evidence.raised()
+    if not raised or any(done.order > raised[0][0].order for done in evidence.successes()):
+        return None
+    first, error = raised[0]
+    frame = evidence.frame(first)
+    if frame is None:
+        return None
+    if not REFUSED.search(error.type) or not (CHECK.fullmatch(frame.function) or CHECKED.search(frame.source)):
+        return None
+    same = tuple(event for event, other in raised if other == error)
+    text = f"{error.message or frame.source} (raised at {frame.place_and_function})"
+    because = "the error was raised where the program checks its options"
+    return Claim(Authority.OWN_ERROR, same, Confidence.MEDIUM, because, VERDICT.replace("{text}", text))
 
 
 def _is_last(event: Event, evidence: LogEvidence) -> bool:
@@ -104,6 +128,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
+    infers=True,
     confirmed_if="a run of one step ends with the same error",
     confirm_with="run the same command with the setting changed",
     outranks=("not_nccl",),

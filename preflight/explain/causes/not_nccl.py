@@ -6,7 +6,7 @@ from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.context_lines import Raised
 from preflight.explain.event import Authority, Event, by_number
 from preflight.explain.last_frames import TOP_LEVEL
-from preflight.explain.log_evidence import LogEvidence, earliest
+from preflight.explain.log_evidence import CLEARLY_LINES, LogEvidence
 from preflight.explain.run_ends import DEATHS, TASK_EXIT
 from preflight.explain.signatures import find
 from preflight.model.explanation import Confidence
@@ -18,9 +18,8 @@ WAITED = "A rank gave up waiting{place} for another process or a service, whose 
 TIMED_OUT = "TimeoutError"
 ASSERTION = "own.assertion"
 NEAR_END = 10  # lines
-FIRST_LINES = 30
 LONGEST = 160
-CLEARLY_S, CLEARLY_LINES = 3.0, 50  # by so much an exception precedes what is no consequence of it
+CLEARLY_S = 3.0  # by so much, or by CLEARLY_LINES, an exception precedes what is no consequence of it
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
@@ -30,9 +29,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
-    raised = [(event, error) for event, error in evidence.exceptions if is_failed or event.order > last_success]
-    places = {event.order: place for place, event in enumerate(earliest(event for event, _ in raised))}
-    raised = _of_the_job(sorted(raised, key=lambda one: places[one[0].order]))
+    raised = [(event, error) for event, error in evidence.raised() if is_failed or event.order > last_success]
     if (known := _known(evidence, raised)) is not None:
         return known
     if not raised and (refused := own_events) and not _went_on(evidence, refused[0]):
@@ -60,22 +57,6 @@ def _went_on(evidence: LogEvidence, refused: Event) -> bool:
         event.cause != ID and event.order > refused.order and event.authority <= Authority.MISMATCH
         for event in evidence.failures()
     )
-
-
-def _of_the_job(raised: list[tuple[Event, Raised]]) -> list[tuple[Event, Raised]]:
-    """Return the exceptions without those of a job script: in its log's first lines, long before those of ranks."""
-    ranked = [event for event, _ in raised if event.rank.isdigit()]
-    if not ranked:
-        return raised
-    first = ranked[0]
-    return [
-        (event, error)
-        for event, error in raised
-        if event.rank
-        or event.source != first.source
-        or event.line > FIRST_LINES
-        or first.line - event.line <= CLEARLY_LINES
-    ]
 
 
 def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | None:
@@ -218,7 +199,7 @@ CAUSE = Cause(
              r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): "
              r"(?:command not found|can't open file)"),
         Sign(ASSERTION, Authority.OWN_ERROR, "the program found a condition of its own broken",
-             r"Assert(?:ion)? [Ff]ailed: [^\n]{9,160}"),
+             r"Assert(?:ion)? [Ff]ailed: [^\n]{9,160}|INTERNAL ASSERT FAILED at "),
     ),
     judge=judge,
     remedy=remedy,
