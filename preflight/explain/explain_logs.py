@@ -20,7 +20,7 @@ from preflight.explain.launchers import options_of_engines, with_launcher
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import PHASE, LogEvidence, ProcessRow, SourceState
 from preflight.explain.log_scanner import Scanner
-from preflight.explain.run_ends import DONE, EXCEPTION, LEFT, RESTART
+from preflight.explain.run_ends import DONE, EXCEPTION, LEFT, READY, RESTART, TOLD_TO_STOP
 from preflight.explain.signatures import KnownMessage, find
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import is_after
@@ -158,7 +158,7 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
         return ExplainVerdict.CAUSE_NAMED
     if any(not evidence.survival.is_after_success(event) for event in evidence.alarms()):
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE
-    if evidence.successes() or _left_after_the_work(evidence):
+    if evidence.successes() or _left_after_the_work(evidence) or _was_stopped(evidence):
         return ExplainVerdict.HEALTHY if _is_whole(evidence) else ExplainVerdict.UNFINISHED
     if any(FRAME.search(line) for source in evidence.sources for line in source.tail[-BROKEN_OFF:]):
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE  # the log breaks off within a traceback
@@ -201,6 +201,12 @@ def _left_after_the_work(evidence: LogEvidence) -> bool:
     if not done or not left or done[-1].source != left[-1].source or not is_after(left[-1], done[-1]):
         return False
     return evidence.sources[left[-1].source].lines - left[-1].line < BROKEN_OFF
+
+
+def _was_stopped(evidence: LogEvidence) -> bool:
+    """Return whether a server that was ready was told to stop."""
+    ready, told = evidence.of(READY), evidence.of(TOLD_TO_STOP)
+    return bool(ready and told) and is_after(told[-1], ready[0])
 
 
 def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEvidence) -> str:

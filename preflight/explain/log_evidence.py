@@ -136,7 +136,8 @@ class LogEvidence:
         restarts, readies = self.of(run_ends.RESTART), self.of(run_ends.READY)
         starts = self.of(run_ends.START)
         self.events[run_ends.SUCCESS] = of_the_job(self.of(run_ends.SUCCESS), deaths, starts)
-        self.survival = Survival(steps, self.of(run_ends.SUCCESS), deaths, restarts, readies, starts)
+        stops = self.of(run_ends.TOLD_TO_STOP)
+        self.survival = Survival(steps, self.of(run_ends.SUCCESS), deaths, restarts, readies, starts, stops)
         for sign, events in self.events.items():
             if sign in run_ends.ALARMS:
                 self.events[sign] = list(filter(self._is_left, events))

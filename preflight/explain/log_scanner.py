@@ -60,6 +60,7 @@ NUMBER = re.compile(r"\d{1,6}$")
 SECONDARY = frozenset({
     run_ends.ABORT, run_ends.DEATH, run_ends.TASK_EXIT, run_ends.EXIT_CODE, run_ends.STOP_ORDER, run_ends.TRACEBACK,
     run_ends.SUCCESS, run_ends.RESTART, run_ends.DONE, run_ends.LEFT, run_ends.READY, run_ends.START,
+    run_ends.TOLD_TO_STOP,
 })  # fmt: skip
 ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART})
 

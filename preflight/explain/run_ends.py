@@ -9,7 +9,7 @@ from __future__ import annotations
 SUCCESS, DONE, DEATH, ABORT = "end.success", "end.done", "end.death", "end.abort"
 TASK_EXIT, EXIT_CODE, STOP_ORDER, RESTART = "end.task_exit", "end.exit_code", "end.stop_order", "end.restart"
 TRACEBACK, EXCEPTION, LEFT, READY = "end.traceback", "end.exception", "end.left", "end.ready"
-START = "end.start"
+START, TOLD_TO_STOP = "end.start", "end.told_to_stop"
 
 DEATHS = (DEATH, ABORT, TASK_EXIT, EXIT_CODE)  # only a restart goes on after these
 ALARMS = (*DEATHS, STOP_ORDER, TRACEBACK)
@@ -32,7 +32,9 @@ RUN_ENDS: dict[str, str] = {
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
     r"Starting elastic_operator with|NCCL version \d",
-    READY: r"Starting vLLM API server|The server is fired up and ready to roll",  # no error before ended the start
+    # A server got SIGINT or SIGTERM (launcher.py of vLLM): what its engine prints then is no fault.
+    TOLD_TO_STOP: r"\[shutdown\] API server: shutdown triggered",
+    READY: r"Starting vLLM (?:API )?server|The server is fired up and ready to roll",  # no error before ended the start
     SUCCESS: r"\"status\": ?\"success\"|# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
     rf"{_JOB} (?:run )?(?:is |has |was )?(?:been )?(?:finished|completed?|succeeded|ended successfully)\b|"
     r"All done|TRAINING COMPLETE|status ok exit 0|\*{5} train metrics \*{5}|"

@@ -23,11 +23,12 @@ class Survival:
     def __init__(
         self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event],
         restarts: Iterable[Event], readies: Iterable[Event] = (), starts: Iterable[Event] = (),
+        stops: Iterable[Event] = (),
     ) -> None:  # fmt: skip
         self._steps = steps
         self._successes, self._deaths = tuple(successes), tuple(deaths)
         self._restarts, self._readies = tuple(restarts), tuple(readies)
-        self._starts = tuple(starts)
+        self._starts, self._stops = tuple(starts), tuple(stops)
         self._last_success = _last_by_source(self._successes)
         self._last_death = _last_by_source(self._deaths)
 
@@ -66,8 +67,8 @@ class Survival:
         return not any(death.order < first.order for death in self._after(event, self._deaths))
 
     def is_after_success(self, event: Event) -> bool:
-        """Return whether the run had succeeded before an event and no new work had begun since."""
-        return any(self._follows(event, done) for done in self._successes)
+        """Return whether the run had succeeded, or was told to stop, before an event and no new work began since."""
+        return any(self._follows(event, done) for done in (*self._successes, *self._stops))
 
     def _follows(self, event: Event, done: Event) -> bool:
         if event.source == done.source:

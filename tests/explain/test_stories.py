@@ -419,3 +419,24 @@ def test_an_error_where_the_options_are_checked_is_a_refused_configuration() -> 
 def test_an_assertion_inside_torch_is_told_in_its_words() -> None:
     line = '[host] Rank 1, stack.size() INTERNAL ASSERT FAILED at "../torch/csrc/profiler.cpp":964, please report a bug'
     assert "INTERNAL ASSERT FAILED" in explain_bytes(f"{line}\n".encode()).summary
+
+
+def test_what_an_engine_prints_after_it_was_told_to_stop_is_no_failure() -> None:
+    ready = "(APIServer pid=7) INFO 03-01 10:00:30 [api_server.py:616] Starting vLLM server on http://0.0.0.0:8000"
+    told = "(APIServer pid=7) INFO 03-01 11:00:30 [launcher.py:100] [shutdown] API server: shutdown triggered"
+    dead = [
+        "(APIServer pid=7) ERROR 03-01 11:00:31 [async_llm.py:704] AsyncLLM output_handler failed.",
+        *(f"(APIServer pid=7) ERROR 03-01 11:00:31 [async_llm.py:704] {line}" for line in RAISED),
+        "(APIServer pid=7) ERROR 03-01 11:00:31 [async_llm.py:704] vllm.v1.engine.exceptions.EngineDeadError: dead",
+    ]
+    verdicts = [
+        explain_bytes("\n".join([*lines, ""]).encode()).verdict
+        for lines in ([ready, told, *dead], [told, *dead], [ready, *dead, told])
+    ]
+    assert verdicts == [ExplainVerdict.HEALTHY, *[ExplainVerdict.NOT_ENOUGH_EVIDENCE] * 2]
+
+
+def test_a_command_that_a_job_script_lacked_is_no_end_of_the_job_that_worked_on() -> None:
+    lacked = "/var/spool/slurmd/job7/slurm_script: line 376: python: command not found"
+    assert cause_of_lines([lacked]) == cause_of_lines([lacked, GAVE_UP]) == "not_nccl"
+    assert cause_of_lines([lacked, *(f"31: step {i} of the evaluation" for i in range(60))]) != "not_nccl"

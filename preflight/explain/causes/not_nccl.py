@@ -9,6 +9,7 @@ from preflight.explain.last_frames import TOP_LEVEL
 from preflight.explain.log_evidence import CLEARLY_LINES, LogEvidence
 from preflight.explain.run_ends import DEATHS, TASK_EXIT
 from preflight.explain.signatures import find
+from preflight.explain.survival import is_after
 from preflight.model.explanation import Confidence
 
 ID = "not_nccl"
@@ -32,7 +33,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     raised = [(event, error) for event, error in evidence.raised() if is_failed or event.order > last_success]
     if (known := _known(evidence, raised)) is not None:
         return known
-    if not raised and (refused := own_events) and not _went_on(evidence, refused[0]):
+    if not raised and (refused := own_events) and not _went_on(evidence, refused[-1]):
         is_check = refused[0].sign == ASSERTION
         stopped = "ended itself" if is_check else "stopped before it began"
         verdict = f"The program {stopped}: {refused[0].text.strip()[-160:]}"
@@ -52,7 +53,10 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 def _went_on(evidence: LogEvidence, refused: Event) -> bool:
-    """Return whether the job failed in another way later: then a shell's line was not its end."""
+    """Return whether the job worked on, or failed in another way later: then a shell's line was not its end."""
+    is_last = any(is_after(death, refused) for death in evidence.of(*DEATHS))
+    if not is_last and evidence.sources[refused.source].lines - refused.line > CLEARLY_LINES:
+        return True
     return any(
         event.cause != ID and event.order > refused.order and event.authority <= Authority.MISMATCH
         for event in evidence.failures()
