@@ -31,7 +31,7 @@ RUN_ENDS: dict[str, str] = {
     LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit",
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
-    r"Starting elastic_operator with|NCCL version \d",
+    r"Starting elastic_operator with",
     # A server got SIGINT or SIGTERM (launcher.py of vLLM): what its engine prints then is no fault.
     TOLD_TO_STOP: r"\[shutdown\] API server: shutdown triggered",
     READY: r"Starting vLLM (?:API )?server|The server is fired up and ready to roll",  # no error before ended the start
