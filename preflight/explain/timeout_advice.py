@@ -17,8 +17,9 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
         return (f"A timeout above {died_at_s} s only hides the problem; {asked} shows how long each step may take.",)
     names = [name for name, _ in evidence.frameworks.most_common(2) if name in FRAMEWORK_SETTING] or ["torch"]
     lines = [f"    {FRAMEWORK_SETTING[name].format(s=LONGEST_S, m=LONGEST_S // 60)}" for name in names]
-    how_long = f"{asked} computes what the job needs; at most {LONGEST_S} s:"
-    return (f"Raise the timeout only if the ranks must wait so long. {how_long}", *lines)
+    longer = f" than {died_at_s} s" if died_at_s else ""
+    how_long = f"{asked} computes the time that the job needs. Do not exceed {LONGEST_S} s:"
+    return (f"Raise the timeout only if a step really takes longer{longer}. {how_long}", *lines)
 
 
 def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:

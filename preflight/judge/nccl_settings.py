@@ -54,7 +54,7 @@ TRAPS = (
     Trap("NCCL_IGNORE_DISABLED_P2P", "2", WARN, "makes NCCL trust P2P pairs that the driver denies",
          "unset it or write 1"),
     Trap("NCCL_IB_GID_INDEX", r"\d+", INFO, "keeps NCCL 2.21 and newer from finding the right GID itself",
-         "unset it with NCCL 2.21 or newer"),
+         "unset it if your NCCL is 2.21 or newer"),
     Trap("NCCL_NET", "(?i:socket)", INFO, "leaves only TCP, a fraction of the speed of RDMA, and is not proven "
     "necessary here",
          NOT_NEEDED),

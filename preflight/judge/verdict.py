@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.judge.check import Case
-from preflight.judge.finding_text import first_line
+from preflight.judge.finding_text import assignment, first_line
 from preflight.judge.workarounds import default_trial, works
 from preflight.model.facts import Gap
 from preflight.model.finding import REJECTS_A_NODE, Blame, CheckOutcome, Finding, Severity, SkippedCheck, Unseen
@@ -239,6 +239,4 @@ def _unused_fabric(case: Case, advice: Advice) -> str:
 
 
 def _changes(advice: Advice) -> str:
-    # An interface's exact name begins with an equals sign: unquoted, two of them look like a slip.
-    quoted = ((name, f'"{value}"' if value.startswith("=") else value) for name, value in advice.env)
-    return ", ".join([*(f"{name}={value}" for name, value in quoted), *(f"unset {name}" for name in advice.unset)])
+    return ", ".join([*(assignment(*each) for each in advice.env), *(f"unset {name}" for name in advice.unset)])

@@ -179,7 +179,8 @@ LAUNCHERS = (
             (("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")), endpoint="PET_RDZV_ENDPOINT",
         ),
         node_counts=("PET_NNODES", "NNODES"),
-        sets_variables="torchrun passes its own environment to the ranks: export variables on every node first.",
+        sets_variables="torchrun passes its own environment to the ranks: export the variables on every node before "
+        "you start torchrun there.",
     ),
     Launcher(
         "accelerate",

@@ -41,10 +41,10 @@ ACS = (
     "turn ACS off in the firmware, or run `sudo setpci -s BRIDGE ECAP_ACS+6.w=0` after every boot for each PCIe bridge "
     "between the GPUs (`sudo lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'` lists the bridges)"
 )
-P2P = f"{IOMMU}. Also {ACS}"
+P2P = f"{IOMMU}; {ACS}"
 PASS_THROUGH = "its host must set ACS and ATS as the vendor's pass-through guide says"
 P2P_VIRTUAL = f"this is a virtual machine: {PASS_THROUGH}"
-P2P_ANYWHERE = f"{P2P}. In a virtual machine, {PASS_THROUGH}"
+P2P_ANYWHERE = f"{IOMMU}. Also {ACS}. In a virtual machine, {PASS_THROUGH}"
 UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code'
 NVLINKS = "check `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"
 FABRIC_MANAGER = (

@@ -26,7 +26,8 @@ from preflight.show.text import fact_text
 
 HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "minimum", "5% loss"))
 SHORT_HEADERS: tuple[str | Column, ...] = (
-    "collective", "sizes", right("nodes differ", drop=1), *figures("minimum", "finds 5% loss from")
+    "collective", "sizes", right("differ by", over="nodes", drop=1), right("of the median", over="minimum"),
+    right("find a 5% loss", over="nodes to"),
 )  # fmt: skip
 EXPLAINED = (
     "GB/s: the median. nodes, repeats: the standard deviation between good nodes, and between repetitions on one "
@@ -53,8 +54,8 @@ def baseline_page(learnt: Learnt, path: str) -> Page:
     speeds = table(SHORT_HEADERS, map(_short_row, together))
     groups += [[*([BLANK] if groups else []), speeds]]
     sizes = len(learnt.bounds) - len(together)
-    bounds = f"for {sizes} sizes and {len(together)} groups of sizes ({ALL})"
-    foot = [("Next", _next(learnt, path)), ("Minimum", bounds), ("Written", quoted_path(path))]
+    bounds = f"set for {sizes} sizes and {len(together)} groups of sizes ({ALL})"
+    foot = [("Next", _next(learnt, path)), ("Minimums", bounds), ("Written", quoted_path(path))]
 
     def whole() -> list[Block]:
         return [

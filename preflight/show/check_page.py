@@ -46,6 +46,7 @@ DEFAULT_ENV = "preflight.env"
 WITHOUT = "Without it: "
 STOPPED = "rerun the same command: this run was stopped"
 UNSEEN = "fix what is named above, then rerun the same command"
+FAILED_ITSELF = "run the same command again; if the problem above recurs, fix it first"
 CPU_ONLY = "do not drain the node; no GPU was tested: rerun on a GPU node"
 SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
@@ -232,8 +233,7 @@ def _problems(report: Report) -> list[list[Block]]:
 def _next(report: Report, written: Written) -> str:
     """Return what to do next, with the command."""
     if isinstance(report.node_verdict, NodeVerdict):
-        only_cpu = report.node_verdict is NodeVerdict.UNKNOWN and report.backend == "gloo" and not report.problems
-        return CPU_ONLY if only_cpu else FOR_THE_NODE[report.node_verdict].format(report=quoted_path(written.report))
+        return _for_the_node(report, report.node_verdict, written)
     match report.verdict:
         case Verdict.READY:
             return "start the job; no settings needed"
@@ -245,7 +245,17 @@ def _next(report: Report, written: Written) -> str:
         case Verdict.NOT_READY:
             return "`preflight check -v --keep` shows every trial, and keeps its logs for `preflight explain`"
         case Verdict.UNKNOWN:
-            return TOLD if any(each.fix for each in deciding(report)) else UNSEEN
+            unseen = FAILED_ITSELF if report.problems else UNSEEN
+            return TOLD if any(each.fix for each in deciding(report)) else unseen
+
+
+def _for_the_node(report: Report, verdict: NodeVerdict, written: Written) -> str:
+    is_unknown = verdict is NodeVerdict.UNKNOWN
+    if is_unknown and report.problems and not any(each.fix for each in deciding(report)):
+        return f"do not drain the node; {FAILED_ITSELF}"
+    if is_unknown and report.backend == "gloo" and not report.problems:
+        return CPU_ONLY
+    return FOR_THE_NODE[verdict].format(report=quoted_path(written.report))
 
 
 def _then(report: Report, written: Written, job: JobToStart) -> str:

@@ -31,6 +31,7 @@ DRIFT_HEADERS = (
 )  # fmt: skip
 LISTS = "--out DIR writes the lists of hosts"
 MOST_VALUES = 3
+COMPARE = "`preflight diff GOOD.json OUTLIER.json`"
 
 
 def fleet_page(fleet: Fleet, out: str = "", written: Sequence[str] = ()) -> Page:
@@ -214,16 +215,16 @@ def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
     if slowness := slowness_text(odd, metrics):
         left = len(odd) - len(slow)
         others = f"; and an outlier in {counted(left, 'other metric')}" if left else ""
-        return f"{slowness}: {_reading(slow[0])}, on other nodes {slow[0].usual}{others}"
+        return f"{slowness}, such as {_reading(slow[0], ':')}, on other nodes {slow[0].usual}{others}"
     others = f"; and in {counted(len(odd) - 1, 'other metric')}" if len(odd) > 2 else ""
     others = f"; also {_reading(odd[1])}, not {odd[1].usual}" if len(odd) == 2 else others
     return f"{_reading(worst)}, on other nodes {worst.usual}{others}"
 
 
-def _reading(odd: Odd) -> str:
+def _reading(odd: Odd, joint: str = " is") -> str:
     """Return `all_gather 1 MiB busbw is 0.47 GB/s`: the unit at the end of the metric's name follows the value."""
     name, unit, _ = odd.what.rpartition(" GB/s")
-    return f"{name} is {odd.value}{unit}" if unit else f"{odd.what} is {odd.value}"
+    return f"{name}{joint} {odd.value}{unit}" if unit else f"{odd.what}{joint} {odd.value}"
 
 
 def slowness_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
@@ -231,7 +232,8 @@ def slowness_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
     slow, speeds = _slow(odd), sum(_is_speed(each.name) for each in metrics)
     if len(slow) < MANY:
         return ""
-    return f"{1 - statistics.median(each.share for each in slow):.0%} slower in {len(slow)} of {speeds} speeds"
+    median = 1 - statistics.median(each.share for each in slow)
+    return f"slower in {len(slow)} of {speeds} speeds (median {median:.0%})"
 
 
 def _slow(odd: Sequence[Odd]) -> list[Odd]:
@@ -292,24 +294,23 @@ def _next(fleet: Fleet, out: str) -> str:
     """Return what to do next, with the list of hosts for it."""
 
     def those(name: str, else_: str) -> str:
-        return quoted_path(f"{out.rstrip('/')}/{name}") if out else else_
+        return f"the nodes in {quoted_path(out.rstrip('/') + '/' + name)}" if out else else_
 
     if not fleet.nodes:
         return "give reports of `preflight check`, or folders that hold them as *.json"
     if fleet.failing:
-        more = "; compare the outliers before you drain any of them" if odd_hosts(fleet) else ""
+        more = f"; before you drain an outlier, run {COMPARE}" if odd_hosts(fleet) else ""
         more += "; check the unknown nodes again" if fleet.unknown else ""
-        return (
-            f"drain {those('failing_nodes.txt', 'the failed nodes')}, then repair the fault named for each node{more}"
-        )
+        return f"drain {those('failing_nodes.txt', 'the failed nodes')}, then repair the fault named for each{more}"
     if fleet.would_drain:
         return (
-            f"look at {those('would_drain_nodes.txt', 'what would be drained')}: without --shadow, these nodes "
-            "would be drained"
+            f"look at {those('would_drain_nodes.txt', 'the nodes that would be drained')}: without --shadow, these "
+            "nodes would be drained"
         )
     if odd_hosts(fleet):
         return (
-            f"compare the nodes of {those('odd_nodes.txt', 'the table')} with their group before you drain any of them"
+            f"do not drain {those('odd_nodes.txt', 'the outliers')} yet: compare each one with a good node of its "
+            f"group ({COMPARE})"
         )
     if fleet.unknown:
         return f"run `preflight check` again on {those('unknown_nodes.txt', 'the unknown nodes')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -125,7 +126,9 @@ def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
     if safe.training_timeout_s < safe.pg_timeout_s:
         limits = f"{safe.pg_timeout_s} s for collectives, {safe.training_timeout_s} s after the first step"
     if not safe.is_enough:
-        limits = f"at most {limits}"
+        verb = "may need" if word == "UNKNOWN TIMEOUT" else "needs"
+        needed_s = 60 * math.ceil(safe.sum_s / 60)
+        limits = f"the job {verb} {needed_s} s; preflight advises at most {safe.cap_s} s"
     return answer_line(word, tone, limits), note(safe.verdict[:1].upper() + safe.verdict[1:])
 
 
@@ -153,7 +156,7 @@ def _term_row(term: Term) -> tuple[str, ...]:
 def _total(total_s: float, becomes_s: int, part: Part, safe: SafeTimeout) -> str:
     text = f"= {seconds_text(total_s)}"
     if becomes_s == safe.cap_s and total_s > safe.cap_s:
-        return f"{text}, cut to the cap of {safe.cap_s:,} s"
+        return f"{text}, cut to preflight's limit of {safe.cap_s:,} s"
     if becomes_s == safe.floor_s and total_s <= safe.floor_s:
         return f"{text}, raised to the minimum of {safe.floor_s:,} s"
     if part is Part.TRAINING and total_s < safe.sum_s:

@@ -51,7 +51,8 @@ def parse_lora_share(text: str) -> float:
     """
     found = SHARE.fullmatch(text.strip())
     if not found:
-        raise wrong("--lora", text, "give the trained share with its sign, as print_trainable_parameters() says: 0.5%")
+        in_percent = "write the trained share in percent, with %: 0.5%, as print_trainable_parameters() prints it"
+        raise wrong("--lora", text, in_percent)
     share = Decimal(found[1]) / 100
     if not 0 < share <= 1:
         raise wrong("--lora", text, "give a share above 0% and up to 100%")

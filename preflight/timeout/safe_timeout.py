@@ -243,8 +243,8 @@ def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> st
     fast, slow = (safe_timeout(job, each, None, versions) for each in (local, timings))
     if fast.pg_timeout_s == slow.pg_timeout_s:
         return ""
-    slow_s = f"{slow.pg_timeout_s:,} s" if slow.is_enough else f"more than {slow.cap_s:,} s"
     return (
-        f"The timeout is {fast.pg_timeout_s:,} s on a local NVMe ({decimal_text(LOCAL_BYTES_PER_S)}/s), {slow_s} on a "
-        f"slow share ({decimal_text(ASSUMED_WRITE_BYTES_PER_S.value)}/s); --checkpoint-dir DIR measures yours"
+        f"The checkpoint storage is assumed to be a slow share ({decimal_text(ASSUMED_WRITE_BYTES_PER_S.value)}/s). "
+        f"With a local NVMe ({decimal_text(LOCAL_BYTES_PER_S)}/s), {fast.pg_timeout_s:,} s is enough. "
+        "--checkpoint-dir DIR measures your storage"
     )

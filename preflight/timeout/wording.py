@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 from preflight.model.gap import Gap
 from preflight.model.job import Job
+from preflight.model.job_phases import Phase
 from preflight.model.timeout import Part, SafeTimeout, Source, Term, Timings
 from preflight.model.units import decimal_text, seconds_text
 
 # What forums advise by size of the model, in seconds; above, "longer, by hand".
 USUAL_ADVICE_S = ((1e9, 600, 1200, "under 1 B"), (1e10, 1800, 3600, "of 1 to 10 B"))
+STEPS = {  # pauses whose name alone is no subject of a sentence
+    "checkpoint": "the checkpoint",
+    "evaluation": "the evaluation",
+    "first compilation": "the first compilation",
+    Phase.FINISHED.value: "the work at the end of training",
+}
 SLOW_COLLECTIVE_SHARE = 0.1  # of the floor: the transfers of a healthy collective take seconds at most
 NOT_TO_RAISE = (
     "a collective that some ranks never enter (a checkpoint, an evaluation, a log call behind `if rank == 0`): it "
@@ -23,15 +28,12 @@ NOT_TO_RAISE = (
 
 def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
     """Return the answer as one sentence."""
-    needs = f"the longest known pause is {_longest(found)}"
-    if not found.is_enough and found.longest_source is Source.ASSUMED:
-        capped = f"longer than the cap of {found.cap_s:,} s; --checkpoint-dir measures it"
-        return f"perhaps no timeout is enough: {needs}, {capped}"
     if not found.is_enough:
-        return (
-            f"no reasonable timeout is enough: {needs}, longer than the cap of {found.cap_s:,} s. The job "
-            f"would need {60 * math.ceil(found.sum_s / 60):,} s: shorten this step, or run it where no other rank waits"
-        )
+        step, takes = _longest_step(found)
+        too_long = f"{step} {takes}, longer than the {found.cap_s:,} s that preflight advises at most"
+        if found.longest_source is Source.ASSUMED:
+            return f"perhaps no timeout is enough: {too_long}. --checkpoint-dir DIR measures your storage"
+        return f"{too_long}. Shorten {step}, or run it where no other rank waits"
     if current_s is not None and found.pg_timeout_s <= current_s:
         is_guess = found.longest_source is Source.ASSUMED
         guess = " (the storage is assumed: --checkpoint-dir measures it)" if is_guess else ""
@@ -45,7 +47,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         pause_s = found.longest_pause_s
         times = found.pg_timeout_s / pause_s if pause_s else 0.0
         covers = f". This is {times:.1f} times the longest pause: {_longest(found)}" if pause_s else ""
-        return f"{asked}, more than the cap, so the timeout is {found.cap_s:,} s{covers}"
+        return f"{asked}, more than preflight's limit, so the timeout is {found.cap_s:,} s{covers}"
     if found.sum_s <= found.floor_s:
         return f"{asked}, so the minimum of {found.floor_s:,} s is enough"
     better = "" if current_s is None else f"; the job has {current_s:,.0f} s, which is too short"
@@ -59,8 +61,8 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
         notes.append("the size of the model is unknown (--params), so its checkpoints are not included")
     if found.sum_s > found.cap_s:
         notes.append(
-            f"the cap: above {found.cap_s:,} s each hang holds all GPUs for more than an hour before it is noticed; "
-            f"do longer work before the job, in shards, or in a gloo group with its own timeout"
+            f"above preflight's limit of {found.cap_s:,} s, each hang holds all GPUs for more than an hour before it "
+            "is noticed; do longer work before the job, in shards, or in a gloo group with its own timeout"
         )
     notes += _usual_advice(found, job)
     notes += _slow_collective(found, timings)
@@ -113,6 +115,14 @@ def _longest(found: SafeTimeout) -> str:
     if term is None:
         return "none"
     return f"{term.name}, {seconds_text(term.value)} ({term.source.value})"
+
+
+def _longest_step(found: SafeTimeout) -> tuple[str, str]:
+    """Return `the evaluation` and `takes 7,200 s (given)`."""
+    term = _longest_term(found)
+    if term is None:
+        return "a step", "takes long"
+    return STEPS.get(term.name, term.name), f"takes {seconds_text(term.value)} ({term.source.value})"
 
 
 def _longest_term(found: SafeTimeout) -> Term | None:

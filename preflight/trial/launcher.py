@@ -69,7 +69,7 @@ def launch(
 
 
 def rank_environment(spec: RunSpec) -> dict[str, str]:
-    """Return the variables that the agent and the supervisors get with their order."""
+    """Return the environment variables that the agent gets with its order and passes on to the per-rank supervisors."""
     own = {"PREFLIGHT_EVENTS": events_path(spec.run_dir), "PREFLIGHT_LIFELINE": lifeline_path(spec.run_dir)}
     if spec.gpus.uuids:
         own |= {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus.uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -85,7 +85,7 @@ def test_a_slow_node_is_named_with_its_figure_and_what_is_usual() -> None:
     assert {odd.host for group in seen.groups for odd in group.odd} == {"n007"}
     assert seen.exit_code == 1 and "n007" not in seen.passing
     page = fleet_page(seen).shown(Detail.ALL, PAGE)
-    assert "n007: 29% slower in 4 of 4 speeds: all_gather 1 MiB" in page and "usual:" in page
+    assert "n007: slower in 4 of 4 speeds (median 29%), such as all_gather 1 MiB" in page and "usual:" in page
 
 
 def test_another_driver_on_one_node_of_fifty_is_odd_and_on_half_of_them_is_drift() -> None:
@@ -169,7 +169,10 @@ def test_an_odd_node_is_not_a_failing_one_and_has_its_reason_in_the_list() -> No
     listed = render_host_list(sorted(odd_hosts(seen)), odd_reasons(seen))
     first, reason, host, end = listed.split("\n")
     assert (first, host, end) == ("# n007", "n007", "")
-    assert reason.startswith("# n007: 29% slower in 4 of 4 speeds: all_gather 1 MiB") and "on other nodes" in reason
+    assert (
+        reason.startswith("# n007: slower in 4 of 4 speeds (median 29%), such as all_gather 1 MiB")
+        and "on other nodes" in reason
+    )
 
 
 def test_a_reason_of_several_lines_is_one_comment() -> None:

@@ -91,7 +91,7 @@ def test_nodes_that_failed_alike_share_a_line_and_stand_first() -> None:
     page = screen_of(FLEETS["failed"])
     assert "FAIL  n[001-002] (2): gpu-lost: GPU 3: it fell off the bus" in page
     assert page.index("FAIL") < page.index("OUTLIER") < page.index("UNKNOWN  n009")
-    assert "drain overview/failing_nodes.txt" in page
+    assert "drain the nodes in overview/failing_nodes.txt" in page
     assert "--out DIR writes the lists" in fleet_page(FLEETS["failed"]).shown(Detail.SCREEN, Style())
 
 

@@ -96,7 +96,9 @@ def test_the_page_of_an_eight_gpu_node_is_small_and_the_same_every_time() -> Non
 def test_verdict_and_reasons_stand_before_everything_else() -> None:
     text = " ".join("".join(Reader(render_html(ALL["blame gpu"])).words).split())
     verdict = text.index("NODE REJECTED node1")
-    assert verdict < text.index("the driver asks for recovery: node reboot") < text.index("Findings and their fixes")
+    assert (
+        verdict < text.index("needs a node reboot to recover, says the driver") < text.index("Findings and their fixes")
+    )
 
 
 def test_everything_that_the_issue_asks_for_is_on_the_page() -> None:

@@ -59,7 +59,9 @@ def test_every_term_and_every_framework_is_on_the_page(name: str) -> None:
 
 def test_the_first_line_is_the_answer() -> None:
     assert page(SAFE["all"]).startswith("SAFE TIMEOUT  1920 s for collectives, 600 s for the start\n")
-    assert page(SAFE["not_enough"]).startswith("NO SAFE TIMEOUT  at most 3600 s")
+    assert page(SAFE["not_enough"]).startswith(
+        "NO SAFE TIMEOUT  the job needs 21720 s; preflight advises at most 3600 s"
+    )
 
 
 def test_a_page_in_ascii_is_ascii() -> None:
@@ -136,7 +138,10 @@ def test_the_answer_alone_is_one_line() -> None:
         timeout_page(ShownTimeout(SAFE[name], JOB)).shown(Detail.VERDICT, Style()) for name in ("nothing", "not_enough")
     ]
     assert pages[0] == "SAFE TIMEOUT  600 s for collectives, 600 s for the start\n"
-    assert pages[1].startswith("NO SAFE TIMEOUT  at most 3600 s") and pages[1].count("\n") == 1
+    assert (
+        pages[1].startswith("NO SAFE TIMEOUT  the job needs 21720 s; preflight advises at most 3600 s")
+        and pages[1].count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("name", sorted(SAFE))
@@ -153,13 +158,13 @@ def test_the_first_screen_has_the_answer_the_largest_terms_and_the_line_that_was
 def test_the_range_of_what_was_not_measured_is_told_where_it_matters() -> None:
     job = Job(params=ParamCount(7 * 10**9, 7 * 10**9), strategy=Strategy.FSDP, world_size=16)
     says = storage_range(job, NOTHING, {})
-    assert says.startswith("The timeout is 600 s on a local NVMe (2.00 GB/s), 1,740 s on a slow share")
+    assert says.startswith("The checkpoint storage is assumed to be a slow share (200 MB/s). With a local NVMe (2.00")
     assert storage_range(job, FAST, {}) == ""
     assert storage_range(Job(), NOTHING, {}) == ""
 
 
 def test_a_pause_that_no_cap_covers_is_told_the_number_that_would() -> None:
-    assert "shorten this step, or run it where no other rank waits" in SAFE["not_enough"].verdict
+    assert "Shorten the evaluation, or run it where no other rank waits" in SAFE["not_enough"].verdict
 
 
 def test_what_is_assumed_of_shards_grows_with_the_nodes() -> None:

@@ -108,8 +108,8 @@ def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
 
 
 def _until(context: MachineContext) -> str:
-    when = f"measured {learnt}; " if (learnt := context.learnt()) else ""
-    return f"Delete this line after the repair ({when}`preflight check` shows whether it is still needed)."
+    when = f" (measured {learnt})" if (learnt := context.learnt()) else ""
+    return f"After the repair, run `preflight check`; if this line is no longer needed, delete it{when}."
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:

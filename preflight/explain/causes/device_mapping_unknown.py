@@ -72,9 +72,9 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
         "and init_process_group('nccl', device_id=torch.device('cuda', int(os.environ['LOCAL_RANK']))).",
         "If it still hangs, test these three variables, which are often set together: NCCL_SOCKET_IFNAME=<interface>, "
         "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Usually not all of them are needed, and each one costs speed.",
-        f"{check} tests each one with real data on that machine and writes only the variables that are needed.",
+        f"On the machine of the job, run `{check}`. It tests which of the variables are needed, and writes only these.",
         env=(("NCCL_IB_DISABLE", "1"), ("NCCL_P2P_DISABLE", "1")),
-        confirm_with=f"{check}   # on that machine; shows which of the three variables are needed",
+        confirm_with=f"{check}   # on the machine of the job; tests which of the three variables are needed",
     )
 
 

@@ -162,7 +162,8 @@ OF_GPUS = fixed(
     "the repair.",
     f"Repair: {IOMMU}.",
     f"Also {ACS}; in a virtual machine, {PASS_THROUGH}.",
-    "With NVLink and PCIe, set NCCL_P2P_LEVEL=NVL instead: it keeps NVLink and switches off PCIe copies only.",
+    "If NVLink joins some of the GPUs, set NCCL_P2P_LEVEL=NVL instead of NCCL_P2P_DISABLE=1: it turns off direct "
+    "copies over PCIe only.",
     "GeForce cards (RTX 40 and others) have no P2P, but drivers before 525.105/535 wrongly report it. Update such "
     "a driver.",
     "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. An "

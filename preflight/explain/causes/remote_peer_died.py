@@ -127,13 +127,16 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             "RDMA is refused.",
         )
     host = f"ssh {peer.partition(':')[0]} " if peer[:1].isdigit() else ""
+    run = "Run" if host else "On the peer's host, run"
     kernel = (
-        f'{host}sudo dmesg -T | grep -i -e oom -e "killed process" -e xid{"" if host else " on its host"}: the '
-        "kernel log names a killed process, which leaves no log of its own. If it names none, read that process's log."
+        f"{run} `{host}sudo dmesg -T | grep -i -e oom -e "
+        '"killed process" -e xid`. If the kernel killed the process, this prints its name. If it prints nothing, read '
+        "the log of that process."
     )
     return Remedy(
         *((kernel,) if host else ()),
-        f"Get the log of {peer} and give both logs to `preflight explain`. Read its last lines before the error above.",
+        f"Get the log of {peer}. Read its last lines before the time of the error above. Then run `preflight explain` "
+        "on both logs.",
         *(() if host else (kernel,)),
         "Write one log per rank next time: torchrun --log-dir logs --redirects 3 --tee 3",
     )
@@ -167,5 +170,5 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     confirmed_if="the peer's log has an error",
-    confirm_with="preflight explain THAT_LOG THIS_LOG   # then `preflight check` on that host",
+    confirm_with="preflight explain PEER_LOG THIS_LOG   # first this, then `preflight check` on the peer's host",
 )  # fmt: skip

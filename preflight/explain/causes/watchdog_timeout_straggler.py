@@ -203,5 +203,5 @@ CAUSE = Cause(
     remedy=remedy,
     infers=True,
     confirmed_if="a flight recorder dump names the late rank's missing collective, or its stack shows where it is",
-    confirm_with="preflight stuck   # on its nodes, during the next hang; `preflight check` tests the machine",
+    confirm_with="preflight stuck   # on the nodes of the job, while it hangs; `preflight check` tests the machine",
 )  # fmt: skip

@@ -54,8 +54,13 @@ def _busy_fix(processes: tuple[GpuProcess, ...]) -> str:
     mine = " ".join(str(process.pid) for process in processes if process.is_ours is True)
     if mine and all(process.is_ours is True for process in processes):
         return f"end your leftover processes (`kill {mine}`), wait for them, or choose free GPUs with --gpus"
-    who = "ask its owner" if processes else "find the process (run `nvidia-smi`, in a container on the host)"
-    return f"{who}, wait until it ends, or choose free GPUs with --gpus"
+    pids = ", ".join(str(process.pid) for process in processes)
+    if len(processes) > 1:
+        return f"ask the owners of processes {pids} to end them, wait until they end, or choose free GPUs with --gpus"
+    who = f"ask the owner of process {pids} to end it" if pids else (
+        "run `nvidia-smi` (in a container: on the host) to find the process that uses the GPU"
+    )  # fmt: skip
+    return f"{who}, wait until the process ends, or choose free GPUs with --gpus"
 
 
 def _process_text(process: GpuProcess) -> str:

@@ -43,6 +43,15 @@ def _modes(gpu: Gpu) -> Iterator[tuple[Severity, str, str, Evidence]]:
         yield Severity.WARN, problem, fix, Evidence("compute mode", "exclusive", COMPUTE)
 
 
+NEEDS = {
+    RecoveryAction.GPU_RESET: "a GPU reset",
+    RecoveryAction.NODE_REBOOT: "a node reboot",
+    RecoveryAction.DRAIN_P2P: "the end of all jobs that use peer access",
+    RecoveryAction.DRAIN_AND_RESET: "the end of all running jobs, then a GPU reset",
+    RecoveryAction.RECOVER_IMEX_DOMAIN: "a restart of the IMEX domain",
+    RecoveryAction.BUS_RESET: "a reset of the PCI bus",
+    RecoveryAction.SYSTEM_REBOOT: "a system reboot",
+}
 RECOVERY_FIXES = {
     RecoveryAction.GPU_RESET: "drain the node, then run `nvidia-smi --gpu-reset -i N`",
     RecoveryAction.NODE_REBOOT: "drain the node and reboot it",
@@ -72,7 +81,7 @@ def gpu_recovery(node: NodeFacts, case: Case) -> Findings:
         yield gpu_recovery.finding(
             Severity.FAIL,
             subject(node, gpu),
-            f"the driver asks for recovery: {words}",
+            f"needs {NEEDS[action]} to recover, says the driver",
             RECOVERY_FIXES[action],
             Evidence("recovery action", words, "NVML field 230"),
             parts=part_of_gpu(node, gpu.nvml_index),

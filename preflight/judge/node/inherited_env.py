@@ -66,8 +66,8 @@ def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> 
     if setting.name == VISIBLE and case.wants_gpus and _is_counted_by_speed(setting.value, node):
         yield Remark(
             Severity.WARN,
-            f"may name other GPUs than nvidia-smi does, because the models differ and without {ORDER} CUDA "
-            "counts the fastest first",
+            "may select other GPUs than nvidia-smi lists under these numbers: the node has several GPU models, and "
+            f"CUDA numbers the fastest first unless {ORDER} is set",
             f"`export {ORDER}`, or list the GPUs by UUID",
         )
     if setting.name not in IFNAMES:

@@ -28,8 +28,9 @@ OVER_NVLINK = (
 )
 
 CONFIDENTIAL = (
-    "nothing to repair: confidential computing is on, which allows no peer access. On HGX boards its protected PCIe "
-    "mode allows it for all GPUs in one virtual machine (`nvidia-smi conf-compute -q`)"
+    "nothing to repair: confidential computing is on, which allows no peer access. On HGX boards, the protected PCIe "
+    "mode of confidential computing allows peer access between all GPUs of one virtual machine (`nvidia-smi "
+    "conf-compute -q` shows the mode)"
 )
 
 

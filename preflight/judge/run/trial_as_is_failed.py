@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
-from preflight.judge.finding_text import first_line, ranks_text
+from preflight.judge.finding_text import assignment, first_line, ranks_text
 from preflight.judge.infiniband_paths import (
     FaultyEnd,
     IbPath,
@@ -30,6 +30,7 @@ from preflight.model.finding import REJECTS_A_NODE, Blame, Evidence, Finding, Se
 from preflight.model.repairs import BEFORE_THE_JOB
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 from preflight.search.settings.duel import FAR_SLOWER, slowdown
+from preflight.search.settings.search import FEWEST
 
 WORDS = {
     Outcome.HANG: "hung",
@@ -150,10 +151,9 @@ def _how_it_ended(end: RankEnd) -> str:
 
 
 def _working(trial: TrialResult) -> Evidence:
-    settings = " ".join(f"{name}={value}" for name, value in trial.env)
-    return Evidence(
-        "settings that work", settings or trial.candidate, f"trial {trial.candidate}" if settings else "its own trial"
-    )
+    settings = " ".join(assignment(*each) for each in trial.env)
+    name = "with the .env" if trial.candidate == FEWEST else trial.candidate  # as the table of trials calls it
+    return Evidence("settings that work", settings or name, f"trial {name}" if settings else "its own trial")
 
 
 def _blame(case: Case, default: TrialResult) -> Blame:
@@ -189,7 +189,10 @@ def _fix(case: Case, default: TrialResult) -> str:
         )
     who = ranks_text(default.culprits) if default.culprits else "each rank"
     commands = "`dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q`" if case.wants_gpus else "`dmesg | tail`"
-    return f"read the log of {who} in the run directory, then run {commands}; `check --keep` keeps every log"
+    return (
+        f"read the log of {who} in the directory that this run printed, or, if it printed none, run it again with "
+        f"--keep; then run {commands}"
+    )
 
 
 @run_check("as-is-failed", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials",), bounds=(FAR_SLOWER,))

@@ -23,6 +23,7 @@ from preflight.model.units import size_text
 from preflight.search.gpus.locality import NVLINK, Locality, islands, locality_of
 
 NO_GPU_TRIED = Gap("no GPU was tested, and the expected speed of a CPU path is unknown")
+ALMOST_ALL = 0.995  # a share that two digits show as 1.00
 NVLINK_PATH, NVLS_PATH, PCIE_PATH = "nvlink", "nvls", "pcie"
 
 
@@ -58,10 +59,12 @@ def expected_busbw(
         (limit, words), path = _pcie_limit(links, chosen), PCIE_PATH
     reach, curve = next(row for row in links.reach if row.path == path), links.curve[0]
     share = grown(size_bytes, limit, len(gpus), curve.hop_us)
-    formula = [f"{words} on the slowest GPU", f"healthy busbw is {reach.low:.0%} to {reach.high:.0%} of this"]
+    least, most = (f"{end:.0%}" for end in (reach.low, reach.high))
+    if share < ALMOST_ALL:
+        least, most = f"{least} x {share:.2f}", f"{most} x {math.sqrt(share):.2f}"
+    formula = [f"{words} on the slowest GPU", f"healthy busbw at {size_text(size_bytes)} is {least} to {most} of this"]
     if path == NVLS_PATH:
         formula.append(f"NVLS applies to all-reduce over {len(gpus)} GPUs and may exceed the links")
-    formula.append(f"times {share:.2f} at {size_text(size_bytes)}")
     # A small message may come nearer to the links than the least healthy machine's, but not as near as a large one.
     low, high = reach.low * limit * share, reach.high * limit * math.sqrt(share)
     return Expected(collective.value, size_bytes, path, limit, low, high, "; ".join(formula))

@@ -224,8 +224,8 @@ def proof_text(control: Control, default: TrialResult) -> str:
     first = way_of(default.outcome) or Way.ERROR
     text = (
         f"in random order (seed {control.seed}), {len(failures)} of {of_default} runs with the default settings "
-        f"{first.value if {first} >= set(failures) else 'failed'} and {worked} of {worked} with these worked; an "
-        f"intermittent fault looks like this at most 1 time in {odds_of(control)}"
+        f"{first.value if {first} >= set(failures) else 'failed'} and {worked} of {worked} with the workaround "
+        f"worked; an intermittent fault gives this result by chance at most 1 time in {odds_of(control)}"
     )
     return text if odds_of(control) >= PROVED_ODDS.value else f"{text} ({PROVISIONAL_TEXT})"
 

@@ -107,7 +107,10 @@ def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
     reason = "the adapters reach GPU memory by way of host memory: no GPUDirect"
     yield replace(_candidate(reason, ("NCCL_NET_GDR_LEVEL", "LOC")), only_cures=True)
     if all(len(ports) > 1 for ports in usable) and all(solo.ranks > 1 for solo in solo_results.values()):
-        reason = "the GPUs of a node keep to its own links: rails may not reach each other"
+        reason = (
+            "traffic inside a node stays on the node's own links: the network planes (rails) may be unable to reach "
+            "each other"
+        )
         yield replace(_candidate(reason, ("NCCL_NET_DISABLE_INTRA", "1")), only_cures=True)
     indices = {v2_index(port) for ports in usable for port in ports}
     if len(indices) == 1 and None not in indices:

@@ -90,8 +90,8 @@ def gid(view: NodeView) -> Iterator[Planned]:
     if not roce:
         return
     if view.version is None or view.version >= AUTOMATIC_GID_SINCE:
-        since = "NCCL's version is not known, and from 2.21" if view.version is None else "from NCCL 2.21"
-        yield LeftOut(name, f"{since} NCCL finds the GID; this variable prevents that")
+        unknown = "NCCL's version is not known; " if view.version is None else ""
+        yield LeftOut(name, f"{unknown}NCCL 2.21 and later choose the GID themselves; this variable turns that off")
         return
     indices = {v2_index(port) for port in roce}
     is_shared = len(indices) == 1 and None not in indices

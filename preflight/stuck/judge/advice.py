@@ -49,8 +49,9 @@ STEPS: dict[Reason, tuple[str, ...]] = {
 }  # fmt: skip
 ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.SAVE: (
-        "Check whether the checkpoint's file grows. If so, wait: the others continue after it, unless the group's "
-        "timeout expires first. Compute the timeout:",
+        "Check whether the checkpoint file grows. If so, wait: the other ranks continue after the checkpoint, unless "
+        "the group's timeout expires first. If not, the storage may not answer: run `timeout 5 stat PATH`.",
+        "Compute a timeout that covers the checkpoint:",
         "    preflight timeout --params N --checkpoint-dir DIR",
         ALONE,
     ),

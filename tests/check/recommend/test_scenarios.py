@@ -100,7 +100,7 @@ def test_for_each_variable_is_said_what_was_seen_what_it_costs_the_repair_and_wh
     assert "verified" in about[1]
     assert "of the links' 31.5 GB/s" in about[2]
     assert "iommu=pt" in about[3]
-    assert about[4].startswith("Delete this line")
+    assert about[4].startswith("After the repair, run `preflight check`")
     assert "2026-11-21 with NCCL 2.26.2, driver 580.95.05" in about[4]
     assert "ibstat" in next(text for name, text in advice.evidence if name == "NCCL_IB_DISABLE" and "Repair" in text)
 

@@ -163,7 +163,7 @@ def test_fishers_exact_test_decides_and_blocks_multiply(ends: tuple[str, ...], o
     assert (odds_of(control), proof_of(control, tried)) == (odds_shown, proof)
     failures, runs = "".join(ends).count("h"), len("".join(ends))
     assert (
-        f"{failures} of {runs} runs with the default settings hung and {runs} of {runs} with these worked"
+        f"{failures} of {runs} runs with the default settings hung and {runs} of {runs} with the workaround worked"
         in proof_text(control, tried[0])
     )
 
