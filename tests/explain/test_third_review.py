@@ -369,7 +369,7 @@ def test_a_transfer_that_fell_back_to_tcp_is_shown_and_torchs_variables_are_not_
         (("gpu-a:8:8 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>",
           "gpu-b:9:9 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>"), "export NCCL_SOCKET_IFNAME=^docker0,lo "),
         (("RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.4.0.7]:41233",),
-         "ssh 10.4.0.7 sudo dmesg -T"),
+         "Run `ssh 10.4.0.7 sudo dmesg -T"),
     ],
     ids=["port", "endpoint", "peer", "interface", "host"],
 )  # fmt: skip
