@@ -216,7 +216,6 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "41.207s: job.exception type=cancel severity=0 interrupted by ctrl-C",
     ),
     "not_nccl": (
-        "Assertion failed: the grid needs 12 ranks, and there are 16",
         "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    main()\nKeyError: 'input_ids'",
         "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"train.py\", line 3, in <module>\n[rank3]: FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'",
         'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nRuntimeError: mat1 and mat2 shapes cannot be multiplied (4x5 and 6x7)',
