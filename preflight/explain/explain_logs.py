@@ -204,7 +204,7 @@ def _left_after_the_work(evidence: LogEvidence) -> bool:
 
 
 def _was_stopped(evidence: LogEvidence) -> bool:
-    """Return whether a server that was ready was told to stop."""
+    """Return whether a server that was ready got a signal to stop."""
     ready, told = evidence.of(READY), evidence.of(TOLD_TO_STOP)
     return bool(ready and told) and is_after(told[-1], ready[0])
 

@@ -44,7 +44,8 @@ RUN_ENDS: dict[str, str] = {
     r"[Ee]xit(?:ed)?(?: with)?(?: exit)?(?: code| status)?[:= ]{1,3}0(?::0)?(?: |\.|,|\r?$)|"
     r"[Ss]tate ?[:=] ?COMPLETED|\bCOMPLETED +0:0\b|={3,40} \d{1,6} passed(?:,| in)",
     TASK_EXIT: r"srun: error: [^\n]{1,60}: tasks? [\d,-]{1,60}: Exited with exit code [1-9]\d?\b",
-    DEATH: r"ChildFailedError|ProcessExitedException|ProcessRaisedException|exits with\b|returned non-zero|"
+    DEATH: r"ChildFailedError|Test (?:NCCL|CUDA) failure|ProcessExitedException|ProcessRaisedException|"
+    r"exits with\b|returned non-zero|"
     r"Primary job +terminated|noticed that process|one or more processes exited with|BAD TERMINATION|"
     r"MPI_ABORT was invoked|MPI_Abort|has lost communication with|FAILED \(non-zero|"
     r"WorkerProc (?:hit an exception|failed to start|initialization failed)|Scheduler hit an exception|"

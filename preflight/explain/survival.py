@@ -11,6 +11,7 @@ from preflight.explain.event import Authority, Event
 GIVEN_UP = re.compile(r"ChildFailedError|exits with return code = -?[1-9]")
 # Scripts print it whatever became of the command before it.
 ANY_END = re.compile(r"[Ff]inished|[Cc]ompleted?\b|All done", re.IGNORECASE)
+ONE_TEST = re.compile(r"Test (?:NCCL|CUDA) failure")  # nccl-tests: that another collective passes mends nothing
 FEW = 3  # steps: where nothing died, the run goes on
 MANY = 12  # steps: more than a dying process had still in its buffers
 # Slurm kills what is left after KillWait, 30 s by default; a program that ignores SIGTERM works on until then.
@@ -37,6 +38,8 @@ class Survival:
 
         Work after a launcher gave the job up is another program's, and proves nothing.
         """
+        if ONE_TEST.search(event.text):
+            return False
         if self._is_before_success(event):
             return True
         end = next((death for death in self._after(event, self._deaths) if GIVEN_UP.search(death.text)), None)
@@ -67,7 +70,7 @@ class Survival:
         return not any(death.order < first.order for death in self._after(event, self._deaths))
 
     def is_after_success(self, event: Event) -> bool:
-        """Return whether the run had succeeded, or was told to stop, before an event and no new work began since."""
+        """Return whether the run had succeeded, or had to stop, before an event and no new work began since."""
         return any(self._follows(event, done) for done in (*self._successes, *self._stops))
 
     def _follows(self, event: Event, done: Event) -> bool:

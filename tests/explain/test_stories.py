@@ -95,7 +95,7 @@ def test_a_log_that_ends_in_a_step_of_seconds_hangs(last: str) -> None:
 
 def test_refused_arguments_are_the_programs_own() -> None:
     lines = ["usage: train.py [-h]", "train.py: error: unrecognized arguments: --local-rank=0", "failed (exitcode: 2)"]
-    assert cause_of_lines(lines) == "not_nccl"
+    assert cause_of_lines(lines) == "framework_argument_error"
 
 
 def test_an_index_that_rank_0_builds_while_the_store_gives_up_is_preparation_of_data() -> None:
@@ -373,7 +373,7 @@ def test_memory_that_ran_out_elsewhere_or_later_leaves_a_stated_cancellation() -
 def test_an_argument_that_one_rank_refuses_is_not_hidden_by_the_echo_of_others() -> None:
     refused = "[rank2]: train.py: error: unrecognized arguments: --foo"
     echo = "[rank0]: recvValue failed on SocketImpl(fd=3): Connection reset by peer"
-    assert cause_of_lines([refused, echo]) == "not_nccl"
+    assert cause_of_lines([refused, echo]) == "framework_argument_error"
 
 
 SPAWNED = "[2026-03-01 10:00:00] [INFO] [launch.py:272:main] process 4711 spawned with command: ['python', 'train.py']"
@@ -440,3 +440,27 @@ def test_a_command_that_a_job_script_lacked_is_no_end_of_the_job_that_worked_on(
     lacked = "/var/spool/slurmd/job7/slurm_script: line 376: python: command not found"
     assert cause_of_lines([lacked]) == cause_of_lines([lacked, GAVE_UP]) == "not_nccl"
     assert cause_of_lines([lacked, *(f"31: step {i} of the evaluation" for i in range(60))]) != "not_nccl"
+
+
+def test_a_collective_of_nccl_tests_that_failed_is_not_mended_by_another_that_passed() -> None:
+    failed = "gpu-1: Test NCCL failure common.cu:401 'unhandled system error / '"
+    passed = "# Collective test concluded: sendrecv_perf"
+    assert explain_bytes(f"{failed}\n{passed}\n".encode()).verdict is not ExplainVerdict.HEALTHY
+    assert explain_bytes(f"{passed}\n".encode()).verdict is ExplainVerdict.HEALTHY
+
+
+def test_a_limit_of_file_watches_is_no_full_disk() -> None:
+    watch = "[172468.6] [gpu-1:7:f] vfs_fuse.c:281 UCX ERROR inotify_add_watch(/tmp) failed: No space left on device"
+    assert cause_of_lines([watch]) != "disk_full"
+    assert cause_of_lines(["OSError: [Errno 28] No space left on device: '/out/model.pt'"]) == "disk_full"
+
+
+def test_data_workers_that_abort_beside_an_error_of_the_program_are_its_echo() -> None:
+    aborted = "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Aborted. "
+    assert cause_of_lines([*RAISED, aborted, *RAISED, "ValueError: too many values to unpack"]) == "not_nccl"
+    assert cause_of_lines([*RAISED, aborted]) == "dataset_worker_died"
+
+
+def test_an_unknown_option_is_told_with_the_program_s_own_help() -> None:
+    found = explain_bytes(b"fit.py: error: unrecognized arguments: --models base\n").causes[0]
+    assert found.cause == "framework_argument_error" and "--help" in found.remedy

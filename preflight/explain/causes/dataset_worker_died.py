@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed
-from preflight.explain.event import Authority
+from preflight.explain.cause import Cause, Claim, Sign, by_signs, fixed
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import CLEARLY_LINES, LogEvidence
+
+ABORTED = "killed by signal: Aborted"
+claim = by_signs(
+    "A data worker of {who} died{host}, so that rank failed, and the other ranks lost their connections to it."
+)
+
+
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+    """Claim the worker's death. Workers abort, too, if the process that they prepare data for ends with an error."""
+    errors = [event for event, error in evidence.raised() if "DataLoader worker" not in error.message]
+
+    def is_echo(event: Event) -> bool:
+        near = (e for e in errors if e.source == event.source and abs(e.line - event.line) <= CLEARLY_LINES)
+        return ABORTED in event.text and any(near)
+
+    left = tuple(event for event in events if not is_echo(event))
+    return claim(evidence, left) if left else None
+
 
 CAUSE = Cause(
     promise="Training reads its data through helper processes. One of them died, usually because memory ran out.",
@@ -16,9 +35,7 @@ CAUSE = Cause(
              r"One of the subprocesses has abruptly died|A process in the process pool was terminated abruptly|"
              r"BrokenProcessPool|[Ww]orker process [^\n]{0,40}died while (?:loading|mapping)"),
     ),
-    judge=by_signs(
-        "A data worker of {who} died{host}, so that rank failed, and the other ranks lost their connections to it.",
-    ),
+    judge=judge,
     remedy=fixed(
         'Run: sudo dmesg -T | grep -i -e "killed process" -e oom. If it names the worker, the host ran out of memory. '
         "If not, the decoding code crashed.",

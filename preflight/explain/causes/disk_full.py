@@ -9,14 +9,14 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-SHARED = re.compile(r"/dev/shm|shared memory|nccl-|psm_|torch_\d|posix_fallocate|shmutils|\(shm\)")
+NO_DISK = re.compile(r"inotify|/dev/shm|shared memory|nccl-|psm_|torch_\d|posix_fallocate|shmutils|\(shm\)")
 FULL = "{who} could not write{host}, because a disk is full or a quota is used up."
 PARTLY = "A file was only partly written{host}. A full disk or a used-up quota causes this."
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the system's error; /dev/shm is memory and has its own cause."""
-    events = tuple(event for event in own_events if not SHARED.search(event.text))
+    """Claim the system's error; /dev/shm is memory and has its own cause, and watches of files have another limit."""
+    events = tuple(event for event in own_events if not NO_DISK.search(event.text))
     if not events or (evidence.has("shm.nccl", "shm.loader") and events[0].sign == "disk.full"):
         return None
     if events[0].sign == "disk.partly":

@@ -10,6 +10,7 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 VERDICT = "The framework refused its configuration: {text}"
+UNKNOWN = "The program does not accept its arguments: {text}"
 RAY = (
     "Ray could not give the engine the GPUs that it asked for: they are in use, or a node is missing in Ray, or has "
     "registered none."
@@ -47,7 +48,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         )
     text = events[0].text
     begins = max(text.rfind(mark, 0, text.find(events[0].match)) + len(mark) for mark in (": ", "] "))
-    verdict = VERDICT.replace("{text}", text[max(0, begins) if begins > 1 else 0 :].strip()[:LONGEST])
+    said = UNKNOWN if events[0].sign == "arguments.unknown" else VERDICT
+    verdict = said.replace("{text}", text[max(0, begins) if begins > 1 else 0 :].strip()[:LONGEST])
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
 
 
@@ -94,6 +96,11 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             return Remedy(
                 "Run `mpirun -n N` with N = tensor x pipeline x context parallel size of the model or engine.",
             )
+        case "arguments.unknown":
+            return Remedy(
+                "Correct the option that the line names; the program's --help lists those that it knows.",
+                "If the option comes from a recipe, compare the recipe's release with yours: names change.",
+            )
         case _:
             return Remedy(
                 "Change the setting that the line names. The product of the tensor, pipeline, data, context and "
@@ -120,6 +127,8 @@ CAUSE = Cause(
              r"No available node types can fulfill resource request|Current node has no GPU available"),
         Sign("arguments.mpi", Authority.SETUP, "the program used the number of an MPI rank that does not exist",
              r"Assertion failed: Failed: MPI error \S{1,200} '6'|MPI_ERR_RANK: invalid rank"),
+        Sign("arguments.unknown", Authority.OWN_ERROR, "the program does not accept its arguments",
+             r": error: (?:unrecognized arguments|the following arguments are required|argument -\S{1,60}: )"),
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
              r"does not support comm\+GEMM overlap|Launch app with UB_SKIPMC|(?:cannot|"
              r"can not) be used (?:together )?with -|"

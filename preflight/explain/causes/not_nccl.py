@@ -197,8 +197,6 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 CAUSE = Cause(
     promise="The program has an error. The communication library only noticed that a process had ended.",
     signs=(
-        Sign("own.arguments", Authority.OWN_ERROR, "the program does not accept its arguments",
-             r": error: (?:unrecognized arguments|the following arguments are required|argument -\S{1,60}: )"),
         Sign("own.missing", Authority.OWN_ERROR, "the program to run does not exist",
              r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): "
              r"(?:command not found|can't open file)"),
