@@ -26,11 +26,6 @@ def first_line(text: str) -> str:
     return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "")
 
 
-def assignment(name: str, value: str) -> str:
-    """Return `NAME=VALUE`. A value that begins with an equals sign is quoted, because two of them look like a slip."""
-    return f'{name}="{value}"' if value.startswith("=") else f"{name}={value}"
-
-
 def listed(gpus: Sequence[int]) -> str:
     """Return GPUs in the form that `--gpus` takes."""
     return ",".join(map(str, gpus))

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.judge.check import Case
-from preflight.judge.finding_text import assignment, first_line
+from preflight.judge.finding_text import first_line
 from preflight.judge.workarounds import default_trial, works
 from preflight.model.facts import Gap
 from preflight.model.finding import REJECTS_A_NODE, Blame, CheckOutcome, Finding, Severity, SkippedCheck, Unseen
 from preflight.model.gap import known_or
+from preflight.model.nccl_variables import assignment
 from preflight.model.report import SCHEMA_VERSION, Advice, NodeVerdict, Report, Verdict
 from preflight.model.trial import AS_IS, Outcome, TrialResult
 from preflight.model.units import counted

@@ -101,3 +101,8 @@ VARIABLES = (
     )),
 )  # fmt: skip
 BY_NAME = {variable.name: variable for variable in VARIABLES}
+
+
+def assignment(name: str, value: str) -> str:
+    """Return `NAME=VALUE`. A value that begins with an equals sign is quoted, because two of them look like a slip."""
+    return f'{name}="{value}"' if value.startswith("=") else f"{name}={value}"

@@ -9,6 +9,7 @@ from itertools import zip_longest
 
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, known_or
+from preflight.model.nccl_variables import assignment
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT, FAILED, CollectiveResult, Outcome, TrialResult
 from preflight.model.units import counted, percent_text, size_text, three_digits, time_text
@@ -169,7 +170,7 @@ def _control(report: Report) -> Iterator[tuple[str, str]]:
 def _corners(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     for trial in steps:
         if trial.candidate.startswith(CORNER):
-            names = ", ".join(f"{name}={value}" for name, value in trial.env)
+            names = ", ".join(assignment(*each) for each in trial.env)
             yield "all workarounds", f"{_ending(trial)}: {names}"
 
 

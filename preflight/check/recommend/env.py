@@ -11,7 +11,7 @@ from preflight.check.recommend.compare import loses
 from preflight.check.recommend.machine_context import MachineContext
 from preflight.check.recommend.required_settings import RequiredSetting, comments_of, ending, figure, why_needed
 from preflight.model.facts import EnvVar, Gap, Gpu, known
-from preflight.model.nccl_variables import BY_NAME
+from preflight.model.nccl_variables import BY_NAME, assignment
 from preflight.model.report import Advice
 from preflight.model.timeout import SafeTimeout
 from preflight.model.trial import AS_IS, DEFAULT, NO_CONTROL, Comparison, Control, Outcome, Scope, TrialResult
@@ -161,7 +161,7 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
 
 
 def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: bool) -> str:
-    names = [" ".join(f"{name}={value}" for name, value in each.setting.env) for each in cure]
+    names = [" ".join(assignment(*one) for one in each.setting.env) for each in cure]
     work = "work" if len(names) > 1 else "works"
     sentence = f"the default settings fail; {_and(names)} {work}: {figure(best, cpu_path)}, verified"
     all_needed = "each is needed, because a trial without it failed"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
-from preflight.judge.finding_text import assignment, first_line, ranks_text
+from preflight.judge.finding_text import first_line, ranks_text
 from preflight.judge.infiniband_paths import (
     FaultyEnd,
     IbPath,
@@ -27,6 +27,7 @@ from preflight.judge.workarounds import (
     works,
 )
 from preflight.model.finding import REJECTS_A_NODE, Blame, Evidence, Finding, Severity, Unseen
+from preflight.model.nccl_variables import assignment
 from preflight.model.repairs import BEFORE_THE_JOB
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 from preflight.search.settings.duel import FAR_SLOWER, slowdown
