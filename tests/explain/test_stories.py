@@ -412,8 +412,9 @@ def test_an_error_where_the_options_are_checked_is_a_refused_configuration() -> 
     script = [*head[:1], '  File "/srv/menu", line 5, in <module>', "ModuleNotFoundError: No module named 'menu'"]
     ranked = [f"[rank3]: {line}" for line in (*checked, "AssertionError")]
     assert cause_of_lines([*script, *(["setting up"] * 60), *ranked]) == "framework_argument_error"
-    trained = [*head, '  File "/srv/fit.py", line 30, in training_step', "    assert loss.isfinite()"]
-    assert cause_of_lines([*trained, "AssertionError"]) == "not_nccl"
+    for function in ("training_step", "validate", "validate_epoch"):
+        trained = [*head, f'  File "/srv/fit.py", line 30, in {function}', "    assert loss.isfinite()"]
+        assert cause_of_lines([*trained, "AssertionError"]) == "not_nccl"
 
 
 def test_an_assertion_inside_torch_is_told_in_its_words() -> None:

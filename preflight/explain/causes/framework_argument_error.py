@@ -22,10 +22,9 @@ RAY_NODE = (
 NODE = re.compile(r"resource request \{[^}\n]{0,120}'node:(\d[\d.]{6,14}|[0-9a-fA-F]{0,4}:[0-9a-fA-F:]{2,40})'")
 MPI = "The program was started with fewer MPI ranks than its configuration needs."
 PENDING = "pending placement group"
-# Where programs check the options that they got.
+# Where programs check the options that they got; `validate` alone is the validation of a model.
 CHECK = re.compile(
-    r"_?(?:validate|check|verify|parse|get)_\w{0,40}(?:args|arguments|config\w{0,10}|options|and_set)|_?validate\w{0,40}|"
-    r"__post_init__"
+    r"_?(?:validate|check|verify|parse|get)_(?:\w{1,40}_)?(?:args|arguments|config|configuration|options|and_set)|__post_init__"
 )
 CHECKED = re.compile(r"\bassert [^\n]{0,40}\b(?:args|cfg|config|hparams)\.")
 REFUSED = re.compile(r"(?:Assertion|Value|Runtime|NotImplemented|Config\w{0,10}|Argument)Error$")
