@@ -22,7 +22,7 @@ FAULTS = [
     ("crash:rank=1,stage=timed", "crash", [1], "timed"),
     ("stop:rank=3,stage=timed", "hang", [3], "timed"),
     ("stop:rank=0,stage=first", "hang", [0], "first"),
-    ("corrupt:rank=2", "wrong_data", [2], "timed"),
+    ("corrupt:rank=2", "wrong_data", [2], "(step "),
     ("corrupt:rank=1,stage=first", "wrong_data", [1], "first"),
 ]
 
