@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.netns import Netns, node_address
+from tests.ports import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "sinfo")
 START_S = 30.0
@@ -118,7 +119,7 @@ def run_slurm(directory: Path, settings: str = "", hosts: tuple[Host, ...] = ())
 
 
 def _configuration(directory: Path, spool: Path, settings: str, hosts: tuple[Host, ...]) -> str:
-    controller, *ports = _free_ports(1 + len(hosts))
+    controller, *ports = [free_port() for _ in range(1 + len(hosts))]
     lines = [
         "ClusterName=preflight", f"SlurmctldHost={hosts[0].hostname}({hosts[0].address})",
         f"SlurmctldPort={controller}",
@@ -138,14 +139,6 @@ def _configuration(directory: Path, spool: Path, settings: str, hosts: tuple[Hos
     names = ",".join(host.node for host in hosts)
     lines.append(f"PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP")
     return "\n".join(lines) + "\n"
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextlib.contextmanager

@@ -232,9 +232,10 @@ TOGETHER: dict[str, Callable[[], None]] = {
 
 def launch() -> int:
     """Start both ranks and return the higher exit code; of `adopted` the shell of rank 0 ends at once."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    held = socket.socket()  # until they have ended: a connection of somebody else could get a free port before rank 0
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port = held.getsockname()[1]
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
               "OMP_NUM_THREADS": "2" if WAY == "numpy" else "1"}  # fmt: skip
     started = []

@@ -16,6 +16,7 @@ from preflight.model.finding import Blame
 from preflight.model.report import Report
 from preflight.show.drain_nagios_k8s import render_drain
 from tests.conftest import PROJECT
+from tests.ports import free_port
 from tests.show.judged import BLAMED
 from tests.show.outputs import hostile
 
@@ -44,12 +45,6 @@ PartitionName=all Nodes=n7 Default=YES
 MUNGE = ("--key-file={0}/munge.key", "--socket={0}/munge.socket", "--pid-file={0}/munged.pid", "--foreground",
          "--force", "--log-file={0}/munged.log", "--seed-file={0}/munge.seed", "--num-threads=1")  # fmt: skip
 WAIT_S = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 @pytest.fixture

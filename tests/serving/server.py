@@ -14,7 +14,8 @@ import urllib.request
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.stuck.hanging_jobs import PROJECT, free_port
+from tests.ports import free_port
+from tests.stuck.hanging_jobs import PROJECT
 
 STARTS_S, ENDS_S, NAMED_S = 200, 60, 30
 UNDER_RUN = (sys.executable, "-m", "preflight", "run", "--backend", "gloo", "--nproc", "2", "--")

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from preflight.system.processes import descendants_of, state
+from tests.ports import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 TRAIN = Path(__file__).parent / "jobs" / "train.py"
@@ -179,13 +179,6 @@ def hanging_job(way: str, server: ForkServer | None = None, prefix: Sequence[str
             yield job
         finally:
             job.end()
-
-
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def look(*arguments: str, prefix: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Looked:

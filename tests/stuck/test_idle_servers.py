@@ -18,8 +18,9 @@ from preflight.model.stuck_evidence import Frame, RankProcess, ThreadState
 from preflight.show.stuck import stuck_page
 from preflight.show.text import Detail, Style
 from preflight.stuck.judge.answer import answer
+from tests.ports import free_port
 from tests.stuck.evidence import ALL_REDUCE, C10D, NONE, SITE, frames, node, process, rank, server, thread
-from tests.stuck.hanging_jobs import PROJECT, free_port
+from tests.stuck.hanging_jobs import PROJECT
 
 VLLM = f"{SITE}/vllm"
 EXECUTOR = f"{VLLM}/v1/executor/multiproc_executor.py"

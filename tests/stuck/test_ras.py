@@ -21,7 +21,8 @@ from preflight.stuck.collect.jobs import ListedProcess
 from preflight.stuck.collect.libraries import mapped_libraries, read_nccl_version
 from preflight.stuck.collect.ras import AskRas, ask_ras
 from preflight.system.kernel_queries import live_machine
-from tests.stuck.hanging_jobs import PROJECT, free_port
+from tests.ports import free_port
+from tests.stuck.hanging_jobs import PROJECT
 
 DIED_OF_IT = 9
 # Maps the library as NCCL's is mapped, listens as RAS does, and dies of the first question.
