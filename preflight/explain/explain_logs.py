@@ -18,9 +18,9 @@ from preflight.explain.last_frames import FRAME
 from preflight.explain.last_words import MEANS, NUMBERS, last_words, looks_like_prose, to_fetch
 from preflight.explain.launchers import options_of_engines, with_launcher
 from preflight.explain.line_prefix import read_moment
-from preflight.explain.log_evidence import PHASE, LogEvidence, ProcessRow, SourceState
+from preflight.explain.log_evidence import PHASE, LogEvidence, ProcessRow, SourceState, earliest
 from preflight.explain.log_scanner import Scanner
-from preflight.explain.run_ends import DONE, EXCEPTION, LEFT, READY, RESTART, TOLD_TO_STOP
+from preflight.explain.run_ends import DEATH, DONE, EXCEPTION, LEFT, READY, RESTART, STOP_ORDER, TOLD_TO_STOP
 from preflight.explain.signatures import KnownMessage, find
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import is_after
@@ -52,6 +52,14 @@ LEFT_OUT = "The part of this log that could be read shows no failure; its end is
 AFTER_ERRORS = "This log shows errors and no end of the job: the job goes on after them, or the log was cut."
 OPEN_END = "This log shows no failure and no end of the job: the job is still running, or the log was cut."
 PROSE = "This does not look like a log. Give preflight the output of the job."
+# What torchrun, DeepSpeed and SGLang print if a SIGTERM ends them, or a rank whose launcher had sent it none.
+SIGTERM = re.compile(
+    r"Received (?:15|Signals\.SIGTERM) death signal|got signal: 15\b|SIGTERM received\. signum=|return code = -15\b"
+)
+WHO_SENT_IT = (
+    "A scheduler, a time limit, a person or the program that started the job sent it. sacct -j JOBID, kubectl "
+    "describe pod or journalctl may show which."
+)
 MAPPED = re.compile(r"(?:Map|Filter|[Tt]okeni\w{1,10})[^\n]{0,80}\(num_proc=(\d{1,4})\)")
 PEER_DIED = "remote_peer_died"
 UNUSUAL = "healthy runs print no such line"
@@ -160,10 +168,8 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE
     if evidence.successes() or _left_after_the_work(evidence) or _was_stopped(evidence):
         return ExplainVerdict.HEALTHY if _is_whole(evidence) else ExplainVerdict.UNFINISHED
-    if any(FRAME.search(line) for source in evidence.sources for line in source.tail[-BROKEN_OFF:]):
-        return ExplainVerdict.NOT_ENOUGH_EVIDENCE  # the log breaks off within a traceback
-    if any(_is_last(each, evidence) for each in evidence.unusual(frozenset())):
-        return ExplainVerdict.NOT_ENOUGH_EVIDENCE  # nothing follows the error
+    if _breaks_off(evidence):
+        return ExplainVerdict.NOT_ENOUGH_EVIDENCE
     works = (
         any(source.phases or source.steps or _goes_on(source) for source in evidence.sources)
         or evidence.starts.steps
@@ -171,7 +177,15 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
         or any(WARNED.search(line) for source in evidence.sources for line in source.tail)
         or evidence.frameworks["engine"]
     )
-    return ExplainVerdict.UNFINISHED if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
+    if not works:
+        return ExplainVerdict.NOT_ENOUGH_EVIDENCE
+    return ExplainVerdict.HEALTHY if _all_left(evidence) and _is_whole(evidence) else ExplainVerdict.UNFINISHED
+
+
+def _breaks_off(evidence: LogEvidence) -> bool:
+    """Return whether a log ends within a traceback, or with a line that no healthy run prints."""
+    lines = (line for source in evidence.sources for line in source.tail[-BROKEN_OFF:])
+    return any(map(FRAME.search, lines)) or any(_is_last(each, evidence) for each in evidence.unusual(frozenset()))
 
 
 def _capture(evidence: LogEvidence) -> tuple[str, ...]:
@@ -203,10 +217,16 @@ def _left_after_the_work(evidence: LogEvidence) -> bool:
     return evidence.sources[left[-1].source].lines - left[-1].line < BROKEN_OFF
 
 
+def _all_left(evidence: LogEvidence) -> bool:
+    """Return whether each log ends with processes that exit on their own, rank 0 among them."""
+    left = [e for e in evidence.of(LEFT) if evidence.sources[e.source].lines - e.line < BROKEN_OFF]
+    return {e.source for e in left} == set(range(len(evidence.sources))) and any(e.rank in ("0", "") for e in left)
+
+
 def _was_stopped(evidence: LogEvidence) -> bool:
     """Return whether a server that was ready got a signal to stop."""
     ready, told = evidence.of(READY), evidence.of(TOLD_TO_STOP)
-    return bool(ready and told) and is_after(told[-1], ready[0])
+    return bool(ready and told) and is_after(told[-1], ready[-1])
 
 
 def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEvidence) -> str:
@@ -222,11 +242,20 @@ def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEv
             is_cut = not _is_whole(evidence)
             return LEFT_OUT if is_cut else AFTER_ERRORS if _errors(evidence) else OPEN_END
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
-            if evidence.alarms():
-                return "The run failed, and the log does not hold enough to name a cause."
-            is_empty = not any(source.lines for source in evidence.sources)
-            held = "is empty or unreadable: nothing in it says" if is_empty else "does not hold enough to say"
-            return f"The log {held} how the run ended."
+            return _what_is_missing(evidence)
+
+
+def _what_is_missing(evidence: LogEvidence) -> str:
+    if (got := _terminated(evidence)) is not None:
+        return (
+            f"The job got SIGTERM from outside (line {got.line}) before anything failed; the log does not name the "
+            "sender."
+        )
+    if evidence.alarms():
+        return "The run failed, and the log does not hold enough to name a cause."
+    is_empty = not any(source.lines for source in evidence.sources)
+    held = "is empty or unreadable: nothing in it says" if is_empty else "does not hold enough to say"
+    return f"The log {held} how the run ended."
 
 
 def _timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
@@ -238,7 +267,7 @@ def _timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, 
 def _what_to_do(verdict: ExplainVerdict, evidence: LogEvidence) -> tuple[str, ...]:
     match verdict:
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
-            return (*_terminated(evidence), *to_fetch(evidence))
+            return ((WHO_SENT_IT,) if _terminated(evidence) else ()) + to_fetch(evidence)
         case ExplainVerdict.UNFINISHED:
             return (*_data_workers(evidence), IF_IT_HANGS)
         case ExplainVerdict.CAUSE_NAMED | ExplainVerdict.HEALTHY:
@@ -273,14 +302,11 @@ def _without_prefixes(text: str) -> str:
     return f"… {body}"[: TEXT * 2] if len(text) - len(body) > LONG_PREFIXES else text[: TEXT * 2]
 
 
-def _terminated(evidence: LogEvidence) -> Iterator[str]:
-    """Yield a note if the launcher got a SIGTERM and no rank failed before; torchrun sends SIGTERM only to ranks."""
-    got = [event for event, error in evidence.echoes if "got signal: 15" in error.message]
-    if got and not evidence.failures() and not evidence.exceptions:
-        yield (
-            f"The launcher got SIGTERM from outside (line {got[0].line}), and nothing failed before that. A "
-            "scheduler, a time limit or a person ended the job: see sacct -j JOBID, kubectl describe pod or journalctl."
-        )
+def _terminated(evidence: LogEvidence) -> Event | None:
+    """Return the line that reports a SIGTERM from outside, if nothing failed before it."""
+    got = earliest(event for event in evidence.of(STOP_ORDER, DEATH) if SIGTERM.search(event.text))
+    failed = (*evidence.failures(), *(event for event, _ in evidence.exceptions))
+    return got[0] if got and all(event.order > got[0].order for event in failed) else None
 
 
 def _data_workers(evidence: LogEvidence) -> Iterator[str]:

@@ -27,16 +27,21 @@ RUN_ENDS: dict[str, str] = {
     DONE: r"Training completed\. Do not forget|'train_runtime'|last_model_checkpoint: |Finished training\b|"
     r"`Trainer\.fit` stopped: `max_|Outputs? (?:have been|has been|was) saved to|wandb: Run history|Done training\b|"
     r"\[after training is done\]",
-    # Said as a process exits of itself: after DONE, and with nothing alarming, it is an end.
-    LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit",
+    # Printed as a process exits on its own, or by `time` of the shell: it is an end if nothing alarming precedes it.
+    LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit|"
+    r"^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d",
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
-    r"Starting elastic_operator with",
-    # A server got SIGINT or SIGTERM (launcher.py of vLLM): what its engine prints then is no fault.
-    TOLD_TO_STOP: r"\[shutdown\] API server: shutdown triggered",
-    READY: r"Starting vLLM (?:API )?server|The server is fired up and ready to roll",  # no error before ended the start
+    r"Starting elastic_operator with|Started server process \[|Automatically detected platform",
+    # A server got SIGINT or SIGTERM (launcher.py of vLLM, uvicorn): what its engine prints then is no fault.
+    TOLD_TO_STOP: r"\[shutdown\] API server: shutdown triggered|Application shutdown complete\.|"
+    r"Finished server process \[",
+    # No error before it ended the start.
+    READY: r"Starting vLLM (?:API )?server|Application startup complete\.|The server is fired up and ready to roll",
     SUCCESS: r"\"status\": ?\"success\"|# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
-    rf"{_JOB} (?:run )?(?:is |has |was )?(?:been )?(?:finished|completed?|succeeded|ended successfully)\b|"
+    rf"{_JOB} (?:run |[Ss]uite )?(?:is |has |was )?(?:been )?"
+    r"(?:[Ff]inished|[Cc]ompleted?|succeeded|ended successfully)\b|Total wall time: \d|"
+    r"Training (?:done\b|time:? \d{1,4}:\d\d:\d\d|took \d{1,4}:\d\d:\d\d)|[Rr]eturn code[:= ]{1,3}0\b|"
     r"All done|TRAINING COMPLETE|status ok exit 0|\*{5} train metrics \*{5}|"
     r"exits successfully|worker group successfully finished|condition met: (?:Succeeded|Complete)|"
     r"job\.batch/\S{1,80} +Complete\b|\b0/\d{1,2} +Completed\b|status TERMINATED\b|finished \d{1,6} epochs|"

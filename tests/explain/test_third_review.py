@@ -246,6 +246,30 @@ def test_a_sigterm_from_outside_is_told_and_names_no_cause() -> None:
     assert "got SIGTERM from outside" in page(explanation)
 
 
+@pytest.mark.parametrize(
+    "ended",
+    [
+        "W0511 07:50:00.113 1901853 torch/distributed/elastic/agent/server/api.py:725] Received 15 death signal, "
+        "shutting down workers",
+        "[2024-05-26 23:35:11] [ERROR] [launch.py:321:sigkill_handler] ['python', 'a.py'] exits with return code = -15",
+        "[2026-08-02 00:17:43] SIGTERM received. signum=None frame=None. Draining requests and shutting down...",
+    ],
+)
+def test_a_sigterm_from_outside_is_read_in_the_words_of_each_launcher(ended: str) -> None:
+    explanation = said(("step 3 loss: 2.5", ended))
+    assert first(explanation) == "not_enough_evidence"
+    assert "got SIGTERM from outside (line 2)" in page(explanation)
+    assert "got SIGTERM" not in page(said((*raised(1, '/opt/app/a.py", line 3, in f', "KeyError: 'x'"), ended)))
+
+
+def test_watchdogs_of_ranks_that_outlive_a_ctrl_c_follow_from_it() -> None:
+    pressed = (HEADER, '  File "/opt/app/train.py", line 30, in f', "KeyboardInterrupt")
+    explanation = said(("step 3 loss: 2.5", *pressed, watchdog(0), watchdog(1)))
+    assert first(explanation) == "scheduler_cancelled"
+    assert "train.py:30" in explanation.summary
+    assert "watchdog_timeout_straggler" in {each.cause for each in explanation.consequences}
+
+
 def test_ctrl_c_after_another_failure_is_not_the_cause() -> None:
     pressed = (HEADER, '  File "/opt/app/train.py", line 30, in f', "KeyboardInterrupt")
     assert first(said((watchdog(0), *pressed))) == "watchdog_timeout_straggler"

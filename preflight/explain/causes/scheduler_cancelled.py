@@ -6,7 +6,7 @@ import re
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import Authority, Event
-from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.log_evidence import LogEvidence, earliest
 from preflight.explain.run_ends import DEATHS, TASK_EXIT
 from preflight.model.explanation import Confidence
 
@@ -53,17 +53,25 @@ def _is_told_with(memory: Event, cancelled: Event) -> bool:
 
 
 def _by_signal(evidence: LogEvidence) -> Claim | None:
-    """Claim Ctrl-C if nothing else failed; people press it when a job hangs. No log shows who sent a SIGTERM."""
-    if evidence.failures() or evidence.exceptions or evidence.successes():
-        return None
-    pressed = tuple(event for event, error in evidence.echoes if error.type.endswith("KeyboardInterrupt"))
+    """Claim Ctrl-C if nothing failed before it: ranks that live on then time out or lose their peers.
+
+    People press it when a job hangs, too. No log shows who sent a SIGTERM.
+    """
+    pressed = earliest(event for event, error in evidence.echoes if error.type.endswith("KeyboardInterrupt"))
     stopped = [event for event, error in evidence.echoes if ENDED.search(f"{error.type}: {error.message}")]
-    if not pressed or len(pressed) + len(stopped) < len(evidence.echoes):
+    if not pressed or len(pressed) + len(stopped) < len(evidence.echoes) or evidence.successes():
+        return None
+    raised = (event for event, _ in evidence.exceptions)
+    if any(not _follows(each, pressed[0]) for each in (*evidence.failures(), *raised)):
         return None
     frame = next(filter(None, map(evidence.frame, pressed)), None)
     at = f"; it was at {frame.place_and_function}" if frame is not None and frame.is_own else ""
     because = "the process says which signal it got, and no error precedes it"
-    return Claim(Authority.SILENCE, pressed, Confidence.MEDIUM, because, f"{INTERRUPT}{at}.", (BY_SIGNAL,))
+    return Claim(Authority.UNEXPLAINED_DEATH, pressed, Confidence.MEDIUM, because, f"{INTERRUPT}{at}.", (BY_SIGNAL,))
+
+
+def _follows(event: Event, signal: Event) -> bool:
+    return event.source == signal.source and event.order > signal.order
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
