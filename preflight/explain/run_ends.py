@@ -38,7 +38,8 @@ RUN_ENDS: dict[str, str] = {
     r"Finished server process \[",
     # No error before it ended the start.
     READY: r"Starting vLLM (?:API )?server|Application startup complete\.|The server is fired up and ready to roll",
-    SUCCESS: r"\"status\": ?\"success\"|# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
+    SUCCESS: r"\"status\": ?\"success\"|\"name\":\"complete\",\"context\":\{\"status\":0\}|"
+    r"# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
     rf"{_JOB} (?:run |[Ss]uite )?(?:is |has |was )?(?:been )?"
     r"(?:[Ff]inished|[Cc]ompleted?|succeeded|ended successfully)\b|Total wall time: \d|"
     r"Training (?:done\b|time:? \d{1,4}:\d\d:\d\d|took \d{1,4}:\d\d:\d\d)|[Rr]eturn code[:= ]{1,3}0\b|"
@@ -71,7 +72,8 @@ RUN_ENDS: dict[str, str] = {
     r"terminated with (?:exit code|signal)|died with <",
     STOP_ORDER: r"Sending process \d{1,9} closing|[Rr]eceived \S{1,20} death signal|got signal: \d|"
     r"SIG(?:TERM|QUIT|INT|HUP) received|[Rr]eceived SIG(?:TERM|QUIT|INT)\b|[Rr]eceived sigquit|: Terminated\r?$|"
-    r"Force Terminated|srun: Terminating|Job step aborted|[Rr]eceived SIGINT|CANCELLED AT|Terminating all processes|"
+    r"Force Terminated|srun: Terminating|Job step aborted|[Rr]eceived SIGINT|Detected KeyboardInterrupt|"
+    r"CANCELLED AT|Terminating all processes|"
     r"Killing subprocess",
     RESTART: r"[Rr]estart(?:ing|ed) (?:worker group|trial|workers?|from|training|the (?:job|actor|worker))|"
     r"[Rr]esum(?:ing|ed)(?: training)? from|[Rr]estart attempt|worker group[^\n]{0,40}will restart|Auto-?resum|"

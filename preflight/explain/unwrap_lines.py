@@ -12,7 +12,7 @@ LEAST = 2  # full lines; one line that is the longest proves nothing
 # How a line begins that is no continuation: a prefix, a time, an indented frame.
 BEGINS = re.compile(
     r"\s\s|[\[(>{#*=+|-]|\d{1,5}: |\d{4}-\d\d|[EWIF]\d{3,4} |[\w.-]{1,64}:\d{1,8}:\d{1,8} |"
-    r"frame #|Traceback|terminate called|[A-Za-z_][\w.]{0,80}(?:Error|Exception): "
+    r"frame #|Traceback|terminate called|[A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt)(?:: |$)"
 )
 
 

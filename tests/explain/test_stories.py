@@ -464,7 +464,8 @@ def test_processes_that_exit_on_their_own_after_no_error_have_ended() -> None:
 @pytest.mark.parametrize(
     "ended",
     ["Training time 5:49:46", "2024-07-30 01:53:39 - LOGS - Training took 00:17:37.67", "Total wall time: 0:00:43",
-     "vLLM Benchmark Suite Completed", "Return code: 0", "INFO Training done"],
+     "vLLM Benchmark Suite Completed", "Return code: 0", "INFO Training done",
+     '{"timestamp":1745007562.1,"name":"complete","context":{"status":0}}'],
 )  # fmt: skip
 def test_words_with_which_programs_report_their_end(ended: str) -> None:
     work = [f"step {i}/40 loss: 2.{i}" for i in range(6)]

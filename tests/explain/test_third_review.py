@@ -262,6 +262,30 @@ def test_a_sigterm_from_outside_is_read_in_the_words_of_each_launcher(ended: str
     assert "got SIGTERM" not in page(said((*raised(1, '/opt/app/a.py", line 3, in f', "KeyError: 'x'"), ended)))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2025-08-15 08:42:11,420] [INFO] [launch.py:328:sigkill_handler] Main process received SIGINT, exiting",
+        "Detected KeyboardInterrupt, attempting graceful shutdown ...",
+    ],
+)
+def test_ctrl_c_is_read_in_the_words_of_deepspeed_and_lightning(line: str) -> None:
+    assert first(said(("step 3 loss: 2.5", line))) == "scheduler_cancelled"
+    assert first(said(("step 3 loss: 2.5", watchdog(0), line))) == "watchdog_timeout_straggler"
+
+
+def test_an_interrupt_below_wide_markers_is_no_line_that_a_window_broke() -> None:
+    marked = [f"    return f({'x' * 90})", " " * 11 + "^" * 92]
+    frames = [line for i in range(3) for line in (f'  File "/opt/app/train.py", line {i}, in f', *marked)]
+    assert first(said((HEADER, *frames, "KeyboardInterrupt"))) == "scheduler_cancelled"
+
+
+def test_an_endpoint_that_torchrun_refuses_is_an_argument() -> None:
+    error = "ValueError: The port number of the rendezvous endpoint 'None:None' must be an integer between 0 and 65536."
+    explanation = said((HEADER, '  File "/opt/torch/distributed/elastic/rendezvous/utils.py", line 95, in f', error))
+    assert first(explanation) == "framework_argument_error"
+
+
 def test_watchdogs_of_ranks_that_outlive_a_ctrl_c_follow_from_it() -> None:
     pressed = (HEADER, '  File "/opt/app/train.py", line 30, in f', "KeyboardInterrupt")
     explanation = said(("step 3 loss: 2.5", *pressed, watchdog(0), watchdog(1)))

@@ -7,13 +7,15 @@ import re
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence, earliest
-from preflight.explain.run_ends import DEATHS, TASK_EXIT
+from preflight.explain.run_ends import DEATHS, STOP_ORDER, TASK_EXIT
 from preflight.model.explanation import Confidence
 
 ID = "scheduler_cancelled"
 HANGUP = "SIGHUP: its terminal or connection was closed; start it with nohup, tmux or a scheduler"
 INTERRUPT = "Somebody stopped the job with Ctrl-C (SIGINT); nothing in the log failed before that"
-ENDED = re.compile(r"SignalException: [^\n]{0,80}got signal: 2\b")
+INTERRUPTED = re.compile(r"KeyboardInterrupt: |SignalException: [^\n]{0,80}got signal: 2\b")
+HANGS = ("hang.engine", "hang.stack")
+SIGINT = re.compile(r"received SIGINT|Detected KeyboardInterrupt")
 BY_SIGNAL = "by a signal"
 TOLD_WITH = 10  # lines
 NEAR = 200  # lines between a rank's own error and the cancellation that it led to
@@ -53,16 +55,17 @@ def _is_told_with(memory: Event, cancelled: Event) -> bool:
 
 
 def _by_signal(evidence: LogEvidence) -> Claim | None:
-    """Claim Ctrl-C if nothing failed before it: ranks that live on then time out or lose their peers.
+    """Claim Ctrl-C if nothing failed or hung before it: ranks that live on then time out or lose their peers.
 
-    People press it when a job hangs, too. No log shows who sent a SIGTERM.
+    No log shows who sent a SIGTERM.
     """
-    pressed = earliest(event for event, error in evidence.echoes if error.type.endswith("KeyboardInterrupt"))
-    stopped = [event for event, error in evidence.echoes if ENDED.search(f"{error.type}: {error.message}")]
-    if not pressed or len(pressed) + len(stopped) < len(evidence.echoes) or evidence.successes():
+    ended = [event for event, error in evidence.echoes if INTERRUPTED.search(f"{error.type}: {error.message}")]
+    pressed = earliest((*ended, *(event for event in evidence.of(STOP_ORDER) if SIGINT.search(event.text))))
+    if not pressed or len(ended) < len(evidence.echoes) or evidence.successes():
         return None
     raised = (event for event, _ in evidence.exceptions)
-    if any(not _follows(each, pressed[0]) for each in (*evidence.failures(), *raised)):
+    before = (*evidence.failures(), *raised, *evidence.of(*HANGS))
+    if any(not _follows(each, pressed[0]) for each in before):
         return None
     frame = next(filter(None, map(evidence.frame, pressed)), None)
     at = f"; it was at {frame.place_and_function}" if frame is not None and frame.is_own else ""
