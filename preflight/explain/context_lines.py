@@ -63,7 +63,8 @@ ECHO_TYPES = re.compile(
     r"RayActorError|ActorDiedError|RayTaskError\w*|WorkerCrashedError|LocalRayletDiedError|"
     r"EngineDeadError|AsyncEngineDeadError|CancelledError|Empty|nccl\w{0,40}Error|MultipleFailures|"
     r"\w{0,20}SIG(?:TERM|INT|HUP|USR\d)\w{0,20}|\w{0,20}Preempt\w{0,20}|RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*|"
-    r"ActorUnavailableError|ActorHandleNotFoundError|NodeDiedError|OwnerDiedError|ObjectLostError)$"
+    r"ActorUnavailableError|ActorHandleNotFoundError|NodeDiedError|OwnerDiedError|ObjectLostError|"
+    r"SockClientClosedError|MessageRouterClosedError)$"  # of wandb's thread as its process ends
 )
 ECHO_TEXT = re.compile(
     r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
@@ -82,7 +83,7 @@ ECHO_TEXT = re.compile(
 LIBRARY_TYPES = re.compile(
     r"Dist\w{0,20}Error$|Rendezvous|Connection\w{0,20}Error$|BrokenPipe|EOFError|SystemExit|KeyboardInterrupt|Signal|"
     r"ChildFailed|CalledProcess|ProcessRaised|ProcessExited|ray\.|Ray|Actor|Worker|Engine|Cancelled|Empty$|[Nn][Cc][Cc][Ll]|"
-    r"Multiple|Remote|Horovod|Accelerator|XlaRuntime|JaxRuntime|SIG[THIU]|Preempt"
+    r"Multiple|Remote|Horovod|ClosedError|Accelerator|XlaRuntime|JaxRuntime|SIG[THIU]|Preempt"
 )
 LIBRARY_TEXT = re.compile(
     r"\bE[EHIJZ]\d{4}: |"

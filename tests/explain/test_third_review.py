@@ -280,6 +280,15 @@ def test_an_interrupt_below_wide_markers_is_no_line_that_a_window_broke() -> Non
     assert first(said((HEADER, *frames, "KeyboardInterrupt"))) == "scheduler_cancelled"
 
 
+def test_what_a_thread_of_wandb_raises_as_its_process_ends_is_no_cause() -> None:
+    closed = (
+        "2025-03-02 10:11:32,709 WARNING MsgRouterThr:3607 [router.py:message_loop():77] message_loop has been closed"
+    )
+    frame = '  File "/opt/wandb/sdk/lib/sock_client.py", line 270, in _read_packet_bytes'
+    lost = (HEADER, frame, "wandb.sdk.lib.sock_client.SockClientClosedError")
+    assert first(said(("step 3 loss: 2.5", closed, *lost))) == "not_enough_evidence"
+
+
 def test_an_endpoint_that_torchrun_refuses_is_an_argument() -> None:
     error = "ValueError: The port number of the rendezvous endpoint 'None:None' must be an integer between 0 and 65536."
     explanation = said((HEADER, '  File "/opt/torch/distributed/elastic/rendezvous/utils.py", line 95, in f', error))
