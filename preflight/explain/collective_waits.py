@@ -106,7 +106,9 @@ def _wait(packed: str, rank: str, group: str) -> Wait | None:
             timeout_ms=int(timeout_ms), ran_for_ms=int(ran_for_ms or 0),
         )  # fmt: skip
     if status is not None:
-        wait = replace(wait, last_enqueued=int(status[1]), last_completed=int(status[2]))
+        enqueued, completed = int(status[1]), int(status[2])
+        # torch 2.4 prints memory that it has not written as the number of the last completed one.
+        wait = replace(wait, last_enqueued=enqueued, last_completed=completed if completed <= enqueued else -2)
         if work is None and at is not None:
             wait = replace(wait, seq=int(at[1]))
     return wait

@@ -47,9 +47,17 @@ IGNORED = re.compile(
 )
 FINALIZER = b", in _run_finalizers"  # of multiprocessing, which prints what they raise
 IGNORED_BYTES = 300
-# Lines after which an engine goes on, and the signs that are no fault there: vLLM and SGLang go on without their own
-# all-reduce, SGLang without the models that it can't import.
-ONLY_WARNED = (("To silence this warning", "p2p.failed"), ("Ignore import error when loading", "version."))
+# Lines in which a sign is no fault: vLLM and SGLang go on without their own all-reduce, SGLang without the models that
+# it can't import; a name of the web is not the job's; and a text that the job works on may speak of divisors.
+NO_FAULT = (
+    ("p2p.failed", re.compile(r"To silence this warning")),
+    ("version.", re.compile(r"Ignore import error when loading")),
+    ("rendezvous.", re.compile(r"https?://|HTTPS?Connection")),
+    ("arguments.sizes", re.compile(
+        r"\A(?!.*(?:error|assert|fail|refus|rank|size|batch|parallel|head|layer|expert|stage|token|seq|shard|device|gpu))",
+        re.IGNORECASE | re.DOTALL,
+    )),
+)  # fmt: skip
 FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})(?![0-9A-Za-z])|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
 TABLE = re.compile(
     rb"\brank {1,12}: (\d{1,7}) \(local_rank: \d{1,7}\)[^\n]{0,20}\n[^\n]{0,60}exitcode {1,9}: (-?\d{1,5})"
@@ -173,8 +181,8 @@ class Scanner:
         if not prefix.rank and source.file_rank:
             prefix = Prefix(source.file_rank, prefix.host, prefix.moment)
         matches = self._matches(text)
-        for words, sign in ONLY_WARNED:
-            if words in text:
+        for sign, words in NO_FAULT:
+            if words.search(text):
                 matches = [match for match in matches if not self._signs[match[0]][0].startswith(sign)]
         if not any(index in self._open for index, *_ in matches):
             return self._is_barren(block, at)

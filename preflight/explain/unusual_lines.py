@@ -45,7 +45,9 @@ ERRORS = re.compile(
     r"(?:^|[\s\[(|])(?:ERROR|CRITICAL|FATAL)(?:[\]:|]|\s{1,3}[\[(\d]| - )|"
     r"(?:^|[\s\[])E(?:20\d\d)?(?:0[1-9]|1[0-2])\d\d \d\d:"
 )
-HARMLESS = re.compile(r"Unable to (?:initialize backend|register cu)")
+HARMLESS = re.compile(
+    r"Unable to (?:initialize backend|register cu)|Failed to find nccl\w{1,40} symbol| - DEBUG - |\bhttpx - INFO - "
+)
 RAISED = re.compile(r"[A-Za-z](?:Error|Exception|LimitHit)(?:\b: |\([^\n()]{0,80}\): )")
 SOFT = re.compile(
     r"(?i)warn(?:ing|ed)|<warn>|deprecat|overload|will be removed|consider|please further tune|may be|might|could be|"
@@ -193,7 +195,9 @@ class UnusualLines:
         form, body = form_of(words), body_of(text)
         known = background()
         found = {match[0].lower() for match in FAILURES.finditer(body)}
-        if not found or digest(form) in known.forms or _is_after_all(body) or self._is_secondary(text):
+        if not found or digest(form) in known.forms or HARMLESS.search(text):
+            return
+        if _is_after_all(body) or self._is_secondary(text):
             return
         distinct = {word for word in words if len(word) > 2} or {form}
         rare = sum(digest(word) not in known.words for word in distinct) / len(distinct)

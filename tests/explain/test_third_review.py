@@ -289,6 +289,35 @@ def test_what_a_thread_of_wandb_raises_as_its_process_ends_is_no_cause() -> None
     assert first(said(("step 3 loss: 2.5", closed, *lost))) == "not_enough_evidence"
 
 
+def test_a_text_about_divisors_is_no_refused_option() -> None:
+    kids = "train - INFO - 44 / 3 = 14 remainder 2, as 44 is not a multiple of 3."
+    assert said(("step 3 loss: 2.5", kids, "Training finished.")).verdict is ExplainVerdict.HEALTHY
+    assert first(said(("AssertionError: 30 is not divisible by 4",))) == "framework_argument_error"
+
+
+def test_a_web_address_that_has_no_name_is_not_the_rendezvous_endpoint() -> None:
+    failed = "socket.gaierror: [Errno -3] Temporary failure in name resolution"
+    web = (
+        HEADER, '  File "/opt/urllib3/connection.py", line 187, in _new_conn',
+        "urllib3.exceptions.NewConnectionError: <urllib3.connection.HTTPSConnection object at 0x>: Failed to establish "
+        "a new connection: [Errno -3] Temporary failure in name resolution",
+    )  # fmt: skip
+    assert first(said((HEADER, '  File "/opt/socket.py", line 752, in getaddrinfo', failed))) == "rendezvous_failed"
+    assert (
+        first(said((HEADER, '  File "/opt/socket.py", line 752, in getaddrinfo', failed, *web))) != "rendezvous_failed"
+    )
+
+
+def test_a_number_of_completed_collectives_that_torch_never_wrote_makes_nobody_late() -> None:
+    status = (
+        "[rank{0}]:[E ProcessGroupNCCL.cpp:1537] [PG 0 Rank {0}] Timeout at NCCL work: 1, last enqueued NCCL work: 1, "
+    )
+    lines = [
+        f"{status.format(rank)}last completed NCCL work: {number}." for rank, number in ((0, 0), (1, 390495534952))
+    ]
+    assert "did not join" not in said((watchdog(0), watchdog(1), *lines)).summary
+
+
 def test_an_endpoint_that_torchrun_refuses_is_an_argument() -> None:
     error = "ValueError: The port number of the rendezvous endpoint 'None:None' must be an integer between 0 and 65536."
     explanation = said((HEADER, '  File "/opt/torch/distributed/elastic/rendezvous/utils.py", line 95, in f', error))

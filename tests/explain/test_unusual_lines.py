@@ -72,9 +72,13 @@ def test_lines_of_launchers_frames_and_healthy_runs_are_none() -> None:
         "train.py FAILED", "Root Cause (first observed failure):", '  File "/a/b.py", line 3, in f',
         "    raise RuntimeError('it cannot be')", "RAS client: Unable to open", "Aborted (core dumped)",
         "gpu-1:81:81 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so",
+        "gpu-1:81:81 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin_v8 symbol.",
+        "2024-06-06 18:04:49 - DEBUG - Cannot load internal arguments, skipping.",
+        '[titan] 2026-05-11 07:40:08,888 - httpx - INFO - HTTP Request: HEAD https://host "HTTP/1.1 404 Not Found"',
     )  # fmt: skip
     texts = [quote.text for quote in explanation.unusual]
-    assert not any("FAILED" in text or "raise" in text or "libnccl-net" in text for text in texts)
+    harmless = ("FAILED", "raise", "libnccl-net", "symbol", "DEBUG", "httpx")
+    assert not any(word in text for text in texts for word in harmless)
 
 
 @pytest.mark.parametrize("ends", ["", "x" * 90 + "\n"], ids=["short", "long"])

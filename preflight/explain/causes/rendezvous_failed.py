@@ -18,12 +18,15 @@ ENDPOINT = re.compile(
     r"[(\[](?:::ffff:)?([A-Za-z0-9][\w.-]{1,80})(?:, |\]:)(\d{2,5})\b|\b(\d{1,3}(?:\.\d{1,3}){3}):(\d{2,5})\b"
 )
 OF_TORCHRUN = re.compile(r"RendezvousConnectionError|onnection to the C10d store has failed")
+WEB = re.compile(r"(?:urllib3|requests|aiohttp|httpx|httpcore|huggingface_hub|botocore|openai)\.")
+SAME_TRACEBACK = 80  # lines
 PORT = re.compile(r"(?:\bport(?::| number| is)? ?\[?|\[::\]:|\*:)(\d{2,5})\b")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a port in use if the first event says so, else a rendezvous endpoint that did not answer."""
     events = without_echoes(evidence, events)
+    events = tuple(event for event in events if not _is_of_the_web(evidence, event))
     if not events:
         return None
     if events[0].sign == "rendezvous.in_use":
@@ -42,6 +45,12 @@ def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Ev
         if not OF_TORCHRUN.search(event.text)
         or not any(each.source == event.source and each.order <= event.order for each in ended)
     )
+
+
+def _is_of_the_web(evidence: LogEvidence, event: Event) -> bool:
+    """Return whether the traceback goes on with an error of a web service (a download, a tracker of runs)."""
+    raised = (each for each, error in (*evidence.exceptions, *evidence.echoes) if WEB.match(error.type))
+    return any(each.source == event.source and 0 <= each.line - event.line < SAME_TRACEBACK for each in raised)
 
 
 def _endpoint(claim: Claim) -> tuple[str, str]:
