@@ -32,7 +32,8 @@ RUN_ENDS: dict[str, str] = {
     r"^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d",
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
-    r"Starting elastic_operator with|Started server process \[|Automatically detected platform",
+    r"\[runner\.py:\d{1,5}:main\] cmd = |Starting elastic_operator with|"
+    r"Started server process \[|Automatically detected platform",
     # A server got SIGINT or SIGTERM (launcher.py of vLLM, uvicorn): what its engine prints then is no fault.
     TOLD_TO_STOP: r"\[shutdown\] API server: shutdown triggered|Application shutdown complete\.|"
     r"Finished server process \[",

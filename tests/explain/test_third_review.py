@@ -308,6 +308,14 @@ def test_a_web_address_that_has_no_name_is_not_the_rendezvous_endpoint() -> None
     )
 
 
+def test_no_data_between_nodes_is_not_said_to_be_direct_copies_between_gpus() -> None:
+    joined = [
+        f"node{n}:7{n}:7{n} [0] NCCL INFO Channel 00/0 : {n}[0] -> {1 - n}[0] [send] via NET/AWS Libfabric/0"
+        for n in (0, 1)
+    ]
+    assert first(said((*joined, watchdog(0), watchdog(1)))) == "watchdog_timeout_straggler"
+
+
 def test_a_number_of_completed_collectives_that_torch_never_wrote_makes_nobody_late() -> None:
     status = (
         "[rank{0}]:[E ProcessGroupNCCL.cpp:1537] [PG 0 Rank {0}] Timeout at NCCL work: 1, last enqueued NCCL work: 1, "

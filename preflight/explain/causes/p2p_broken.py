@@ -71,7 +71,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if (stopped := _stopped_on_direct_paths(evidence)) is not None:
         return stopped
     waits = [wait for wait in evidence.waits.all() if wait.op]
-    if not _all_arrived_at_the_first(evidence, waits):
+    if "NET" in evidence.starts.paths or not _all_arrived_at_the_first(evidence, waits):
         return None
     because = f"all ranks wait in collective {waits[0].seq}, and no rank went further"
     caught = evidence.of("watchdog.caught")
