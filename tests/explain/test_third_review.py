@@ -313,7 +313,9 @@ def test_no_data_between_nodes_is_not_said_to_be_direct_copies_between_gpus() ->
         f"node{n}:7{n}:7{n} [0] NCCL INFO Channel 00/0 : {n}[0] -> {1 - n}[0] [send] via NET/AWS Libfabric/0"
         for n in (0, 1)
     ]
-    assert first(said((*joined, watchdog(0), watchdog(1)))) == "watchdog_timeout_straggler"
+    waited = (watchdog(0, seq=1), watchdog(1, seq=1))
+    assert first(said(waited)) == "p2p_broken"
+    assert first(said((*joined, *waited))) == "watchdog_timeout_straggler"
 
 
 def test_a_number_of_completed_collectives_that_torch_never_wrote_makes_nobody_late() -> None:
