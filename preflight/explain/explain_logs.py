@@ -20,7 +20,7 @@ from preflight.explain.launchers import options_of_engines, with_launcher
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import PHASE, LogEvidence, ProcessRow, SourceState, earliest
 from preflight.explain.log_scanner import Scanner
-from preflight.explain.run_ends import DEATH, DONE, EXCEPTION, LEFT, READY, RESTART, STOP_ORDER, TOLD_TO_STOP
+from preflight.explain.run_ends import DEATH, DONE, EXCEPTION, LEFT, READY, RESTART, START, STOP_ORDER, TOLD_TO_STOP
 from preflight.explain.signatures import KnownMessage, find
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import is_after
@@ -44,6 +44,7 @@ from preflight.model.units import counted
 
 WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a program goes on after these
 BROKEN_OFF = 4  # lines
+LAST_WORDS = 6  # lines: Python's warnings of what a process left behind follow its end
 IF_IT_HANGS = (
     "If it hangs: run `py-spy dump --pid PID` on each rank, and get the end of every rank's log. If the log was "
     "cut: get the rest."
@@ -174,7 +175,7 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
     works = (
         any(source.phases or source.steps or _goes_on(source) for source in evidence.sources)
         or evidence.starts.steps
-        or evidence.has(DONE, RESTART)
+        or evidence.has(DONE, READY, RESTART)
         or any(WARNED.search(line) for source in evidence.sources for line in source.tail)
         or evidence.frameworks["engine"]
     )
@@ -220,14 +221,23 @@ def _left_after_the_work(evidence: LogEvidence) -> bool:
 
 def _all_left(evidence: LogEvidence) -> bool:
     """Return whether each log ends with processes that exit on their own, rank 0 among them."""
-    left = [e for e in evidence.of(LEFT) if evidence.sources[e.source].lines - e.line < BROKEN_OFF]
+    left = [event for event in evidence.of(LEFT) if _is_near_the_end(event, evidence)]
     return {e.source for e in left} == set(range(len(evidence.sources))) and any(e.rank in ("0", "") for e in left)
+
+
+def _is_near_the_end(event: Event, evidence: LogEvidence) -> bool:
+    """Return whether only a few lines follow, none of which is work or a start."""
+    source = evidence.sources[event.source]
+    after = source.lines - event.line
+    if after >= LAST_WORDS or (after and shows_work(source.tail[-after:])):
+        return False
+    return not any(each.source == event.source and each.line > event.line for each in evidence.of(START, READY))
 
 
 def _was_stopped(evidence: LogEvidence) -> bool:
     """Return whether a server that was ready got a signal to stop."""
     ready, told = evidence.of(READY), evidence.of(TOLD_TO_STOP)
-    return bool(ready and told) and is_after(told[-1], ready[-1])
+    return bool(ready and told) and is_after(told[-1], ready[0])
 
 
 def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEvidence) -> str:

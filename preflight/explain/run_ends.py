@@ -29,14 +29,13 @@ RUN_ENDS: dict[str, str] = {
     r"\[after training is done\]",
     # Printed as a process exits on its own, or by `time` of the shell: it is an end if nothing alarming precedes it.
     LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit|"
-    r"^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d",
+    r"Application shutdown complete\.|Finished server process \[|^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d",
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
     r"\[runner\.py:\d{1,5}:main\] cmd = |Starting elastic_operator with|"
     r"Started server process \[|Automatically detected platform",
-    # A server got SIGINT or SIGTERM (launcher.py of vLLM, uvicorn): what its engine prints then is no fault.
-    TOLD_TO_STOP: r"\[shutdown\] API server: shutdown triggered|Application shutdown complete\.|"
-    r"Finished server process \[",
+    # A server got SIGINT or SIGTERM (launcher.py of vLLM): what its engine prints then is no fault.
+    TOLD_TO_STOP: r"\[shutdown\] API server: shutdown triggered",
     # No error before it ended the start.
     READY: r"Starting vLLM (?:API )?server|Application startup complete\.|The server is fired up and ready to roll",
     SUCCESS: r"\"status\": ?\"success\"|\"name\":\"complete\",\"context\":\{\"status\":0\}|"
