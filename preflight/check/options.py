@@ -35,12 +35,12 @@ Gpus = Annotated[
     str | None,
     valued(
         "LIST",
-        "GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs [default: those of CUDA_VISIBLE_DEVICES].",
+        "GPU numbers of nvidia-smi, such as 6,7,8,9 or 0-3, or UUIDs [default: those of CUDA_VISIBLE_DEVICES].",
         group=TRIED,
     ),
 ]
 Nproc = Annotated[
-    int | None, valued("N", "Ranks to start on a backend without GPUs [default: 2].", group=TRIED, rare=True)
+    int | None, valued("N", "Number of ranks, if the backend uses no GPUs [default: 2].", group=TRIED, rare=True)
 ]
 Backend = Annotated[
     str | None,
@@ -54,7 +54,7 @@ Backend = Annotated[
 ProfileOption = Annotated[
     Profile,
     choice(
-        f"How long: {', '.join(f'{name.value} ({each.words})' for name, each in EFFORTS.items())}.",
+        f"Duration: {', '.join(f'{name.value} ({each.words})' for name, each in EFFORTS.items())}.",
         "--profile",
         metavar="NAME",
         group=TRIED,
@@ -62,17 +62,17 @@ ProfileOption = Annotated[
 ]
 Deadline = Annotated[
     float | None,
-    timed(f"Time limit: 90, 5m [default: {DEADLINES} by profile].", "--deadline", group=TRIED),
+    timed(f"Time limit: 90, 5m [default by profile: {DEADLINES}].", "--deadline", group=TRIED),
 ]
 ProbeDeadline = Annotated[
     float | None,
-    timed("Stop after T (30, 1m) with partial results, exit code 3 [default: none].", "--deadline", group=TRIED),
+    timed("Stop after T (30, 1m) with partial results and exit code 3 [default: no limit].", "--deadline", group=TRIED),
 ]
 Minutes = Annotated[
     float | None,
     typer.Option(
         metavar="N",
-        help="How long --profile burn repeats its tests under load: 10, 1h [default: 10].",
+        help="Minutes for which --profile burn repeats its tests under load: 10, 1h [default: 10].",
         parser=_minutes,
         rich_help_panel=TRIED,
         hidden=True,
@@ -91,17 +91,19 @@ SharedDirectory = Annotated[
     str | None,
     valued(
         "DIR",
-        "Measure the speed of DIR. On several nodes, test that all see the same files in node 0's DIR.",
+        "Measure the speed of DIR. On several nodes, also test whether all nodes see the same DIR.",
         "--checkpoint-dir",
         group=TRIED,
     ),
 ]
 Strict = Annotated[bool, switch("Treat warnings as failures.", "--strict", group=JUDGED)]
-Accept = Annotated[bool, switch("Judge the node, not the job: 0 accepts, 1 rejects it.", "--accept", group=JUDGED)]
+Accept = Annotated[
+    bool, switch("Judge the node, not the job: exit code 0 accepts, 1 rejects.", "--accept", group=JUDGED)
+]
 Shadow = Annotated[
     bool,
     switch(
-        "Dry run: write the real verdict to the report, but exit 0 instead of 1 or 3.",
+        "Dry run: write the real verdict to the report, but exit with 0 instead of 1 or 3.",
         "--shadow",
         group=JUDGED,
         rare=True,
@@ -112,7 +114,7 @@ PolicyFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Apply a site's TOML policy: reject rules and waivers.",
+        "Apply the rules and waivers of a policy in TOML.",
         "--policy",
         group=JUDGED,
     ),
@@ -131,7 +133,7 @@ FabricFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Judge the ports by your own results of ib_write_bw: its output for each device of this node, in one file.",
+        "Compare the ports with your own results of ib_write_bw. FILE has its output for each device of this node.",
         "--fabric",
         group=JUDGED,
         rare=True,
@@ -141,15 +143,15 @@ HistoryFolder = Annotated[
     str | None,
     valued(
         "DIR",
-        "Read earlier reports from DIR. A GPU, pair or port that failed in 2 of the last 3 runs that tested it counts "
-        "as faulty. If the node is not good, the output shows what changed since its last good run.",
+        "Read earlier reports from DIR. A GPU, pair or port counts as faulty if it failed in 2 of the last 3 runs that "
+        "tested it. If the node is not good, the output shows what changed since its last good run.",
         "--history",
         group=JUDGED,
         rare=True,
     ),
 ]
-EnvOut = Annotated[str, valued("PATH", "Settings to source.", group=PRINTED)]
-ReportOut = Annotated[str, valued("PATH", "Full report.", group=PRINTED)]
+EnvOut = Annotated[str, valued("PATH", "Settings file to source.", group=PRINTED)]
+ReportOut = Annotated[str, valued("PATH", "Full report as JSON.", group=PRINTED)]
 Also = Annotated[
     list[str] | None,
     valued(
@@ -162,7 +164,7 @@ Collectives = Annotated[
     str | None,
     valued(
         "LIST",
-        "Collectives to time: all_reduce,broadcast or nccl-tests' names, or all.",
+        "Collectives to measure: all_reduce,broadcast or nccl-tests' names, or all.",
         "--collectives",
         group=TRIED,
         rare=True,
@@ -172,7 +174,7 @@ Sizes = Annotated[
     str | None,
     valued(
         "MIN:MAX",
-        "Message sizes: 1K:1G, or 8:128M:4 with a factor [default: by profile].",
+        "Message sizes: 1K:1G (factor 2) or 8:128M:4 (factor 4) [default: by profile].",
         "--sizes",
         group=TRIED,
         rare=True,
@@ -182,7 +184,7 @@ Tests = Annotated[
     str | None,
     valued(
         "LIST",
-        "Tests besides the collectives: pairs, gpus, rails, or 'collectives' for none [default: by profile].",
+        "Tests in addition to the collectives: pairs, gpus, rails; 'collectives' adds none [default: by profile].",
         "--tests",
         group=TRIED,
         rare=True,
@@ -192,7 +194,7 @@ Skip = Annotated[
     list[str] | None,
     valued(
         "CHECK",
-        "Skip this check; repeatable. If acceptance needs it, --accept answers unknown.",
+        "Skip this check (repeatable). If acceptance needs the check, --accept answers unknown.",
         "--skip",
         group=JUDGED,
         rare=True,
@@ -204,15 +206,15 @@ Starts = Annotated[str, typer.Option("--starts", hidden=True)]
 StartsOverSockets = Annotated[bool, typer.Option("--starts-over-sockets", hidden=True)]
 ForEngine = Annotated[
     Engine | None,
-    choice(f"Name the options of a serving engine, too: {words(Engine)}.", "--for", metavar="NAME", group=PRINTED),
+    choice(f"Also name the options of a serving engine: {words(Engine)}.", "--for", metavar="NAME", group=PRINTED),
 ]
 StartsIfUnknown = Annotated[bool, typer.Option("--starts-if-unknown", hidden=True)]
 Keep = Annotated[
-    bool, switch("Keep the run directory with all logs, also after success.", "--keep", group=PRINTED, rare=True)
+    bool, switch("Keep the run directory with all logs, even after success.", "--keep", group=PRINTED, rare=True)
 ]
-Nnodes = Annotated[int | None, valued("N", "Number of nodes [default: the scheduler's].", "--nnodes", group=NODES)]
+Nnodes = Annotated[int | None, valued("N", "Number of nodes [default: from the scheduler].", "--nnodes", group=NODES)]
 NodeRank = Annotated[
-    int | None, valued("R", "Node rank, from 0 [default: the scheduler's].", "--node-rank", group=NODES)
+    int | None, valued("R", "Node rank, from 0 [default: from the scheduler].", "--node-rank", group=NODES)
 ]
 OnNodes = Annotated[
     str | None,
@@ -226,7 +228,7 @@ OnNodes = Annotated[
 Together = Annotated[
     bool,
     switch(
-        "With --on ssh: or slurm: also test the paths between the nodes: one joint run, one report.",
+        "With --on ssh: or slurm:, make one joint run with one report. It also tests the paths between the nodes.",
         "--together",
         group=NODES,
         rare=True,
@@ -234,12 +236,15 @@ Together = Annotated[
 ]
 Image = Annotated[
     str | None,
-    valued("NAME", "With --on k8s: the job's own image, with preflight in it.", "--image", group=NODES, rare=True),
+    valued(
+        "NAME", "With --on k8s:, the image of the job, with preflight installed.", "--image", group=NODES, rare=True
+    ),
 ]
 Apply = Annotated[
     bool,
     switch(
-        "With --on k8s: pass the Job to kubectl instead of printing it, and exit with 3: nothing is checked yet.",
+        "With --on k8s:, pass the Job to kubectl instead of printing it. The exit code is 3, because nothing is "
+        "checked yet.",
         "--apply",
         group=NODES,
         rare=True,
@@ -249,7 +254,7 @@ SlurmArgs = Annotated[
     str | None,
     valued(
         "ARGS",
-        "If --on starts with slurm: options for salloc (inside a job: for srun), such as '-p gpu --gres=gpu:8'.",
+        "With --on slurm:, options for salloc (for srun inside a job), such as '-p gpu --gres=gpu:8'.",
         "--slurm-args",
         group=NODES,
         rare=True,
@@ -259,7 +264,7 @@ Endpoint = Annotated[
     str | None,
     valued(
         "HOST:PORT",
-        "Port on node 0 [default: the scheduler's].",
+        "Port on node 0 [default: from the scheduler].",
         "--rdzv-endpoint",
         group=NODES,
     ),
@@ -268,7 +273,7 @@ RunId = Annotated[
     str | None,
     valued(
         "ID",
-        "Name of this run, the same on every node; distinguishes runs that share one endpoint.",
+        "Name of this run. Give the same ID on every node, and a different ID to each run that uses the same endpoint.",
         "--rdzv-id",
         group=NODES,
         rare=True,
@@ -278,7 +283,7 @@ TopoOption = Annotated[
     str | None,
     valued(
         "FILE",
-        "Read the output of `nvidia-smi topo -m` from FILE instead of this machine; - is stdin.",
+        "Read FILE, the output of `nvidia-smi topo -m`, instead of this machine; - is stdin.",
         "--topo",
         group=ELSEWHERE,
         rare=True,
@@ -296,7 +301,9 @@ MachineOption = Annotated[
 ]
 PlayedMachine = Annotated[
     str | None,
-    valued("FILE", "Play the machine of a capture with a stand-in --backend.", "--machine", group=ELSEWHERE, rare=True),
+    valued(
+        "FILE", "Simulate the machine of a capture, with a stand-in --backend.", "--machine", group=ELSEWHERE, rare=True
+    ),
 ]
 SysrootOption = Annotated[
     str | None,

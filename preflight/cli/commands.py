@@ -27,8 +27,7 @@ EVIDENCE = "Evidence"  # of stuck
 class BenchOptions:
     """Time every collective under the default settings.
 
-    -v prints a table like that of nccl-tests. Exit codes: 0 the default settings work, 1 they do not, 2 usage,
-    3 inconclusive.
+    -v prints a table like nccl-tests. Exit codes: 0 the default settings work, 1 they fail, 2 usage, 3 inconclusive.
     """
 
     gpus: options.Gpus = None
@@ -48,8 +47,8 @@ ReasonOf = Annotated[
     str | None,
     valued(
         "CLASSES",
-        "Print the failures of these fault domains in one line for a scheduler; example: gpu,host,fabric. Only "
-        "these failures decide between exit codes 0 and 1.",
+        "For a scheduler: print one line with the failures of these classes, such as gpu,host,fabric. Only these "
+        "failures give exit code 1.",
         "--reason",
         group=PRINTED,
     ),
@@ -88,7 +87,7 @@ class CaptureOptions:
 
 ReportedIn = Annotated[str, valued("FILE", "Write the archive to FILE.", "--output", "-o")]
 ReportDeadline = Annotated[
-    float | None, timed("Finish within T; leave out the last parts if necessary [default: 10m].", "--deadline")
+    float | None, timed("Finish within T; if necessary, leave out the last parts [default: 10m].", "--deadline")
 ]
 
 
@@ -96,7 +95,7 @@ OnReportNodes = Annotated[
     str | None,
     valued(
         "HOW:NODES",
-        "Run gpu-report on several nodes: ssh:node[01-04], ssh:@FILE or slurm:4. --output is then a folder.",
+        "Run gpu-report on several nodes: ssh:node[01-04], ssh:@FILE or slurm:4. --output then names a folder.",
         "--on",
         group=NODES,
     ),
@@ -105,7 +104,7 @@ OnReportNodes = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class GpuReportOptions:
-    """Pack test results of real GPUs, to attach to an issue.
+    """Test real GPUs, and pack the results for an issue.
 
     Takes 10 minutes at most, needs no root, and uses the torch of this environment. Names of hosts, users and jobs,
     addresses, UUIDs and serial numbers are removed. Exit codes: 0 every part passed, 1 a part failed or found a fault,
@@ -123,8 +122,8 @@ OfProcess = Annotated[
     int | None,
     typer.Argument(metavar="PID", show_default=False, help="PID of a rank or of the job's launcher: 4711."),
 ]
-Pid = Annotated[int | None, valued("PID", "The same as an option.", "--pid", rare=True)]
-AllJobs = Annotated[bool, typer.Option("--all", help="Look at every job on this node, one after the other.")]
+Pid = Annotated[int | None, valued("PID", "PID of a rank or launcher, as an option.", "--pid", rare=True)]
+AllJobs = Annotated[bool, typer.Option("--all", help="Look at every job on this node, one after another.")]
 JobOption = Annotated[str | None, valued("ID", "Job id of the scheduler, or torchrun's run id.", "--job")]
 User = Annotated[str | None, valued("NAME", "Look at the job of this user (root only).", "--user")]
 Out = Annotated[str | None, valued("DIR", "Write this node's evidence to DIR, for --merge.", "--out", group=NODES)]
@@ -147,7 +146,7 @@ Native = Annotated[
     bool,
     typer.Option(
         "--native",
-        help="Show C and C++ frames too; this pauses each process for milliseconds.",
+        help="Also show C and C++ frames; this pauses each process for milliseconds.",
         rich_help_panel=EVIDENCE,
         hidden=True,
     ),
@@ -178,8 +177,8 @@ Watch = Annotated[float | None, timed("Observe the ranks for at most T [default:
 class StuckOptions:
     """Show where each rank of a hung job waits, and why.
 
-    Looks at the ranks on this node. It sends no signal and changes nothing in the job, unless you give --native, --dump
-    or --ras. It writes only --out and --json. Exit codes: 0 not stuck, 1 stuck, 2 usage, 3 inconclusive.
+    Looks at the ranks on this node. By default, it sends no signal and changes nothing in the job; --native, --dump and
+    --ras can. Only --out and --json write files. Exit codes: 0 not stuck, 1 stuck, 2 usage, 3 inconclusive.
     """
 
     of: OfProcess = None
@@ -212,7 +211,7 @@ FormatOption = Annotated[
 class RenderOptions:
     """Convert a saved report to another format.
 
-    Exit codes: 0 written, 2 no report, or the format env for a report that is not ready, 3 the output could not be
+    Exit codes: 0 written, 2 no report (or --format env for a report that is not ready), 3 the output could not be
     written.
     """
 
@@ -289,14 +288,16 @@ class DiffOptions:
     quiet: option_kinds.Quiet = False
 
 
-CheckNames = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Names of checks, as in findings.")]
+CheckNames = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME...", help="Names of checks, as findings show them.")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ChecksOptions:
     """List the checks, or explain the named ones.
 
-    The page of a check has what it verifies, its fault domain, and what it can't see. Exit codes: 0 listed, 2 no
+    For each named check, prints what it verifies, its fault domain, and what it can't see. Exit codes: 0 listed, 2 no
     such check.
     """
 
@@ -309,7 +310,7 @@ class ChecksOptions:
 class DoctorOptions:
     """Check this installation, and list what is missing.
 
-    Reads torch's version without importing it. Exit codes: 0 sound, 2 usage, 3 not sound.
+    Reads the version of torch without importing torch. Exit codes: 0 sound, 2 usage, 3 not sound.
     """
 
     json: option_kinds.JsonPath = None

@@ -21,7 +21,7 @@ UnmeasuredEnv = Annotated[
     str | None,
     valued(
         "PATH",
-        "Write the settings that a FOUND or LIKELY cause calls for; they are untested.",
+        "Write untested settings for a FOUND or LIKELY cause.",
         "--env-out",
         group=PRINTED,
     ),

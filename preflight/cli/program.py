@@ -54,18 +54,18 @@ COMMANDS = {
     )),
     "run": ("run", "Check the node, start the job with its settings, and watch it.", (
         ("preflight run -- torchrun ... train.py", "check, then start"),
-        ("preflight run --reuse 1h -- python train.py", "unless checked in the last hour"),
+        ("preflight run --reuse 1h -- python train.py", "reuse a check of the last hour"),
     )),
     "timeout": ("timeout", "Compute a safe timeout for the collectives of a job.", (
-        ("preflight timeout --params 7B --strategy fsdp", "by the size of the model"),
-        ("preflight timeout --params 7B --current 1800", "whether 1,800 s are enough"),
+        ("preflight timeout --params 7B --strategy fsdp", "for a model of this size"),
+        ("preflight timeout --params 7B --current 1800", "whether 1,800 s is enough"),
     )),
     "probe": ("probe_capture", "Show the hardware and limits of this node, and their faults.", (
         ("preflight probe", "this node; starts nothing"),
         ("preflight probe --gpus 0-3 --json -", "these GPUs, as JSON"),
     )),
     "bench": ("check_bench", "Time every collective under the default settings.", (
-        ("preflight bench -v", "a table like that of nccl-tests"),
+        ("preflight bench -v", "a table like nccl-tests"),
         ("preflight bench --gpus 0,1 --sizes 8:1G", "two GPUs, other sizes"),
     )),
     "render": ("reports", "Convert a saved report to another format.", (
@@ -74,30 +74,30 @@ COMMANDS = {
     )),
     "fleet": ("fleet_baseline", "Compare the reports of many nodes, and list outliers.", (
         ("preflight fleet reports/", "all reports of a folder"),
-        ("preflight fleet reports/ --out page", "also pages of HTML and lists of hosts"),
+        ("preflight fleet reports/ --out page", "also write HTML pages and host lists"),
     )),
     "baseline": ("fleet_baseline", "Compute speed thresholds from reports of known-good nodes.", (
         ("preflight baseline good/ -o baseline.json", "write the thresholds"),
-        ("preflight check --baseline baseline.json", "compare a node with them"),
+        ("preflight check --baseline baseline.json", "compare a node with the thresholds"),
     )),
     "diff": ("diff", "Show what changed on a node since it worked.", (
-        ("preflight diff good/preflight-report.json", "this machine, compared with then"),
-        ("preflight diff good.json bad.json", "two reports: of one node, or of siblings"),
+        ("preflight diff good/preflight-report.json", "compare with this machine"),
+        ("preflight diff good.json bad.json", "compare two reports"),
     )),
     "capture": ("probe_capture", "Record this machine in one JSON file, for `probe --machine`.", (
         ("preflight capture -o node.json", "record this machine"),
-        ("preflight probe --machine node.json", "probe it on another machine"),
+        ("preflight probe --machine node.json", "show it on another machine"),
     )),
-    "gpu-report": ("gpu_report", "Pack test results of real GPUs, to attach to an issue.", (
+    "gpu-report": ("gpu_report", "Test real GPUs, and pack the results for an issue.", (
         ("preflight gpu-report", "all GPUs, 10 minutes at most"),
-        ("preflight gpu-report --on ssh:node[01-04]", "these nodes"),
+        ("preflight gpu-report --on ssh:node[01-04]", "test these nodes"),
     )),
     "doctor": ("doctor", "Check this installation, and list what is missing.", (
         ("preflight doctor", "check this installation (about 10 lines)"),
         ("preflight doctor --json -", "as JSON"),
     )),
     "checks": ("reports", "List the checks, or explain the named ones.", (
-        ("preflight checks", "all checks, a line each"),
+        ("preflight checks", "all checks, one line each"),
         ("preflight checks memlock acs-redirects", "explain these two"),
     )),
     "schema": ("reports", "Print the JSON Schema of the report, or of another document.", (

@@ -39,14 +39,15 @@ Reuse = Annotated[
     float | None,
     timed("Skip the check if the last report is at most T old: 1h.", "--reuse", group=JOB),
 ]
-NotReady = Annotated[int, valued("N", "Exit code if the check fails and the job is not started.", group=JOB, rare=True)]
+NotReady = Annotated[int, valued("N", "Exit code if the check fails and no job starts.", group=JOB, rare=True)]
 Unknown = Annotated[
-    OnUnknown, options.choice("If the check is inconclusive: start or stop.", "--on-unknown", group=JOB, metavar="NAME")
+    OnUnknown,
+    options.choice("Action if the check is inconclusive: start or stop.", "--on-unknown", group=JOB, metavar="NAME"),
 ]
 AllowSockets = Annotated[
     bool,
     options.switch(
-        "Several nodes: start the job even if InfiniBand or RoCE fails and only TCP is left.",
+        "On several nodes, start the job even if InfiniBand or RoCE fails and only TCP works.",
         "--allow-sockets",
         group=JOB,
         rare=True,
@@ -60,11 +61,12 @@ StuckAfter = Annotated[
         group=JOB,
     ),
 ]
-KeepOutput = Annotated[str | None, valued("DIR", "Keep the output of the job in DIR, also after success.", group=JOB)]
+KeepOutput = Annotated[str | None, valued("DIR", "Keep the output of the job in DIR, even after success.", group=JOB)]
 SplitRanks = Annotated[
     bool,
     options.switch(
-        "torchrun: write the output of each rank to a separate file (--tee 3: lines get a prefix).",
+        "With torchrun: also write each rank's output to a separate file (adds --tee 3, which adds a prefix to each "
+        "line).",
         "--split-ranks",
         group=JOB,
         rare=True,
@@ -97,8 +99,8 @@ def run(
     quiet: option_kinds.Quiet = False,
 ) -> None:
     """Check the node, start the job with its settings, and watch it.
-    If the job hangs or fails, say why. Exit codes: the job's own after it has started; 78 not ready, 2 usage, 3
-    inconclusive with --on-unknown stop.
+    If the job hangs or fails, say why. Exit codes: the job's own if the job started; otherwise 78 not ready, 2 usage,
+    3 inconclusive with --on-unknown stop.
     """
     if not 1 <= exit_not_ready <= 255:
         raise UsageError(f"--exit-not-ready {exit_not_ready}: give 1 to 255")

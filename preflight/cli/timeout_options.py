@@ -28,7 +28,14 @@ Params = Annotated[
     str | None, valued("N", "Number of parameters: 7B, 1.5B, 7e9; with experts 47B/13B (all/active).", group=JOB)
 ]
 DtypeOption = Annotated[
-    Dtype, choice(f"Weights in the forward pass: {words(Dtype)}.", "--dtype", group=JOB, metavar="NAME", rare=True)
+    Dtype,
+    choice(
+        f"Data type of the weights in the forward pass: {words(Dtype)}.",
+        "--dtype",
+        group=JOB,
+        metavar="NAME",
+        rare=True,
+    ),
 ]
 OptimizerOption = Annotated[
     Optimizer,
@@ -46,7 +53,7 @@ StrategyOption = Annotated[
 SaveOption = Annotated[
     Save,
     choice(
-        "Checkpoints: full (rank 0 writes), sharded (every rank), async (in the background).",
+        "Checkpoints: full (rank 0 writes), sharded (all ranks write), async (in the background).",
         "--save",
         metavar="NAME",
         group=JOB,
@@ -54,11 +61,11 @@ SaveOption = Annotated[
 ]
 WorldSize = Annotated[
     str | None,
-    valued("N", "Number of ranks [default: the report's, else the GPUs, else 1].", group=JOB),
+    valued("N", "Number of ranks [default: from the report, else one per GPU, else 1].", group=JOB),
 ]
 Directory = Annotated[
     str | None,
-    valued("DIR", "Measure the write speed of DIR, where checkpoints go.", group=PAUSES),
+    valued("DIR", "Measure the write speed of this checkpoint directory.", group=PAUSES),
 ]
 Preprocess = Annotated[str | None, valued("T", "How long one rank prepares data: 30m, 1h30m.", group=PAUSES)]
 Evaluate = Annotated[str | None, valued("T", "How long one rank evaluates: 10m.", "--eval", group=PAUSES)]
@@ -74,7 +81,7 @@ FrameworkOption = Annotated[
     typer.Option(
         "--framework",
         metavar="NAME",
-        help=f"Framework to print the setting for: {words(Framework)} [default: torch; -v: all].",
+        help=f"Print the setting for this framework: {words(Framework)} [default: torch; -v: all].",
         parser=_framework,
         rich_help_panel=PRINTED,
     ),
@@ -86,7 +93,7 @@ FromRun = Annotated[
     str | None,
     valued(
         "FILE",
-        "How long the job was silent in each phase: preflight-run.json, which `run` writes of a job that ended well.",
+        "Use the silent times of an earlier run: the preflight-run.json that `run` writes after a successful job.",
         group=KNOWN,
         rare=True,
     ),
@@ -94,14 +101,14 @@ FromRun = Annotated[
 OnGpus = Annotated[str | None, valued("LIST", "GPUs of the job, as for `check`.", "--gpus", group=JOB, rare=True)]
 SeqLen = Annotated[
     str | None,
-    valued("N", "Tokens per sequence, to estimate the memory of activations; requires --config.", group=JOB, rare=True),
+    valued("N", "Tokens per sequence, to estimate the memory of activations; needs --config.", group=JOB, rare=True),
 ]
 MicroBatch = Annotated[str | None, valued("N", "Sequences per GPU at a time [default: 1].", group=JOB, rare=True)]
 ConfigIn = Annotated[
     str | None,
     valued(
         "FILE",
-        "The model's config.json: the size of a layer; with --seq-len also the memory of activations.",
+        "The model's config.json, to compute the size of a layer; with --seq-len also the memory of activations.",
         group=JOB,
         rare=True,
     ),
@@ -112,7 +119,7 @@ ConfigIn = Annotated[
 class TimeoutOptions:
     """Compute a safe timeout for the collectives of a job.
 
-    Prints the setting of each framework. With --params, it also estimates whether the job fits into GPU memory.
+    Prints the setting for a framework. With --params, it also estimates whether the job fits into GPU memory.
     Exit codes: 0 safe timeout found, 1 no timeout is long enough or the GPUs are too small, 2 usage,
     3 inconclusive: the speed of the checkpoint directory is unknown.
     """
