@@ -32,7 +32,7 @@ VERSIONS = {"WHEELS", "CURED_IN", "RIGHT_SINCE", "OLDEST_RUN", "NVLS_LOGGED_SINC
 UNITS = {"HOUR_S", "IP_AND_ICMP_BYTES"}
 RULES = {"LEAST_TO_JUDGE", "(RUNS, ENOUGH)"}  # of how many a check needs: docs/dev/method.md, docs/accept.md
 OTHERS = (
-    "These checks have no threshold above. Each decides by a fact, by whether something exceeds half of a total "
+    "These checks have no threshold in the table. Each check decides by a fact, by a comparison with half of a total "
     "(`shm-stale`: half of /dev/shm), by a [time limit](../dev/method.md#when-a-rank-hangs), or by the site's policy"
 )
 # The answers that no check gives, by the module that decides them.
