@@ -46,12 +46,14 @@ WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a progra
 BROKEN_OFF = 4  # lines
 LAST_WORDS = 6  # lines: Python's warnings of what a process left behind follow its end
 IF_IT_HANGS = (
-    "If it hangs: run `py-spy dump --pid PID` on each rank, and get the end of every rank's log. If the log was "
-    "cut: get the rest."
+    "If the job hangs, run `py-spy dump --pid PID` on each rank, and get the end of every rank's log. If the log was "
+    "cut, get the rest of it."
 )
-LEFT_OUT = "The part of this log that could be read shows no failure; its end is missing."
-AFTER_ERRORS = "This log shows errors and no end of the job: the job goes on after them, or the log was cut."
-OPEN_END = "This log shows no failure and no end of the job: the job is still running, or the log was cut."
+LEFT_OUT = "The readable part of this log shows no failure, but the end of the log is missing."
+AFTER_ERRORS = (
+    "This log shows errors and no end of the job. Either the job continued after the errors, or the log was cut."
+)
+OPEN_END = "This log shows no failure and no end of the job. Either the job is still running, or the log was cut."
 PROSE = "This does not look like a log. Give preflight the output of the job."
 # What torchrun, DeepSpeed and SGLang print if a SIGTERM ends them, or a rank whose launcher had sent it none.
 SIGTERM = re.compile(
@@ -78,13 +80,15 @@ TIMEOUT_CAUSES = frozenset(
     {"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"}
 )
 NCCL_LOG = (
-    "export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log   # one file per process: interfaces, paths, warnings"
+    "export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log   # writes one file per process: interfaces, paths, "
+    "warnings"
 )
 KERNEL = 'sudo dmesg -T | grep -i -e xid -e oom -e "killed process"   # on every host, right after the failure'
 CAPTURE = (
     NCCL_LOG,
-    "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # flight recorder: where each rank was",
-    "torchrun --log-dir logs --redirects 3 --tee 3 ...   # one log per rank, standard error too",
+    "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # flight recorder: shows where each rank "
+    "was",
+    "torchrun --log-dir logs --redirects 3 --tee 3 ...   # writes one log per rank, with standard error",
     KERNEL,
 )
 CAPTURE_OF_ENGINE = (
@@ -263,9 +267,9 @@ def _what_is_missing(evidence: LogEvidence) -> str:
             "sender."
         )
     if evidence.alarms():
-        return "The run failed, and the log does not hold enough to name a cause."
+        return "The run failed, but the log does not show enough to name a cause."
     is_empty = not any(source.lines for source in evidence.sources)
-    held = "is empty or unreadable: nothing in it says" if is_empty else "does not hold enough to say"
+    held = "is empty or unreadable, so it does not show" if is_empty else "does not show"
     return f"The log {held} how the run ended."
 
 
@@ -326,9 +330,10 @@ def _data_workers(evidence: LogEvidence) -> Iterator[str]:
         found = MAPPED.search(source.tail[-1]) if source.tail else None
         if found is not None and not is_full_bar(source.tail[-1]):
             yield (
-                f"The log ends while {found[1]} processes prepare the data set; one of them may have died or hang "
-                "without a word. Set num_proc=1 (map_num_proc=1, preprocessing_num_workers=1): it then runs, or shows "
-                'its error. sudo dmesg -T | grep -i -e "killed process" -e oom tells whether memory ran out.'
+                f"The log ends while {found[1]} processes prepare the data set; one of them may have died or may "
+                "hang without an error. Set num_proc=1 (map_num_proc=1, preprocessing_num_workers=1): the preparation "
+                'then works or shows its error. sudo dmesg -T | grep -i -e "killed process" -e oom shows whether '
+                "memory ran out."
             )
 
 
@@ -444,7 +449,7 @@ def _proof(claim: Claim, evidence: LogEvidence) -> tuple[Quote, ...]:
     firsts = {id(events[0]): len(events) - 1 for events in alike.values()}
     kept = [event for event in claim.events if id(event) in firsts]
     return tuple(
-        replace(quote, means=f"{quote.means} (and {counted(firsts[id(event)], 'line')} alike)")
+        replace(quote, means=f"{quote.means} (and {counted(firsts[id(event)], 'similar line')})")
         if firsts[id(event)]
         else quote
         for event, quote in zip(kept, _quotes(kept, evidence, len(kept)), strict=False)

@@ -38,7 +38,7 @@ MEANS = {
     run_ends.SUCCESS: "the job reached its end",
 }
 KERNEL = 'sudo dmesg -T | grep -i -e xid -e oom -e amdgpu -e "killed process"   # on the host that failed first'
-NCCL = "NCCL_DEBUG=WARN   # on all ranks: NCCL then says which call failed, in the line before the exception"
+NCCL = "NCCL_DEBUG=WARN   # set it on all ranks; NCCL then names the failed call in the line before the exception"
 
 
 def looks_like_prose(lines: Sequence[str]) -> bool:
@@ -78,8 +78,8 @@ def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
     if ranks:
         noun = "rank" if len(ranks) == 1 else "ranks"
         yield (
-            f"Fetch the log of {noun} {', '.join(ranks[:4])}, which the launcher names and whose end is not in "
-            "these logs (torchrun --log-dir DIR --redirects 3 --tee 3 keeps one per rank)."
+            f"Get the log of {noun} {', '.join(ranks[:4])}. The launcher names it, but these logs do not show its end "
+            f"(torchrun --log-dir DIR --redirects 3 --tee 3 keeps one log per rank)."
         )
     if any("NCCL" in event.text for event, _ in evidence.echoes):
         yield f"Run it again with {NCCL}"

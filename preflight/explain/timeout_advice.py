@@ -58,7 +58,7 @@ def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
         if option_s > died_at_s:
             notes.append(
                 f"The log mentions a timeout of {option_s:g} s, but the run timed out at {died_at_s:g} s: "
-                "init_process_group did not get the option."
+                "init_process_group did not get this option."
             )
         elif option_s != 1800 or died_at_s != 1800:
             notes.append(f"The timeout of {option_s:g} s that the log mentions will not help, for the same reason.")

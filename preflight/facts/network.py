@@ -61,7 +61,7 @@ def _read_netif(machine: Machine, entry: Json) -> Netif:
     device = f"{CLASS}/{name}/device"
     # Where /sys shows another network namespace than ours it may hold a namesake.
     is_shown = gap_or(lambda: _read_whole(machine, name, "ifindex")) == index
-    hidden = f"/{CLASS} does not show this interface: it is of another network namespace"
+    hidden = f"/{CLASS} does not show this interface, because it is in another network namespace"
 
     def shown(read: Callable[[], T]) -> T | Gap:
         return gap_or(read) if is_shown else Gap(hidden)
@@ -183,7 +183,7 @@ def parse_speed(text: str) -> int:
     """Parse a speed in Mbit/s. For an unknown speed, drivers write -1, old kernels 4294967295, and some 0."""
     speed = parse_whole(text, "speed")
     if speed <= 0 or speed >= 0xFFFFFFFF:
-        raise UnreadableFact(f"the kernel says {speed}: the driver does not know its speed")
+        raise UnreadableFact(f"the driver does not know the speed of the interface (the kernel says {speed})")
     return speed
 
 

@@ -79,7 +79,7 @@ def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
     The key may be missing in a capture of another version.
     """
     if key not in answer:
-        return Gap("not asked by the version that made the capture")
+        return Gap("the version that made the capture did not read this value")
     return gap_or(lambda: parse(answered(answer[key])))
 
 
@@ -150,7 +150,7 @@ def _process(machine: Machine, entry: Json) -> GpuProcess:
 
 def _of_host(machine: Machine, path: str) -> str:
     if machine.link("proc/self/ns/pid") != HOST_PID_NAMESPACE:
-        raise UnreadableFact("this process has a PID namespace of its own and can't see the host's processes")
+        raise UnreadableFact("this process has its own PID namespace and can't see the host's processes")
     return machine.text(path)
 
 

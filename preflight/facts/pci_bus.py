@@ -187,7 +187,7 @@ def parse_width(text: str) -> int:
     """Parse a link's number of lanes. A device inside a root complex has no lanes, and the kernel gives 0 or 255."""
     lanes = parse_whole(text, "link width")
     if not 0 < lanes <= 32:
-        raise UnreadableFact(f"link width: the kernel says {lanes}: there is no link")
+        raise UnreadableFact(f"link width: the kernel says {lanes}, so there is no link")
     return lanes
 
 

@@ -109,5 +109,5 @@ def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
     """Return the version of the NCCL wheel for torch's CUDA; other packages may have installed other NCCL wheels."""
     wheel = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     if wheel not in wheels:
-        raise UnreadableFact(f"{wheel} is not installed: torch brings its own NCCL or uses the system's")
+        raise UnreadableFact(f"{wheel} is not installed, so torch contains NCCL or uses the system's NCCL")
     return wheels[wheel]

@@ -253,12 +253,14 @@ def _speeds(machine: Machine, directory: str, ask: Callable[[str], Json]) -> tup
         return ()
     answer = _of(netif, "port_speeds", ask)
     if not answer["own"]:
-        raise UnreadableFact(f"speeds of {netif}: the driver names none")
+        raise UnreadableFact(f"speeds of {netif}: the driver reports no speed")
     now, own, both = answer["now"], max(answer["own"]), answer["both"]
     if both is None:
         return (PortSpeeds(now, own, Gap("the ends of the link did not negotiate a speed")),)
     if both and now not in both:  # mlx5 answers with bits of an older table
-        return (PortSpeeds(now, own, Gap("the driver's answer about the other end leaves out the link's own speed")),)
+        return (
+            PortSpeeds(now, own, Gap("the driver's answer about the other end does not include the link's own speed")),
+        )
     return (PortSpeeds(now, own, max(both, default=0)),)
 
 

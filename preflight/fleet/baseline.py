@@ -76,7 +76,7 @@ def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss:
         usual = usual_share(grown, MOST_REPEATS, false_rejections(references, reference))
         if -math.log(usual) + t_quantile(1e6, DETECTION) * spread(grown, MOST_REPEATS) <= wanted:
             return nodes
-    return Gap("nodes or repetitions differ too much: no number of nodes is enough")
+    return Gap("no number of nodes is enough, because nodes or repetitions differ too much")
 
 
 def _growing() -> Iterable[int]:

@@ -71,11 +71,11 @@ def why_not_good(report: Report) -> str:
     if report.exit_code >= SIGNALS:
         return "interrupted before it finished"
     if len(report.nodes) != 1:
-        return f"of {len(report.nodes)} nodes: it has no speed of one node"
+        return f"a run of {len(report.nodes)} nodes, so it has no speed of a single node"
     if report.verdict not in (Verdict.READY, Verdict.READY_WITH_ENV):
-        return f"{report.verdict.value.replace('_', ' ')}: no known-good node"
+        return f"{report.verdict.value.replace('_', ' ')}, so the node is not known to be good"
     if report.node_verdict in (NodeVerdict.REJECT, NodeVerdict.UNKNOWN):
-        return f"node {report.node_verdict.value}: no known-good node"
+        return f"node {report.node_verdict.value}, so the node is not known to be good"
     bad = "its default settings failed, were not tried, or shared the GPUs with other jobs"
     return "" if repetitions_of(report.trials) else bad
 

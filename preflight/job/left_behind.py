@@ -64,7 +64,7 @@ def named(left: tuple[int, ...]) -> str:
     if len(left) > MOST_NAMED:
         texts.append(f"{len(left) - MOST_NAMED} more")
     many = "1 process of the job still runs" if len(left) == 1 else f"{len(left)} processes of the job still run"
-    return f"{many}, and may hold GPU memory: {', '.join(texts)}"
+    return f"{many} and may use GPU memory: {', '.join(texts)}"
 
 
 def _ancestors(pid: int, table: dict[int, ProcessStat]) -> list[int]:

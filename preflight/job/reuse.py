@@ -75,7 +75,7 @@ def _why_not_enough(report: Report, now: Now) -> str:
     if report.backend != (now.backend or by_itself).partition("@")[0]:
         return f"tried {report.backend}"
     if now.nproc is not None and ranks != now.nproc:
-        return f"tried {ranks} ranks a node"
+        return f"tried {ranks} ranks per node"
     if THOROUGH.index(report.profile) < THOROUGH.index(now.profile.value):
         return f"is of profile {report.profile}"
     if now.is_strict and any(each.severity is Severity.WARN and not each.waived for each in report.findings):
@@ -89,7 +89,7 @@ def _why_not_ours(advice: Advice) -> str:
     removed = ((name, "") for name in advice.unset)
     changed = (*advice.env, *advice.gpu_env, *advice.timeout_env, *nodes, *removed)
     foreign = next((name for name, value in changed if not may_be_recommended(name, value)), "")
-    return f"changes {foreign[:40]}, as no check does" if foreign else ""
+    return f"changes {foreign[:40]}, which no check changes" if foreign else ""
 
 
 def _uuids(node: NodeFacts) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from preflight.job.say import reason
 
 NOT_STUCK, STUCK = 0, 1  # exit codes of `preflight stuck`
 AGAIN_S = 10.0  # at most between two examinations, both of which must find the job stuck before a page is printed
-NO_TELLING = "could not tell why"
+NO_TELLING = "could not find the reason"
 NOT_YET = re.compile(r"Not stuck yet: .+?(?=\n\s*\n|\Z)", re.DOTALL)  # as its page names ranks that work
 
 

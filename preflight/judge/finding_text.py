@@ -26,6 +26,12 @@ def first_line(text: str) -> str:
     return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "")
 
 
+def steps_text(steps: Iterable[str]) -> str:
+    """Return imperatives as sentences: `start no job. Boot with ...`; the last has no period."""
+    first, *others = steps
+    return ". ".join((first, *(step[:1].upper() + step[1:] for step in others)))
+
+
 def listed(gpus: Sequence[int]) -> str:
     """Return GPUs in the form that `--gpus` takes."""
     return ",".join(map(str, gpus))

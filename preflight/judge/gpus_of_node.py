@@ -17,7 +17,7 @@ from preflight.search.gpus.locality import IDLE_BYTES
 UNASKED = "not asked"
 CUT_SHORT = "not read"
 NO_GPU = "no NVIDIA GPU is used"
-GIVEN_NONE = "the container was given no GPU"
+GIVEN_NONE = "the container has no GPU"
 NVIDIA = "nvidia"
 IDLE_PERCENT = Bound(
     5, "% of utilization",

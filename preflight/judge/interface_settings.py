@@ -39,7 +39,7 @@ def gloo_remark(value: str, names: tuple[str, ...]) -> Remark | None:
     if not value:
         return None
     if value[0] in "=^":
-        problem = f"starts with {value[0]!r}, which only NCCL understands; gloo takes it as part of the name and fails"
+        problem = f"starts with {value[0]!r}, which only NCCL understands; gloo reads it as part of the name and fails"
         return Remark(Severity.WARN, problem, f"write whole names only: {_listed(names)}")
     missing = [word for word in value.split(",") if word not in names]
     if not missing:
@@ -53,4 +53,4 @@ def gloo_remark(value: str, names: tuple[str, ...]) -> Remark | None:
 
 def _listed(names: tuple[str, ...]) -> str:
     shown = [name for name in names if name != "lo"][:MOST_NAMED]
-    return ", ".join(shown) or "the node's interfaces (there is none but lo)"
+    return ", ".join(shown) or "the node's interfaces (the node has only lo)"

@@ -55,10 +55,10 @@ TRAPS = (
          "unset it or write 1"),
     Trap("NCCL_IB_GID_INDEX", r"\d+", INFO, "keeps NCCL 2.21 and newer from finding the right GID itself",
          "unset it if your NCCL is 2.21 or newer"),
-    Trap("NCCL_NET", "(?i:socket)", INFO, "leaves only TCP, a fraction of the speed of RDMA, and is not proven "
+    Trap("NCCL_NET", "(?i:socket)", INFO, "leaves only TCP, which is much slower than RDMA, and is not proven "
     "necessary here",
          NOT_NEEDED),
-    Trap("TORCH_DISTRIBUTED_DEBUG", "DETAIL", WARN, "checks every collective over gloo, which slows all of them",
+    Trap("TORCH_DISTRIBUTED_DEBUG", "DETAIL", WARN, "checks every collective over gloo and slows all collectives",
          "unset it"),
     Trap("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "switches the watchdog off, so a job that hangs never ends",
          "unset it (default 3)"),
@@ -75,7 +75,9 @@ TRAPS = (
 def remarks(name: str, value: str) -> tuple[Remark, ...]:
     """Return the remarks on one variable from its name and value alone, the most severe first."""
     if name != name.strip():
-        return (Remark(WARN, f"defines a variable called {name!r}, with the blank", "write NAME=value without blanks"),)
+        return (
+            Remark(WARN, f"defines a variable whose name has a blank ({name!r})", "write NAME=value without blanks"),
+        )
     found = (_integer(name, value), _level(name, value), _timeout(name, value), _switched_off(name, value))
     trap = next((t for t in TRAPS if t.name == name and re.fullmatch(t.pattern, value)), None)
     trapped = (Remark(trap.severity, trap.problem, trap.fix),) if trap else ()
@@ -107,7 +109,7 @@ def _level(name: str, value: str) -> Remark | None:
     meant = f"write {value.upper()}" if value.upper() in LEVELS else "write one of LOC NVL PIX PXB PHB SYS"
     return Remark(
         WARN,
-        "is not a level that NCCL knows (it must be in capitals), so NCCL silently ignores it",
+        "is not a level that NCCL knows (levels are in capitals), so NCCL silently ignores it",
         f"{meant}, or unset it",
     )
 

@@ -27,9 +27,11 @@ MEMORY_SIGNALS = frozenset({"SIGBUS", "SIGKILL"})  # the kernel sends these to a
 DIED_BY = re.compile(r"\bdied by (SIG\w+|signal \d+)")
 BEFORE_THE_BACKEND = ("spawned", "store")
 NO_BLAME_FOR = frozenset({"done", "killed", "timeout", "connection"})  # ranks that waited, lost a peer or were stopped
-RAISE_LIMIT = "raise the limit (docker, podman: `--pids-limit`, `--ulimit nofile=65536`; systemd: `TasksMax=`), then "
+RAISE_LIMIT = (
+    "raise the limit with `--pids-limit` or `--ulimit nofile=65536` (docker, podman) or `TasksMax=` (systemd), then "
+)
 AGAIN = "rerun the check"
-MORE_MEMORY = f"give the job more memory (Slurm `--mem`, docker `--memory`, a pod's limit), then {AGAIN}"
+MORE_MEMORY = f"give the job more memory with `--mem` (Slurm), `--memory` (docker) or the pod's limit, then {AGAIN}"
 REFUSED = "the cgroup's limit did not allow a process or thread that it needed"
 OUT_OF_TIME = frozenset({"SIGKILL", "SIGXCPU"})  # at the hard limit and at the soft one
 LONG_NAME = "label too long"  # Python's IDNA codec
@@ -95,10 +97,10 @@ def _broken_memory(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
     if not (failures and died):
         return None
     fix = (
-        "run `dmesg | grep -i 'memory failure'` and `ras-mc-ctl --errors` to find the memory module; drain the "
-        "node and replace it"
+        "run `dmesg | grep -i 'memory failure'` and `ras-mc-ctl --errors` to find the memory module. Drain the node "
+        "and replace the module"
     )
-    return OutsideCause(Blame.HOST, "the host's memory failed while it ran", fix, failures)
+    return OutsideCause(Blame.HOST, "the host's memory failed during the run", fix, failures)
 
 
 def _by_signal(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
@@ -107,8 +109,11 @@ def _by_signal(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
         return None
     kills = _times(case, OutsideKind.OOM_KILL)
     if kills and "SIGKILL" in signals:
-        return OutsideCause(Blame.CONTAINER, "the kernel killed it because memory ran out", MORE_MEMORY, kills)
-    why = f"{signals[0]} came from outside (the OOM killer, an operator or a scheduler); a GPU fault does not send it"
+        return OutsideCause(Blame.CONTAINER, "the kernel killed the rank because memory ran out", MORE_MEMORY, kills)
+    why = (
+        f"{signals[0]} came from outside (the OOM killer, an operator or a scheduler); a GPU fault does not send this "
+        f"signal"
+    )
     return OutsideCause(Blame.HARNESS, why, f"read `dmesg | grep -i oom` and the scheduler's log, then {AGAIN}", ())
 
 
@@ -120,7 +125,7 @@ def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
     if not lines:
         return None
     blame = limit_blame(case)
-    why = "a limit on processes, threads or open files stopped it"
+    why = "a limit on processes, threads or open files stopped the rank"
     return OutsideCause(blame, why, RAISE_LIMIT + AGAIN, tuple(each.evidence() for each in lines))
 
 
@@ -137,5 +142,5 @@ def _too_early(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
     early = ends and all(end.stage in BEFORE_THE_BACKEND for end in ends)
     if not early or len(case.nodes) > 1:
         return None
-    why = "it failed before it used the backend, so the failure shows nothing about the machine"
+    why = "the trial failed before it used the backend, so the failure shows nothing about the machine"
     return OutsideCause(Blame.HARNESS, why, f"read the error, check `TMPDIR` and the installation, then {AGAIN}", ())

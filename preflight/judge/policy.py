@@ -78,7 +78,7 @@ def _expired(findings: Sequence[Finding], policy: Policy) -> Iterator[Finding]:
     for waiver in policy.waivers:
         if policy.today > waiver.until and any(_meets(waiver, each) for each in findings):
             problem = f"the waiver ended on {waiver.until} ({waiver.reason}), but the problem still exists"
-            fix = "repair it, or set a later end in the waiver"
+            fix = "repair the problem, or set a later end in the waiver"
             yield _of_policy("policy-waiver-expired", policy, waiver.check, problem, fix)
 
 

@@ -187,7 +187,7 @@ def _for_the_node(
     disturbed = [finding for finding in findings if finding.check in LEAVES_OPEN]
     if disturbed or judged:
         sentence = _why_open(judged, failing) if judged else ""
-        return NodeVerdict.UNKNOWN, sentence or f"{_shown(disturbed[0])}; rerun when it is free"
+        return NodeVerdict.UNKNOWN, sentence or f"{_shown(disturbed[0])}; rerun when the GPU is free"
     verdict, why = answer
     if verdict in (Verdict.UNKNOWN, Verdict.NOT_READY):
         return NodeVerdict.UNKNOWN, why
@@ -199,7 +199,7 @@ def _for_the_node(
 
 def _why_open(judged: Sequence[Finding], failing: Sequence[Finding]) -> str:
     if any(finding.is_unconfirmed for finding in judged):
-        return f"{_worst(judged, failing)}; one failure does not reject a node: rerun"
+        return f"{_worst(judged, failing)}; rerun, because one failure does not reject a node"
     if judged[0].blame is Blame.HARNESS:
         return _worst(judged, failing)
     return f"{_worst(judged, failing)}; the cause is the {judged[0].blame.value}, not the node"
@@ -236,7 +236,7 @@ def _unused_fabric(case: Case, advice: Advice) -> str:
     rates = [sum(known_or(port.rate_gbit_s, 0.0) for port in usable_ports(node)) for node in case.nodes]
     if not is_off or not any(rates):
         return ""
-    return f"; over TCP: the RDMA ports ({min(rates) / 8:g} GB/s per node) stay unused"
+    return f"; the traffic used TCP and not the RDMA ports ({min(rates) / 8:g} GB/s per node)"
 
 
 def _changes(advice: Advice) -> str:

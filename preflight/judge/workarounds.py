@@ -24,7 +24,7 @@ class Hidden:
     repair: str
 
 
-P2P = Hidden("P2P", Blame.HOST, f"repair P2P: {repairs.P2P}; with NVLink, {repairs.NVLINKS}")
+P2P = Hidden("P2P", Blame.HOST, f"repair P2P: {repairs.P2P}. With NVLink, {repairs.NVLINKS}")
 NVLS = Hidden("NVLS", Blame.FABRIC, f"repair NVLink SHARP: {repairs.FABRIC_MANAGER}")
 SHM = Hidden("SHM", Blame.HOST, repairs.shm_room().machine)
 IB = Hidden("IB", Blame.FABRIC, f"repair InfiniBand or RoCE: {repairs.RDMA.machine}")

@@ -81,8 +81,8 @@ LAUNCHERS = (
         "ray",
         log_words=r"\(raylet|ray::|\bray\.(?:exceptions|get)|RayWorkerWrapper|Connected to Ray cluster|"
         r"local Ray instance",
-        sets_variables="With Ray the variables must reach the actors, not only the driver: "
-        "ray.init(runtime_env={'env_vars': {...}}), or set them on every node before `ray start`.",
+        sets_variables="With Ray, the variables must reach the actors too: use ray.init(runtime_env={'env_vars': "
+        "{...}}), or set them on every node before `ray start`.",
         sets_limits="With Ray, each node's limits are those of the shell or container in which `ray start` ran.",
         keeps_logs="Ray keeps the logs on the worker's node: ls /tmp/ray/session_latest/logs/ (raylet.out, and "
         "worker-*PID*.err of its pid).",
@@ -179,8 +179,8 @@ LAUNCHERS = (
             (("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")), endpoint="PET_RDZV_ENDPOINT",
         ),
         node_counts=("PET_NNODES", "NNODES"),
-        sets_variables="torchrun passes its own environment to the ranks: export the variables on every node before "
-        "you start torchrun there.",
+        sets_variables="Export the variables on every node before you start torchrun there, because the ranks inherit "
+        "torchrun's environment.",
     ),
     Launcher(
         "accelerate",

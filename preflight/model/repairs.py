@@ -41,24 +41,25 @@ ACS = (
     "turn ACS off in the firmware, or run `sudo setpci -s BRIDGE ECAP_ACS+6.w=0` after every boot for each PCIe bridge "
     "between the GPUs (`sudo lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'` lists the bridges)"
 )
-P2P = f"{IOMMU}; {ACS}"
-PASS_THROUGH = "its host must set ACS and ATS as the vendor's pass-through guide says"
-P2P_VIRTUAL = f"this is a virtual machine: {PASS_THROUGH}"
+P2P = f"{IOMMU}. Also {ACS}"
+PASS_THROUGH = "the host must set ACS and ATS as the vendor's pass-through guide says"
+P2P_VIRTUAL = f"ask the provider of this virtual machine for a repair: {PASS_THROUGH}"
 P2P_ANYWHERE = f"{IOMMU}. Also {ACS}. In a virtual machine, {PASS_THROUGH}"
 UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code'
 NVLINKS = "check `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"
 FABRIC_MANAGER = (
-    "check that the Fabric Manager is running and has the driver's version: `systemctl status nvidia-fabricmanager` "
-    "and /var/log/fabricmanager.log"
+    "check with `systemctl status nvidia-fabricmanager` and /var/log/fabricmanager.log that the Fabric Manager runs "
+    "and has the driver's version"
 )
 MEMLOCK = Repair(
-    "run `echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/90-rdma.conf` and log in again; for Slurm set "
-    "`LimitMEMLOCK=infinity` in slurmd's unit",
+    "run `echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/90-rdma.conf` and log in again. For Slurm, "
+    "set `LimitMEMLOCK=infinity` in slurmd's unit",
     "start the container with `--ulimit memlock=-1` (docker, podman), or set `LimitMEMLOCK=infinity` in the unit of "
     "the container runtime (Kubernetes)",
 )
 RDMA = Repair(
-    "check `ibstat` (Active, LinkUp) and `ulimit -l` (unlimited); for RoCE, `show_gids` must list the address",
+    "check that `ibstat` shows Active and LinkUp and `ulimit -l` prints unlimited. For RoCE, `show_gids` must list "
+    "the address",
     "start the container with `--device /dev/infiniband --ulimit memlock=-1` (docker, podman), or request the RDMA "
-    "device plugin's resource (Kubernetes); then check the ports with `ibstat`",
+    "device plugin's resource (Kubernetes). Then check the ports with `ibstat`",
 )

@@ -35,7 +35,7 @@ EXPLAINED = (
     "good nodes warns of 95 in 100 nodes that lost 5%."
 )
 MOST_NAMED = 8
-NEVER = "No number of nodes makes a loss of 5% visible: nodes or repetitions differ too much."
+NEVER = "A loss of 5% can't be found with any number of nodes: nodes or repetitions differ too much."
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:
@@ -101,7 +101,7 @@ def _weaknesses(learnt: Learnt) -> list[str]:
 
 def _next(learnt: Learnt, path: str) -> str:
     if _is_weak(learnt):
-        return "run `preflight fleet` on these reports, then make the baseline again without the outliers"
+        return "find the outliers with `preflight fleet`, then make the baseline again without them"
     return f"preflight check --accept --baseline {quoted_path(path)}"
 
 

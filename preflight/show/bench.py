@@ -19,9 +19,9 @@ from preflight.show.verdict import by_weight, verdict_section
 
 LARGE_BYTES = 1 << 20  # from here on the bandwidth says more than the time
 MOST_SIZES = 4
-FASTER = "nothing to repair; `preflight check --profile standard` tests whether other settings are faster"
+FASTER = "none; `preflight check --profile standard` tests whether other settings are faster"
 CURE = "run `preflight check` with the same options to search for a workaround"
-KEEP = "nothing; --json FILE keeps every value; -v prints nccl-tests' table"
+KEEP = "nothing (--json FILE keeps every value; -v prints nccl-tests' table)"
 ELEMENT_BYTES = 4  # trials use float32
 COLUMNS = (12, 12, 8, 8, 6, 9, 8, 8, 7)
 NAMES = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong")

@@ -15,9 +15,12 @@ ANSWERS = {0: ("NOTHING THAT MATTERS", "green"), 1: ("CHANGED", "red"), 3: ("NOT
 MOST_NAMED = 4
 MAY, RARELY = "may matter", "rarely matters"
 NOTHING = "nothing that preflight reads and that may matter"
-SUSPECT = "undo or check the first of these, then run `preflight check` again"
-NO_SUSPECT = "look elsewhere: preflight found no change of hardware, software or settings that matters"
-NO_FACT = "no change that preflight reads explains this; measure again with `preflight check --profile standard`"
+SUSPECT = "check or undo the first change above, then run `preflight check` again"
+NO_SUSPECT = "look for another cause: preflight found no important change of hardware, software or settings"
+NO_FACT = (
+    "measure again with `preflight check --profile standard`, because no change that preflight can read explains the "
+    "loss"
+)
 
 
 def changes_page(difference: Changes) -> Page:

@@ -44,16 +44,16 @@ from preflight.show.verdict import (
 GAPS_SHOWN = 3
 DEFAULT_ENV = "preflight.env"
 WITHOUT = "Without it: "
-STOPPED = "rerun the same command: this run was stopped"
-UNSEEN = "fix what is named above, then rerun the same command"
-FAILED_ITSELF = "run the same command again; if the problem above recurs, fix it first"
-CPU_ONLY = "do not drain the node; no GPU was tested: rerun on a GPU node"
+STOPPED = "rerun the same command, because this run was stopped"
+UNSEEN = "fix the problem above, then rerun the same command"
+FAILED_ITSELF = "run the same command again. If the problem above recurs, fix it first"
+CPU_ONLY = "rerun on a GPU node, because no GPU was tested (do not drain this node)"
 SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
-    NodeVerdict.REJECT: "drain the node, repair it, rerun the check; `preflight render {report} --format drain` "
-    "prints the drain reason",
-    NodeVerdict.UNKNOWN: "do not drain the node; fix what is named above, then rerun the same command",
+    NodeVerdict.REJECT: "drain the node for repair (`preflight render {report} --format drain` prints the drain "
+    "reason)",
+    NodeVerdict.UNKNOWN: "fix the problem above, then rerun the same command (do not drain the node)",
 }
 
 
@@ -243,7 +243,7 @@ def _next(report: Report, written: Written) -> str:
         case Verdict.NOT_READY if any(each.fix for each in deciding(report)):
             return AGAIN
         case Verdict.NOT_READY:
-            return "`preflight check -v --keep` shows every trial, and keeps its logs for `preflight explain`"
+            return "run `preflight check -v --keep` to see every trial and to keep its logs for `preflight explain`"
         case Verdict.UNKNOWN:
             unseen = FAILED_ITSELF if report.problems else UNSEEN
             return TOLD if any(each.fix for each in deciding(report)) else unseen
@@ -252,7 +252,7 @@ def _next(report: Report, written: Written) -> str:
 def _for_the_node(report: Report, verdict: NodeVerdict, written: Written) -> str:
     is_unknown = verdict is NodeVerdict.UNKNOWN
     if is_unknown and report.problems and not any(each.fix for each in deciding(report)):
-        return f"do not drain the node; {FAILED_ITSELF}"
+        return f"do not drain the node. Instead, {FAILED_ITSELF}"
     if is_unknown and report.backend == "gloo" and not report.problems:
         return CPU_ONLY
     return FOR_THE_NODE[verdict].format(report=quoted_path(written.report))
@@ -267,7 +267,7 @@ def _then(report: Report, written: Written, job: JobToStart) -> str:
         case Verdict.READY_WITH_ENV if name:
             return f"{name} starts now, with the settings of {quoted_path(written.env)}"
         case Verdict.UNKNOWN if name and job.starts_if_unknown:
-            return f"let {name} run; fix what is named above before the next run"
+            return f"let {name} run, and fix the problem above before the next run"
     return ""
 
 

@@ -106,7 +106,7 @@ def render_explanation_env(explanation: Explanation) -> str:
     lines.append(f"# {FOUND[cause.confidence]}: {cause.cause}. {_ascii(cause.verdict)}")
     if cause.confidence is Confidence.LOW:
         names = ", ".join(name for name, _ in cause.env)
-        lines.append(f"# Other causes would leave the same log, so nothing is set. Worth a try: {names}.")
+        lines.append(f"# Other causes leave the same log, so nothing is set. These variables may help: {names}.")
         return "\n".join(lines) + "\n"
     for name, value in cause.env:
         lines += [f"# confirm it with: {_ascii(cause.confirm_with)}", f"export {name}='{value}'"]
@@ -166,7 +166,7 @@ def _processes(explanation: Explanation) -> list[Block]:
         return []
     head = "First abnormal line of each process"
     if not explanation.processes_in_order:
-        head = "First abnormal line of each process (no common clock in the logs: the order is unknown)"
+        head = "First abnormal line of each process (in unknown order, because the logs have no common clock)"
     parts = [_process(alike, explanation.sources) for alike in rows.values()]
     more = [Text(f"{len(parts) - PROCESSES} more in --json", 2)] if parts[PROCESSES:] else []
     return section(head, *parts[:PROCESSES], *more)
@@ -177,7 +177,7 @@ def _process(alike: Sequence[ProcessEnd], sources: Sequence[SourceRead]) -> Text
     row, ranks = alike[0], [int(each.rank) for each in alike if each.rank.isdigit()]
     who = f"rank{'s' * (len(ranks) > 1)} {numbers_text(ranks)}" if ranks else _short_name(row.process)
     if not ranks and alike[1:]:
-        who += f" and {len(alike) - 1} alike"
+        who += f" and {len(alike) - 1} similar"
     first = "" if row.ended else "no line of it"
     if row.first:
         when = f"{row.first.time} " if row.first.time else ""
@@ -251,8 +251,8 @@ def _next(explanation: Explanation) -> str:
             return "if the job hangs, run `preflight stuck` on its nodes; if the log was cut, get the rest of it"
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
             return (
-                "if the job still runs, run `preflight stuck` on its nodes; if not, give explain the end of "
-                "every rank's log"
+                "if the job still runs, run `preflight stuck` on its nodes; if not, give the end of every rank's log "
+                "to `preflight explain`"
             )
 
 

@@ -11,12 +11,13 @@ WORDS = {
     FitVerdict.CANNOT_FIT: (
         "cannot fit",
         "red",
-        "even the lower bound is more than there is, unless the job offloads, quantizes or divides the model further",
+        "even the lower bound exceeds the available memory, unless the job offloads, quantizes or divides the model "
+        "further",
     ),
     FitVerdict.NOT_AS_USUAL: (
         "does not fit as usual",
         "yellow",
-        "the job needs more than there is, unless it does without:",
+        "the job needs more memory than there is, unless it does without:",
     ),
     FitVerdict.MAY_FIT: ("may fit", "green", "the lower bound fits, but the job may need more"),
     FitVerdict.UNKNOWN: ("unknown", "yellow", "the need is known, but the available memory is not"),

@@ -122,9 +122,9 @@ def caveats(fleet: Fleet) -> list[str]:
     if fleet.simulated or fleet.is_simulated:
         found.append(f"SIMULATED, so unknown: {_named(fleet.simulated)}.")
     if fleet.interrupted:
-        found.append(f"Interrupted before they finished: {_named(fleet.interrupted)}.")
+        found.append(f"Nodes whose check was interrupted: {_named(fleet.interrupted)}.")
     if fleet.would_drain:
-        found.append(f"Would have been drained, had they run without --shadow: {len(fleet.would_drain)}.")
+        found.append(f"Nodes that a run without --shadow would drain: {len(fleet.would_drain)}.")
     return found
 
 
@@ -214,11 +214,11 @@ def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
     worst, slow = odd[0], _slow(odd)
     if slowness := slowness_text(odd, metrics):
         left = len(odd) - len(slow)
-        others = f"; and an outlier in {counted(left, 'other metric')}" if left else ""
-        return f"{slowness}, such as {_reading(slow[0], ':')}, on other nodes {slow[0].usual}{others}"
-    others = f"; and in {counted(len(odd) - 1, 'other metric')}" if len(odd) > 2 else ""
+        others = f"; the node is an outlier in {counted(left, 'other metric')} too" if left else ""
+        return f"{slowness}; {_reading(slow[0])}, but on other nodes {slow[0].usual}{others}"
+    others = f"; the node is an outlier in {counted(len(odd) - 1, 'other metric')} too" if len(odd) > 2 else ""
     others = f"; also {_reading(odd[1])}, not {odd[1].usual}" if len(odd) == 2 else others
-    return f"{_reading(worst)}, on other nodes {worst.usual}{others}"
+    return f"{_reading(worst)}, but on other nodes {worst.usual}{others}"
 
 
 def _reading(odd: Odd, joint: str = " is") -> str:
@@ -299,13 +299,13 @@ def _next(fleet: Fleet, out: str) -> str:
     if not fleet.nodes:
         return "give reports of `preflight check`, or folders that hold them as *.json"
     if fleet.failing:
-        more = f"; before you drain an outlier, run {COMPARE}" if odd_hosts(fleet) else ""
-        more += "; check the unknown nodes again" if fleet.unknown else ""
-        return f"drain {those('failing_nodes.txt', 'the failed nodes')}, then repair the fault named for each{more}"
+        more = f". Before you drain an outlier, run {COMPARE}" if odd_hosts(fleet) else ""
+        more += ". Check the unknown nodes again" if fleet.unknown else ""
+        return f"drain {those('failing_nodes.txt', 'the failed nodes')}, and repair the fault named for each node{more}"
     if fleet.would_drain:
         return (
-            f"look at {those('would_drain_nodes.txt', 'the nodes that would be drained')}: without --shadow, these "
-            "nodes would be drained"
+            f"check {those('would_drain_nodes.txt', 'the nodes that would be drained')}, because a run without "
+            f"--shadow would drain these nodes"
         )
     if odd_hosts(fleet):
         return (

@@ -127,4 +127,4 @@ def _access(pairs_of_gpus: tuple[GpuP2p, ...]) -> str:
     said = ", ".join(f"{status.value.replace('_', ' ')} for {count}" for status, count in read.most_common())
     if len(read) == 1:
         said = f"{next(iter(read)).value.replace('_', ' ')} for all pairs"
-    return f"peer access, as the driver says: {said}" if read else ""
+    return f"peer access (reported by the driver): {said}" if read else ""

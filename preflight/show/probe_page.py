@@ -44,9 +44,9 @@ ANSWERS = {
     1: ("FAULT FOUND", "red"),
     3: ("INCONCLUSIVE", "yellow"),
 }
-TRY = "`preflight check{gpus}` runs real collectives: facts alone can't show that data arrive"
-LOOK = "run with `-v` to see what could not be read, repair it, then rerun"
-DEFECT = "report this defect in preflight, with the file that `preflight capture` writes (no names, no addresses)"
+TRY = "`preflight check{gpus}` runs real collectives, because facts alone can't show that data arrive"
+LOOK = "run with `-v` to see the values that could not be read"
+DEFECT = "report this defect of preflight, with the file that `preflight capture` writes (no names, no addresses)"
 SECTIONS = (
     ("NUMA nodes", "numa_nodes"),
     ("network interfaces", "netifs"),
@@ -141,7 +141,7 @@ def _titled(blocks: list[Block]) -> list[Block]:
 
 
 def _defect(check: SkippedCheck) -> list[Block]:
-    text = f"the check {check.check} crashed, a defect in preflight, not in the node: {check.reason}"
+    text = f"the check {check.check} crashed because of a defect in preflight, not in the node: {check.reason}"
     return [Text(text, 0, 6, label="ERROR ", label_tone="yellow", most_lines=2)]
 
 

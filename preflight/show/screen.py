@@ -12,7 +12,7 @@ from preflight.show.text import Detail, Style, line
 
 ROWS = 22  # of the 24 that a terminal has at least: the command stands above, the prompt below
 ALL = "-v shows all"
-AGAIN = "repair what is named above, then rerun the same command"
+AGAIN = "repair the fault above, then rerun the same command"
 TOLD = "do what the fix above says"
 
 

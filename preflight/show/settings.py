@@ -40,9 +40,10 @@ def recommendation_section(report: Report, env_path: str) -> list[Block]:
     blocks: list[Block] = [Heading("Recommendation"), note(reason[:1].upper() + reason[1:])]
     blocks += _settings(advice, settings)
     if not isinstance(advice.pg_timeout_s, Gap) and not isinstance(advice.init_timeout_s, Gap):
+        reason = advice.timeout_reason
         limits = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start"
-        more = "The model and its checkpoints are not included; `preflight timeout --params N` includes them."
-        blocks.append(Text(f"{limits}: {advice.timeout_reason}. {more}", 2, 4, label="Safe timeout: "))
+        more = "The model and its checkpoints are not included, but `preflight timeout --params N` includes them."
+        blocks.append(Text(f"{limits}. {reason[:1].upper()}{reason[1:]}. {more}", 2, 4, label="Safe timeout: "))
     if advice.one_node_only:
         blocks.append(note(ON_ONE_NODE))
     if settings and ready:

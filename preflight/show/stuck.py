@@ -31,9 +31,9 @@ MOST_ACTIVITIES = 3
 MOST_FRAMES = 16  # of a stack
 MOST_TITLE = 66  # characters of a command line
 AGAIN = "rerun in a minute, with --watch as long as a step takes, and on all nodes of the job"
-WORKS = "wait, and rerun in a minute; -v shows where every rank is"
+WORKS = "wait, then rerun in a minute; -v shows where every rank is"
 ELSE = {
-    StuckVerdict.NOT_STUCK: "none; if it still seems to hang, rerun in a minute",
+    StuckVerdict.NOT_STUCK: "none; if the job still seems to hang, rerun in a minute",
     StuckVerdict.UNKNOWN: "run `preflight stuck PID` as the job's user, or as root with --user NAME",
     StuckVerdict.STUCK: "-v shows where every rank is",
 }
@@ -85,7 +85,7 @@ def _whole(bug: KnownHang) -> list[Block]:
 
 def jobs_page(rows: Sequence[JobRow]) -> Page:
     """Return the jobs of a node as a table, from which the user chooses one."""
-    answer = answer_line(f"{len(rows)} JOBS", "yellow", "run here; which one hangs?")
+    answer = answer_line(f"{len(rows)} JOBS", "yellow", "run here; name the one that hangs")
     cells = [
         (str(row.pid), str(row.ranks), row.command, row.folder, duration_text(row.since_s) if row.since_s else "?")
         for row in rows
@@ -181,9 +181,9 @@ def _footer(nodes: Sequence[NodeEvidence]) -> list[Block]:
     ranks = sum(len(node.ranks) for node in nodes)
     where = ", ".join(node.host for node in nodes[:4]) + (f" and {len(nodes) - 4} more" if nodes[4:] else "")
     if not nodes:
-        return [Text("Name the job with --pid PID, and run it as its user, or as root with --user NAME.")]
+        return [Text("Name the job with --pid PID. Run this command as the job's user, or as root with --user NAME.")]
     job = nodes[0].job
-    return [Text(f"Looked at {ranks} ranks on {where} ({job}) for {max(n.watched_s for n in nodes):.0f} s.")]
+    return [Text(f"preflight watched {ranks} ranks on {where} ({job}) for {max(n.watched_s for n in nodes):.0f} s.")]
 
 
 def _short(text: Text, most_lines: int = 2) -> Text:

@@ -26,8 +26,8 @@ TERM_HEADERS = ("component", right("takes"), "", right("counts"), "from")
 LARGEST = 3
 FRAMEWORK = "torch"  # where none was asked for
 LEAVE = (
-    "leave the timeout as it is. Start the job with `preflight run -- COMMAND`, which shows where each rank waits "
-    "if it hangs; for a job that hangs now, run `preflight stuck`"
+    "keep the timeout. Start the job with `preflight run -- COMMAND`, which shows where each rank waits if the job "
+    "hangs. For a job that hangs now, run `preflight stuck`"
 )
 MEASURE = "measure the assumed values with --checkpoint-dir DIR"
 

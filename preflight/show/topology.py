@@ -131,9 +131,9 @@ def gpu_set_section(advice: GpuSetAdvice) -> list[Block]:
         blocks.append(note(f"slowest path in the set: {advice.worst or UNKNOWN}"))
     if advice.better:
         better = ",".join(map(str, advice.better))
-        blocks.append(item(f"better: --gpus {better}, since {advice.reason}"))
+        blocks.append(item(f"better: --gpus {better}, because {advice.reason}"))
     elif advice.crossings:
-        blocks.append(note(f"no set of {len(advice.gpus)} free GPUs is closer together"))
+        blocks.append(note(f"no other set of {len(advice.gpus)} free GPUs has shorter paths"))
     return blocks
 
 

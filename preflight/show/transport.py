@@ -36,7 +36,7 @@ def transport_section(report: Report) -> list[Block]:
             names.setdefault(carrier.kind, []).append(carrier.name)
     items = [(path, _pairs_text(sorted({*of}))) for path, of in sorted(paths.items())]
     if NVLS in trial.transport:
-        items.append((NVLS.name, "it was set up, so the NVSwitch may sum large all-reduces"))
+        items.append((NVLS.name, "NCCL set NVLS up, so the NVSwitch may sum large all-reduces"))
     items += [(title, ", ".join(names[kind])) for kind, title in TITLES.items() if kind in names]
     name = RECOMMENDED if trial.candidate == FEWEST else trial.candidate
     return section(f"What carried the data (trial {name})", Items(items))

@@ -56,7 +56,7 @@ def trials_section(report: Report) -> list[Block]:
     names = grouped((each.problem, each.candidate) for each in failed)
     blocks += [Text(problem, 2, 4, names=tuple(candidates)) for problem, candidates in names.items()]
     if any(map(_has_small_sizes_only, shown)):
-        blocks.append(note("GB/s is busbw, which means little at these sizes."))
+        blocks.append(note("GB/s is the busbw, which says little at these sizes."))
     verified = verified_calls_text(report.trials)
     blocks += [note(verified)] if verified else []
     blocks += [note(text) for text in _on_real_adapters(report)]
@@ -94,8 +94,8 @@ def verified_calls_text(trials: Sequence[TrialResult]) -> str:
         return ""
     timed = sum(each.repetitions for each in results)
     return (
-        f"Default settings: data checked on every rank before and after timing, and in {sum(counts)} random timed "
-        f"calls out of {timed}."
+        f"With default settings, every rank checked its data before and after timing, and in {sum(counts)} of {timed} "
+        f"timed calls, chosen at random."
     )
 
 

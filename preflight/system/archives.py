@@ -134,11 +134,13 @@ class _Spent:
         """Count unpacked bytes, and return them."""
         self._bytes += len(data)
         if self._bytes > max(FREE_BYTES, MAX_RATIO * self._pieces.taken):
-            raise MalformedInput(f"{self._bytes >> 20} MiB out of {self._pieces.taken} bytes is no log; left there")
+            raise MalformedInput(
+                f"{self._bytes >> 20} MiB out of {self._pieces.taken} bytes is not a log, so the rest was not read"
+            )
         if self._bytes > ARCHIVE.most_bytes:
-            raise MalformedInput(f"{ARCHIVE.too_large()}; read up to there")
+            raise MalformedInput(f"{ARCHIVE.too_large()}; the rest was not read")
         if time.monotonic() > self._until:
-            raise MalformedInput(f"took more than {MOST_S:.0f} s; read up to there")
+            raise MalformedInput(f"took more than {MOST_S:.0f} s; the rest was not read")
         return data
 
 

@@ -66,7 +66,7 @@ def parse_answer(data: bytes) -> dict[str, Json]:
     answer = _attributes(data[HEADER.size + DCBMSG.size :])
     ieee = dict(_attributes(dict(answer).get(IEEE, b"")))
     if len(ieee.get(PFC, b"")) < PFC_HEAD.size:
-        raise UnreadableFact("the driver does not say which priorities have flow control")
+        raise UnreadableFact("the driver does not report which priorities have flow control")
     enabled = PFC_HEAD.unpack_from(ieee[PFC])[1]
     rows = [APP_ROW.unpack_from(row) for kind, row in _attributes(ieee.get(APP_TABLE, b"")) if _is_app(kind, row)]
     return {

@@ -55,7 +55,7 @@ def _asked(ioctl: Ioctl, name: str) -> Json:
 
 def _answer(ioctl: Ioctl, kernel: socket.socket, name: str, words: int) -> bytes:
     if not 0 <= words <= MOST_WORDS:
-        raise UnreadableFact("the driver does not say")
+        raise UnreadableFact("the driver does not report this value")
     space = array.array("B", bytes(HEAD.size + 3 * 4 * MOST_WORDS))
     HEAD.pack_into(space, 0, GLINKSETTINGS, 0, words, 0, 0, 0, 0)
     ioctl(kernel, SIOCETHTOOL, IFREQ.pack(os.fsencode(name), space.buffer_info()[0]))
@@ -66,7 +66,7 @@ def parse_masks(answer: bytes) -> Json:
     """Return `{now, own, both}` in a struct ethtool_link_settings with its masks; UnreadableFact if it has none."""
     _, mbit_s, words, *_ = HEAD.unpack_from(answer) if len(answer) >= HEAD.size else (0, 0, 0)
     if words <= 0 or len(answer) < HEAD.size + 3 * 4 * words or mbit_s in NO_SPEED:
-        raise UnreadableFact("the driver does not say")
+        raise UnreadableFact("the driver does not report this value")
     own, offered, peer = (_bits(answer[HEAD.size + i * 4 * words :], words) for i in range(3))
     return {"now": mbit_s / 1000, "own": _speeds(own), "both": _speeds(offered & peer) if _speeds(peer) else None}
 

@@ -19,7 +19,7 @@ CALLS_S = 4.3  # leaves the probe's process time to answer within its own 5 s
 FIRST_STALL_S = 2.0
 LATER_STALL_S = 0.5  # a library that hung once gets less time
 HUNG_CALLS_PER_NAME = 2  # after so many, that function or device is not asked again
-NEVER = "not asked: the time for it was up"
+NEVER = "not read: no time was left for this call"
 CALLER = "caller"  # the one child of a crew that makes calls
 
 
@@ -74,7 +74,7 @@ def _answer(outcome: Json, lost: Lost | None, elapsed_s: float) -> Answer:
     if lost is Lost.LATE:
         return Answer(None, f"{NO_ANSWER} {elapsed_s:.1f} s; the call is stuck", elapsed_s, True)
     if lost:
-        return Answer(None, "the process that read it died", elapsed_s)
+        return Answer(None, "the process that read this value died", elapsed_s)
     return Answer(outcome.get("value"), outcome.get("failure", ""), elapsed_s)
 
 
@@ -134,9 +134,9 @@ class Asker:
         functions = Counter(each.partition("/")[0] for each in self.lost)
         devices = Counter(each.split("/")[1] for each in self.lost if "/" in each)
         if functions[function] >= HUNG_CALLS_PER_NAME:
-            return f"not asked: {function} hung {functions[function]} times before"
+            return f"not read: {function} hung {functions[function]} times before"
         if device and devices[device.partition("/")[0]] >= HUNG_CALLS_PER_NAME:
-            return "not asked: other calls on this GPU hung before"
+            return "not read: other calls on this GPU hung before"
         return ""
 
 

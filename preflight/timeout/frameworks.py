@@ -87,7 +87,7 @@ def _torch(version: str, training_s: int, pg_s: int) -> tuple[int, str]:
     later = "..." if training_s == pg_s else f"timedelta(seconds={training_s})"
     private = f"; later: dist.distributed_c10d._set_pg_timeout({later})" if known >= FIRST_WITH_PRIVATE_ONE else ""
     later = f"; later: dist.set_timeout({later})" if known >= FIRST_WITH_SET_TIMEOUT else private
-    return default_s, f"groups of dist.new_group() do not inherit the timeout: pass timeout= to each{later}"
+    return default_s, f"groups of dist.new_group() do not inherit the timeout, so pass timeout= to each{later}"
 
 
 def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:

@@ -117,7 +117,7 @@ def _terms(found: tuple[Pause, ...], job: Job, timings: Timings) -> tuple[Term, 
     for part in Part:
         terms += _pause_terms(found, part)
         terms += _training(job, timings) if part is Part.TRAINING else _start(job, timings)
-        why = f"its error is better evidence than our timeout: {timings.nccl_report_why}"
+        why = f"its error is better evidence than a timeout: {timings.nccl_report_why}"
         terms.append(Term("NCCL's own retries", part, report_s, "s", 1, report_s, Source.ASSUMED, why))
     return tuple(terms)
 
@@ -188,10 +188,10 @@ OTHER_TERMS = {  # what would shorten a term that is no pause
     "making the communicator": "run `preflight check` on the job's nodes, then use --report",
     "the additional ranks": "run `preflight check` with as many ranks as the job has, then use --report",
     "largest collective": "--config config.json gives the size of a layer; --report gives the time of its collective",
-    "rank skew": "find the rank that is late: `preflight check` names it",
-    "NCCL's own retries": "a smaller NCCL_IB_TIMEOUT or NCCL_IB_RETRY_CNT, so that NCCL reports its error earlier",
-    "building the model": "use --from-run preflight-run.json, which `preflight run` writes: it has the measured time",
-    "start": "a job that starts on all nodes at once, with its imports on a local disk",
+    "rank skew": "find the late rank with `preflight check`",
+    "NCCL's own retries": "set a smaller NCCL_IB_TIMEOUT or NCCL_IB_RETRY_CNT, so that NCCL reports its error earlier",
+    "building the model": "use --from-run preflight-run.json, in which `preflight run` wrote the measured time",
+    "start": "start the job on all nodes at once, with its imports on a local disk",
 }
 
 
@@ -212,12 +212,12 @@ def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
             for save, then_s in sorted(others, key=lambda other: other[1])
             if then_s < 0.9 * now_s
         ]
-        return (*found, "a faster directory for checkpoints (a local disk, copied away later)")
+        return (*found, "use a faster directory for checkpoints (a local disk, copied away later)")
     if name == "preprocessing":
-        return ("preprocess once, before the job starts, and train from the cache: this removes the pause",)
+        return ("preprocess once before the job starts, and train from the cache, to remove the pause",)
     if name == "evaluation":
         group = 'dist.new_group(backend="gloo", timeout=timedelta(hours=4))'
-        return ("evaluate on all ranks", f"let the others wait in a separate gloo group: {group}")
+        return ("evaluate on all ranks", f"let the other ranks wait in a separate gloo group: {group}")
     if name == "first compilation":
         return ("compile before the job starts into a cache that all ranks share (TORCHINDUCTOR_CACHE_DIR)",)
     is_phase = any(each.phase in name for each in job.silences)

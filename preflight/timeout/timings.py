@@ -15,7 +15,7 @@ from preflight.model.timeout import Timings
 from preflight.model.trial import CollectiveResult, Outcome, TrialResult
 
 NO_DIRECTORY = Gap("no --checkpoint-dir was given, so no storage was measured")
-NO_TRIAL = Gap("no collective was measured: run `preflight check` and pass its report with --report")
+NO_TRIAL = Gap("no collective was measured, so run `preflight check` and pass its report with --report")
 NO_VERIFIED = Gap("the report has no verified collective")
 IB_UNIT_S = 4.096e-6  # of the local ACK timeout: 4.096 us * 2**NCCL_IB_TIMEOUT (InfiniBand specification)
 MOST_IB_RETRIES = 7

@@ -18,11 +18,11 @@ STEPS = {  # pauses whose name alone is no subject of a sentence
 }
 SLOW_COLLECTIVE_SHARE = 0.1  # of the floor: the transfers of a healthy collective take seconds at most
 NOT_TO_RAISE = (
-    "a collective that some ranks never enter (a checkpoint, an evaluation, a log call behind `if rank == 0`): it "
-    "never ends, so a longer timeout only hides the hang for longer",
-    "a rank that died (out of memory, a data loader, the kernel's OOM killer): the others can only time out; "
+    "a collective that some ranks never enter (a checkpoint, an evaluation, a log call behind `if rank == 0`). Such a "
+    "collective never ends, so a longer timeout only hides the hang for longer",
+    "a rank that died (out of memory, a data loader, the kernel's OOM killer). The other ranks can only time out; "
     "`preflight explain LOG` names the dead rank",
-    "a run that already died at this timeout: the same or a smaller timeout does not help",
+    "a run that already died at this timeout. The same or a smaller timeout does not help",
 )
 
 
@@ -30,7 +30,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
     """Return the answer as one sentence."""
     if not found.is_enough:
         step, takes = _longest_step(found)
-        too_long = f"{step} {takes}, longer than the {found.cap_s:,} s that preflight advises at most"
+        too_long = f"{step} {takes}, but preflight advises at most {found.cap_s:,} s"
         if found.longest_source is Source.ASSUMED:
             return f"perhaps no timeout is enough: {too_long}. --checkpoint-dir DIR measures your storage"
         return f"{too_long}. Shorten {step}, or run it where no other rank waits"
@@ -38,20 +38,19 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         is_guess = found.longest_source is Source.ASSUMED
         guess = " (the storage is assumed: --checkpoint-dir measures it)" if is_guess else ""
         return (
-            f"a longer timeout will not help: the job has {current_s:,.0f} s already, and no known step needs "
-            f"more than {found.pg_timeout_s:,} s{guess}; a run that died at {current_s:,.0f} s waited for something "
-            "else"
+            f"a longer timeout does not help: the job has {current_s:,.0f} s already, and no known step needs more "
+            f"than {found.pg_timeout_s:,} s{guess}. A run that died at {current_s:,.0f} s waited for something else"
         )
     asked = f"the time budget is {seconds_text(found.sum_s)}"
     if found.sum_s > found.cap_s:
         pause_s = found.longest_pause_s
         times = found.pg_timeout_s / pause_s if pause_s else 0.0
         covers = f". This is {times:.1f} times the longest pause: {_longest(found)}" if pause_s else ""
-        return f"{asked}, more than preflight's limit, so the timeout is {found.cap_s:,} s{covers}"
+        return f"{asked}, but preflight's limit makes the timeout {found.cap_s:,} s{covers}"
     if found.sum_s <= found.floor_s:
         return f"{asked}, so the minimum of {found.floor_s:,} s is enough"
-    better = "" if current_s is None else f"; the job has {current_s:,.0f} s, which is too short"
-    return f"{asked}, dominated by {found.dominated_by}{better}"
+    better = "" if current_s is None else f"; the job's timeout of {current_s:,.0f} s is too short"
+    return f"{asked} (mostly {found.dominated_by}){better}"
 
 
 def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | None) -> tuple[str, ...]:
@@ -62,19 +61,19 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
     if found.sum_s > found.cap_s:
         notes.append(
             f"above preflight's limit of {found.cap_s:,} s, each hang holds all GPUs for more than an hour before it "
-            "is noticed; do longer work before the job, in shards, or in a gloo group with its own timeout"
+            "is noticed. Do longer work before the job, in shards, or in a gloo group with its own timeout"
         )
     notes += _usual_advice(found, job)
     notes += _slow_collective(found, timings)
     if timings.nccl_report_s > found.cap_s:
         notes.append(
             f"NCCL retries for {timings.nccl_report_s:,.0f} s before it reports an error (NCCL_IB_TIMEOUT and "
-            "similar settings), which is longer than any timeout; lower the setting"
+            "similar settings). This is longer than any timeout, so lower the setting"
         )
     if current_s is not None and found.pg_timeout_s <= current_s and found.is_enough:
         notes.append(
-            "to find out what the run waited for: run `preflight explain` on every rank's log, time one checkpoint "
-            "alone, and check that all ranks enter it"
+            "to find out what the run waited for, run `preflight explain` on every rank's log, time one checkpoint "
+            "alone, and check that all ranks enter the checkpoint"
         )
     return tuple(notes)
 
@@ -99,7 +98,7 @@ def _usual_advice(found: SafeTimeout, job: Job) -> list[str]:
     _, low_s, high_s, which = row
     usual = f"the usual advice for models {which} is {low_s:,} to {high_s:,} s"
     if pg_s < low_s:
-        return [f"{usual}; less is enough here, because {_why(found)}; a longer timeout only shows a hang later"]
+        return [f"{usual}; less is enough here, because {_why(found)}. A longer timeout only shows a hang later"]
     if pg_s > high_s:
         return [f"{usual}; more is needed here, because {_why(found)}"]
     return []

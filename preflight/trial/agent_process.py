@@ -72,8 +72,8 @@ def started_agent(environ: Mapping[str, str], wakes_gpus: bool = False) -> Itera
     """
     if (cpu_s := own_limits().get("cpu_s", LEAST_CPU_S)) < LEAST_CPU_S:
         raise BrokenInstallation(
-            f"`ulimit -t` allows {cpu_s} s of CPU time only, too little to load torch; `ulimit -t unlimited`, "
-            "then run it again"
+            f"`ulimit -t` allows only {cpu_s} s of CPU time, but torch needs more to load; run `ulimit -t unlimited`, "
+            f"then rerun"
         )
     agent = AgentProcess(None, -1, "torch is not installed")
     try:

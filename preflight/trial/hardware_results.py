@@ -147,7 +147,7 @@ def _results(
     if not path.wants_gpus:
         return Gap("CPU path: no GPU was tested")
     if path.on_cpu:
-        return Gap("a stand-in backend plays this machine, so its GPUs can't be tested")
+        return Gap("a stand-in backend simulates this machine, so its GPUs can't be tested")
     grown = watching.stop(left_s) if watching.counters and left_s >= LEAST_S else None
     is_left_out = not tests & BELOW_NCCL and not launched.problem
     if not launched.pairs and not launched.gpus and not is_left_out:

@@ -134,7 +134,7 @@ class Launch:
             case PreflightError():
                 why = str(error)
             case OSError():
-                why = f"the ranks could not be run: {error}"
+                why = f"the ranks could not be started: {error}"
             case _:
                 why = f"a defect in preflight: {type(error).__name__}: {error}"
         self.result = replace(self.result, problem=why)
@@ -154,20 +154,20 @@ class Launch:
             case "simulated":
                 self.result = replace(now, simulated=True)
             case "supervisor_failed":
-                self.result = replace(now, problem=f"the supervisor of rank {event['rank']} failed: {event['why']}")
+                self.result = replace(now, problem=f"the agent of rank {event['rank']} failed: {event['why']}")
             case "supervisor_died":
                 how = how_ended(event["exitcode"])
-                self.fail(f"the supervisor of rank {event['rank']} {how} during {now.running or 'start'}")
+                self.fail(f"the agent of rank {event['rank']} {how} during {now.running or 'start'}")
             case "solo":
                 self.end_solo("")
             case "done" if self._is_garbled:
-                raise HarnessError("a line of what the ranks report arrived garbled, so a result may be missing")
+                raise HarnessError("a line of the ranks' reports was damaged on its way, so a result may be missing")
             case "done":
                 self.end()
             case "garbled":
                 self._is_garbled = True
             case kind:
-                raise HarnessError(f"the conductor sent an event of unknown kind: {kind}")
+                raise HarnessError(f"the coordinator sent an event of unknown kind: {kind}")
 
     def _take_result(self, event: dict[str, Any]) -> None:
         if "seconds" in event:

@@ -82,7 +82,7 @@ def test_several_jobs_are_told_apart_by_what_they_run(command: Command) -> None:
 
 def test_who_is_told_that_a_longer_timeout_is_useless_is_not_told_to_set_a_shorter_one(command: Command) -> None:
     ran = command.run("timeout", "--params", "1.5B", "--current", "1800", env=PAGE)
-    assert "longer timeout will not help" in ran.stdout
+    assert "longer timeout does not help" in ran.stdout
     assert "seconds=600" not in ran.stdout
     assert "give the job this timeout" not in " ".join(ran.stdout.split())
 
@@ -101,7 +101,7 @@ def test_without_a_gpu_the_next_step_is_a_gpu_node(command: Command) -> None:
     page = " ".join(ran.stdout.split())
     assert "NODE UNKNOWN" in page
     assert "rerun on a GPU node" in page
-    assert "fix what is named above" not in page
+    assert "fix the problem above" not in page
 
 
 def test_render_writes_what_a_files_name_says_or_refuses(command: Command) -> None:

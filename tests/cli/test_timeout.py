@@ -131,7 +131,7 @@ def test_the_timeout_that_a_job_died_at_is_called_useless(command: Command) -> N
     assert "Taken for 1 rank, because nothing else is known (change with --world-size)" in ran.stdout
     assert len(ran.stdout.splitlines()) <= 24
     assert ran.code == 0
-    assert "longer timeout will not help: the job has 1,800 s already" in " ".join(ran.stdout.split())
+    assert "longer timeout does not help: the job has 1,800 s already" in " ".join(ran.stdout.split())
 
 
 def test_nccl_s_own_retries_are_read_from_the_environment(command: Command) -> None:

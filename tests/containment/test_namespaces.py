@@ -38,7 +38,7 @@ def test_one_node_with_only_loopback_is_ready_and_warned(command: Command) -> No
     assert ran.code == 0, ran.stdout
     found = [(finding["check"], finding["severity"]) for finding in ran.report["findings"]]
     assert found == [("netif-usable", "warn")]
-    assert "only loopback is up" in " ".join(ran.stdout.split())
+    assert "only the loopback interface is up" in " ".join(ran.stdout.split())
 
 
 def test_a_loopback_that_is_down_is_not_ready_and_named(command: Command) -> None:

@@ -158,7 +158,7 @@ def test_a_log_whose_packed_end_is_missing_is_not_called_healthy(
     assert _first(explain_paths([str(_put(tmp_path / "whole.log", packed))])) == "healthy"
     explanation = explain_paths([str(_put(tmp_path / "cut.log", packed[:-5000]))])
     assert (explanation.verdict.value, explanation.exit_code) == ("unfinished", 3)
-    assert "its end is missing" in explanation.summary
+    assert "the end of the log is missing" in explanation.summary
     both = explain_paths([str(tmp_path)])
     assert both.verdict.value == "unfinished"
 

@@ -85,7 +85,7 @@ def test_a_symptom_alone_sets_nothing() -> None:
     assert explanation.causes[0].confidence is Confidence.LOW
     text = render_explanation_env(explanation)
     assert [line for line in text.splitlines() if not line.startswith("#")] == []
-    assert "Worth a try: NCCL_IB_DISABLE, NCCL_P2P_DISABLE" in text
+    assert "These variables may help: NCCL_IB_DISABLE, NCCL_P2P_DISABLE" in text
 
 
 @pytest.mark.parametrize(("confidence", "head"), FOUND.items())

@@ -65,7 +65,7 @@ def test_a_run_that_stopped_around_a_save_is_told_who_is_missing_and_no_more_tha
     name: str, since: str, job: str
 ) -> None:
     cause = _seed(name).causes[0]
-    assert f"stopped during or after a checkpoint: rank 0 is missing since {since}" in cause.verdict
+    assert f"stopped during or after a checkpoint: rank 0 has been missing since {since}" in cause.verdict
     assert "took longer" not in cause.verdict
     assert f"preflight timeout --params {job} --current 1800" in cause.remedy.splitlines()[0]
 
@@ -75,7 +75,7 @@ def test_explain_does_not_call_slow_what_timeout_says_is_quick() -> None:
     answer = safe_timeout(job, timings(None, 0, None, {}), 1800.0)
     assert "waited for something else" in answer.verdict
     first = _seed("4_open_r1_save_timeout").causes[0].remedy.splitlines()[0]
-    assert "the missing rank waited for something else or died" in first
+    assert "the missing rank died or waited for something else" in first
 
 
 def test_no_log_is_told_the_gpus_of_another_machine() -> None:

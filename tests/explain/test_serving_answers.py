@@ -37,7 +37,7 @@ ANSWERS = {
         "framework_argument_error", "a node is missing in Ray", "ray status",
     ),
     ("Total Usage:", " 0.0/1.0 GPU", "Pending Demands:", " {'GPU': 1.0} * 2 (PACK): 1+ pending placement groups"): (
-        "framework_argument_error", "has registered none", "with 2 x 1.0 that are asked for",
+        "framework_argument_error", "has registered no GPUs", "with 2 x 1.0 that are asked for",
     ),
     (*FRAMES, "ValueError: The input size is not aligned with the quantized weight shape."): (
         "framework_argument_error", "quantized weight shape", "smaller tensor-parallel size",
@@ -62,7 +62,7 @@ ANSWERS = {
     (f"{AT}ib_mlx5_log.c:179 UCX  ERROR Local protection error on mlx5_0:1/RoCE (synd 0x4 vend 0x51 hw_synd 0/2)",): (
         "ib_broken", "UCX or Mooncake", "register",
     ),
-    (*FRAMES, "TimeoutError"): ("not_nccl", "gave up waiting", "did not answer"),
+    (*FRAMES, "TimeoutError"): ("not_nccl", "timed out waiting", "did not answer"),
     (*FRAMES, "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`."): (
         "cuda_oom_masked", "KV cache of the serving engine", "--max-model-len",
     ),

@@ -50,7 +50,7 @@ def test_a_rank_that_worked_while_others_waited_is_likely_the_cause_of_their_tim
     first = explain_paths([str(tmp_path)]).causes[0]
     assert (first.cause, first.confidence) == ("found_by_stuck", Confidence.MEDIUM)
     assert "at 14:50:50 UTC: Rank 1 on n0 is in evaluation: run (train.py:18, run)" in first.verdict
-    assert "`preflight timeout` compute a timeout" in first.remedy
+    assert "compute a timeout with `preflight timeout`" in first.remedy
 
 
 def test_an_answer_that_names_no_rank_is_left_out() -> None:

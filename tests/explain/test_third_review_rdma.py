@@ -42,7 +42,7 @@ def test_an_error_that_nccl_kept_to_itself_is_named_with_the_minutes_until_the_t
     )
     lines = [f"[2026-06-02 {at}] {NCCL}transport/net_ib.cc:2453 {dropped}", watchdog(0)]
     told = " ".join(page(said(lines)).split())
-    assert ("logged it 10 minutes before the first timeout" in told) is said_so
+    assert ("logged this error 10 minutes before the first timeout" in told) is said_so
     assert "10.0.9.7" in told
 
 

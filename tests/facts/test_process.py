@@ -133,7 +133,7 @@ def test_a_gpu_that_cannot_be_identified_is_kept_apart_with_its_reason(tmp_path:
     assert [gpu.uuid for gpu in facts.gpus] == ["GPU-0"]
     assert facts.gpus[0].name == Gap("not supported")
     assert facts.gpus[0].memory_free_bytes == 9
-    assert facts.gpus[0].minor == Gap("not asked by the version that made the capture")
+    assert facts.gpus[0].minor == Gap("the version that made the capture did not read this value")
     assert facts.driver.cuda == Gap("too old")
     assert facts.driver.unreadable_gpus == (UnreadableGpu(1, "GPU is lost"),)
 

@@ -85,7 +85,7 @@ def test_a_slow_node_is_named_with_its_figure_and_what_is_usual() -> None:
     assert {odd.host for group in seen.groups for odd in group.odd} == {"n007"}
     assert seen.exit_code == 1 and "n007" not in seen.passing
     page = fleet_page(seen).shown(Detail.ALL, PAGE)
-    assert "n007: slower in 4 of 4 speeds (median 29%), such as all_gather 1 MiB" in page and "usual:" in page
+    assert "n007: slower in 4 of 4 speeds (median 29%); all_gather 1 MiB" in page and "usual:" in page
 
 
 def test_another_driver_on_one_node_of_fifty_is_odd_and_on_half_of_them_is_drift() -> None:
@@ -115,7 +115,7 @@ def test_unknown_nodes_make_the_fleet_unknown_and_every_one_has_its_reason_in_wo
     assert (seen.exit_code, seen.passing, seen.interrupted) == (3, (), ("n000", "n001", "n002"))
     page = fleet_page(seen).shown(Detail.ALL, PAGE)
     assert page.startswith("UNKNOWN") and "stopped by SIGINT at trial default" in " ".join(page.split())
-    assert "Interrupted before they finished: 3 (n[000-002])" in " ".join(page.split())
+    assert "Nodes whose check was interrupted: 3 (n[000-002])" in " ".join(page.split())
     assert fleet_of(3, n000=cut).exit_code == 3
     assert fleet_of(3, n000=cut, n001={"verdict": "not_ready"}).exit_code == 1
 
@@ -170,7 +170,7 @@ def test_an_odd_node_is_not_a_failing_one_and_has_its_reason_in_the_list() -> No
     first, reason, host, end = listed.split("\n")
     assert (first, host, end) == ("# n007", "n007", "")
     assert (
-        reason.startswith("# n007: slower in 4 of 4 speeds (median 29%), such as all_gather 1 MiB")
+        reason.startswith("# n007: slower in 4 of 4 speeds (median 29%); all_gather 1 MiB")
         and "on other nodes" in reason
     )
 

@@ -88,7 +88,7 @@ FAULTS = {
     "spin": (0, "rank 1 on n0"),
     "save": (1, "rank 2 on n1"),
 }
-WAITS = "`preflight stuck` could not tell why"  # where all ranks wait for those of another node
+WAITS = "`preflight stuck` could not find the reason"  # where all ranks wait for those of another node
 
 
 @pytest.mark.parametrize("way", FAULTS)

@@ -180,7 +180,7 @@ def test_what_stuck_can_not_tell_is_one_line_and_no_page(tmp_path: Path) -> None
     ran = ended(watched("sleep 12; echo end", tmp_path))
     assert (ran.returncode, ran.stdout) == (0, b"end\n")
     assert ran.stderr.count(b"\n") == 1, ran.stderr
-    assert b"and `preflight stuck` could not tell why; details: `preflight stuck -v " in ran.stderr
+    assert b"and `preflight stuck` could not find the reason; details: `preflight stuck -v " in ran.stderr
 
 
 @pytest.mark.timeout(100)

@@ -59,7 +59,7 @@ def why(report: Report, **changes: Any) -> str:
 def test_a_report_that_changes_what_no_check_changes_is_not_used_again(changes: dict[str, Any], name: str) -> None:
     assert why(report_of()) == ""
     assert why(report_of(advice=advice_of(env=(("NCCL_P2P_DISABLE", "1"),), unset=("NCCL_ALGO",)))) == ""
-    assert why(report_of(advice=advice_of(**changes))) == f"changes {name}, as no check does"
+    assert why(report_of(advice=advice_of(**changes))) == f"changes {name}, which no check changes"
 
 
 def test_where_gpus_are_there_a_report_of_another_backend_is_used_only_if_that_was_asked_for() -> None:

@@ -121,7 +121,7 @@ def test_the_end_whose_own_link_counted_errors_is_likely_at_fault() -> None:
     said = {each.what: each.value for each in finding.evidence}
     assert said["RDMA port node0 mlx5_0:1"] == "local_ack_timeout_err +24 (packets were not acknowledged)"
     assert said["RDMA port node1 mlx5_0:1"].startswith("link_downed +1 (the link went down), ")
-    assert "then check node1 mlx5_0: " in finding.fix and finding.blame is Blame.CONFIGURATION
+    assert "Then check node1 mlx5_0: " in finding.fix and finding.blame is Blame.CONFIGURATION
 
 
 def test_errors_of_the_path_of_both_ends_or_of_another_port_blame_no_end() -> None:

@@ -55,4 +55,4 @@ def test_gloo_fails_on_nccls_grammar_and_on_missing_names(value: str, told: str)
 def test_a_node_with_lo_only_still_gets_a_fix() -> None:
     remark = nccl_remark("eth0", ("lo",))
     assert remark is not None
-    assert "none but lo" in remark.fix
+    assert "has only lo" in remark.fix

@@ -52,7 +52,7 @@ def test_where_every_port_loses_data_sockets_work_by_the_third_trial_and_the_pri
         lines = each.report["advice"]["evidence"]["NCCL_IB_DISABLE"].splitlines()
         (told,) = [line for line in lines if line.startswith("Costs: ")]
         assert "the RDMA ports of a node are rated 425 GB/s. Sockets: all_reduce 1 MiB " in told
-        assert told.endswith("no other way worked.")
+        assert told.endswith("no other transport worked.")
         assert "# Costs: TCP sockets carry the data in place of RDMA" in each.env
         assert "Costs: TCP sockets" in each.page
 

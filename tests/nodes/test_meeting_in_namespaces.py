@@ -164,7 +164,7 @@ def test_a_port_that_is_taken_is_named_on_node_0_and_both_end_with_3(two: Cluste
     assert {number: each.code for number, each in ended.items()} == {0: 3, 1: 3}
     assert f"port {PORT} on 10.79.0.1 is taken" in ended[0].told
     assert "--rdzv-endpoint" in ended[0].told
-    assert "does not answer as preflight" in ended[1].told
+    assert "another program than preflight listens there" in ended[1].told
 
 
 def test_nodes_with_different_versions_refuse_each_other_and_say_which(two: Cluster) -> None:

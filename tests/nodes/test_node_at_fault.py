@@ -47,7 +47,9 @@ def test_a_node_that_hangs_with_others_is_named_dead_by_all(three: Cluster) -> N
         assert not each.report["problems"]
         (finding,) = [f for f in each.report["findings"] if f["check"] == "node-at-fault"]
         assert (finding["severity"], finding["class"], finding["subject"]) == ("fail", "fabric", "node2")
-        assert "node2 is dead: it fails with node0 and node1, which work with other nodes" in finding["problem"]
+        assert (
+            "node2 is dead: it fails with node0 and node1, although those nodes work with others" in finding["problem"]
+        )
         isolation = each.report["isolation"]
         assert (isolation["dead"], isolation["slow"], isolation["unresolved"]) == ([2], [], [])
         groups = [(tuple(g["nodes"]), g["seen"]) for done in isolation["rounds"] for g in done["groups"]]

@@ -131,7 +131,7 @@ def test_alike_ports_are_taken_together_by_nccl_anyway_and_a_port_without_a_link
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("2.20.5", None), ("2.21.5", "choose the GID themselves"), (UNREADABLE, "not known")]
+    ("version", "told"), [("2.20.5", None), ("2.21.5", "choose the GID"), (UNREADABLE, "not known")]
 )
 def test_the_gid_is_set_only_where_nccl_is_known_to_be_too_old_to_find_it(version: str | Gap, told: str | None) -> None:
     settings, left_out = planned(with_nccl(gpu_node(hca_ports=(roce_port(),)), version))

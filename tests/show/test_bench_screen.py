@@ -60,7 +60,7 @@ def test_what_comes_next_depends_on_what_failed() -> None:
     assert AGAIN in pages["blame gpu"], "no setting cures a broken GPU"
     stopped = dataclasses.replace(BENCHES["unknown"], exit_code=130)
     assert STOPPED in " ".join(bench_page(stopped).shown(Detail.SCREEN, Style()).split())
-    assert pages["good"].endswith("-v prints nccl-tests' table")
+    assert pages["good"].endswith("-v prints nccl-tests' table)")
     assert bench_page(healthy(), "bench.json").shown(Detail.SCREEN, Style()).endswith("Written  bench.json\n")
 
 

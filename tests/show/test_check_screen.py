@@ -97,7 +97,7 @@ def test_a_run_that_was_stopped_says_so_once_and_asks_for_no_repair() -> None:
     report = dataclasses.replace(REPORTS["unknown"], exit_code=130, headline=f"unknown: {why}", problems=(why,))
     page = " ".join(screen_of(report).split())
     assert page.count(why) == 1
-    assert "rerun the same command: this run was stopped" in page and "repair" not in page
+    assert "rerun the same command, because this run was stopped" in page and "repair" not in page
 
 
 @pytest.mark.parametrize("name", [name for names in SITUATIONS.values() for name in names])

@@ -26,7 +26,7 @@ def page(fit: Fit, width: int = 80) -> str:
 
 def test_a_refusal_says_how_much_is_certain_and_what_would_be_smaller() -> None:
     text = page(will_it_fit(Job(SEVEN_B, world_size=8), ROOM))
-    assert "\n  cannot fit: even the lower bound is more than there is, unless the job\n  offloads, " in text
+    assert "\n  cannot fit: even the lower bound exceeds the available memory, unless the job\n  offloads, " in text
     assert "  at least                         39.1 GiB  cannot fit\n" in text
     assert "smaller: fsdp or zero3" in text
 
@@ -39,7 +39,7 @@ def test_a_bound_that_does_not_refuse_says_that_it_promises_nothing() -> None:
 
 def test_what_fits_only_in_pure_16_bit_is_called_that_with_what_it_must_go_without() -> None:
     text = page(will_it_fit(Job(SEVEN_B, world_size=8), replace(ROOM, gpu_free_bytes=80 * GIB)))
-    assert "\n  fits only in pure 16-bit: the job needs more than there is, unless it does\n  without: " in text
+    assert "\n  fits only in pure 16-bit: the job needs more memory than there is, unless it\n  does without: " in text
     assert "fp32 copy of the weights, optimizer states in fp32, gradients" in text
 
 

@@ -78,7 +78,7 @@ def test_a_node_of_each_blame_class_gives_its_answer_in_every_form(blame: Blame)
 
 
 def test_the_reason_of_a_rejected_node_names_what_to_repair_first() -> None:
-    assert "needs a node reboot to recover, says the driver" in render_drain(ALL["blame gpu"])
+    assert "the driver reports that the GPU needs a node reboot to recover" in render_drain(ALL["blame gpu"])
     assert "the link is up, but the port is INIT" in render_drain(ALL["blame fabric"])
     found = (finding(blame=Blame.APPLICATION, problem="a full disk"), finding(blame=Blame.GPU, problem="a dead GPU"))
     mixed = report_of(verdict=Verdict.NOT_READY, exit_code=1, headline="not ready: x", findings=found)

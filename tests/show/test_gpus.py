@@ -26,7 +26,7 @@ def test_what_is_common_to_a_model_stands_once_and_each_gpu_has_a_row() -> None:
     assert text.count("NVIDIA H100 80GB HBM3") == 1
     assert "GPU 0-7  NVIDIA H100 80GB HBM3, compute capability 9.0, 80 GiB" in text
     assert text.count("x16 gen5  18 x 4.0") == 8
-    assert "peer access, as the driver says: ok for all pairs" in text
+    assert "peer access (reported by the driver): ok for all pairs" in text
 
 
 def test_an_odd_model_has_a_line_of_its_own() -> None:

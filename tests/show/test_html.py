@@ -97,7 +97,9 @@ def test_verdict_and_reasons_stand_before_everything_else() -> None:
     text = " ".join("".join(Reader(render_html(ALL["blame gpu"])).words).split())
     verdict = text.index("NODE REJECTED node1")
     assert (
-        verdict < text.index("needs a node reboot to recover, says the driver") < text.index("Findings and their fixes")
+        verdict
+        < text.index("the driver reports that the GPU needs a node reboot to recover")
+        < text.index("Findings and their fixes")
     )
 
 

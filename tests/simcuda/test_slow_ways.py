@@ -1,6 +1,6 @@
 """A way between two GPUs that is slow: no rank is accused alone.
 
-Behind a slow way of NCCL's ring one rank may be late in all collectives. The finding then names it or a link into it.
+Behind a slow way of NCCL's ring one rank may be late in all collectives. The finding then names it or a link to it.
 """
 
 from __future__ import annotations
@@ -31,4 +31,4 @@ def test_a_slow_way_accuses_no_rank_alone(way: str, mb_s: int, tmp_path: Path) -
     speeds = [each["busbw_gb_s"] for each in default["results"] if each["size_bytes"] == MIB]
     assert 0 < max(speeds) < 10 * mb_s / 1000, "NCCL's channels go over the slow way"
     for late in (each for each in ran.report["findings"] if each["check"] == "straggler"):
-        assert late["problem"].startswith(f"rank {way[-1]} or a link into it is ")
+        assert late["problem"].startswith(f"rank {way[-1]} or a link to it is ")

@@ -93,7 +93,7 @@ def test_ranks_that_all_wait_for_gpus_which_do_not_compute_hang(state: str) -> N
 @pytest.mark.parametrize("gpus", [gpu(620.0), NONE])
 def test_a_long_step_on_the_gpu_is_called_neither_a_hang_nor_a_job_that_goes_on(gpus: Any) -> None:
     report = answer([node(*(reads_loss(i) for i in range(4)), gpus=gpus)])
-    assert (report.exit_code, report.culprits) == (3, ()) and "A long step looks like a hang" in report.summary
+    assert (report.exit_code, report.culprits) == (3, ()) and "A long step looks the same as a hang" in report.summary
 
 
 def test_a_rank_that_slept_meanwhile_does_not_wait_for_its_gpu() -> None:

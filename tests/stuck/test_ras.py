@@ -86,7 +86,7 @@ def test_stuck_asks_a_release_that_may_crash_only_if_the_user_insists(more: tupl
         ran = subprocess.run([*command, *more], env=environ, capture_output=True, text=True, check=False)
         assert ran.returncode in (0, 1, 3), ran.stderr  # a stand-in that has just started may still move
         assert rank.was_asked() is (more == ("--ras",))
-    said = "NCCL's RAS was not asked: " in ran.stdout
+    said = "NCCL's RAS was not queried: " in ran.stdout
     assert said is (more != ("--ras",)), ran.stdout
     assert ("(NVIDIA/nccl 1762)" in " ".join(ran.stdout.split())) is (more == ()), ran.stdout
 
@@ -107,7 +107,7 @@ def test_the_mapped_library_decides_whether_ras_is_asked(
     with stand_in(tmp_path, version) as rank:
         reason = rank.ask(how)
         assert rank.was_asked() is is_asked, reason
-    assert reason.startswith("NCCL's RAS was not asked: ") is not is_asked
+    assert reason.startswith("NCCL's RAS was not queried: ") is not is_asked
 
 
 def test_a_library_that_does_not_tell_its_release_is_not_asked(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_pause_that_is_longer_than_the_answer_is_never_called_safe(job: Job, t
         assert safe.pg_timeout_s == CAP_S.value
         is_guess = safe.longest_source is Source.ASSUMED
         assert safe.verdict.startswith("perhaps no timeout is enough") == is_guess
-        assert "longer than the 3,600 s that preflight advises at most" in safe.verdict
+        assert "but preflight advises at most 3,600 s" in safe.verdict
 
 
 @given(job=JOBS, timings=TIMINGS, current_s=st.just(600.0) | st.floats(1, 1e5))
@@ -122,13 +122,13 @@ def test_an_answer_that_is_not_longer_than_the_job_s_own_timeout_is_called_usele
 ) -> None:
     safe = safe_timeout(job, timings, current_s)
     if safe.is_enough:
-        assert ("a longer timeout will not help" in safe.verdict) == (safe.pg_timeout_s <= current_s)
+        assert ("a longer timeout does not help" in safe.verdict) == (safe.pg_timeout_s <= current_s)
 
 
 def test_the_fourth_report_s_1800_s_is_called_useless_for_a_fast_disk() -> None:
     safe = safe_timeout(Job(params=ParamCount(1_500_000_000, 1_500_000_000), world_size=8), FAST, 1800)
     assert (safe.pg_timeout_s, safe.is_enough) == (600, True)
-    assert safe.verdict.startswith("a longer timeout will not help: the job has 1,800 s already")
+    assert safe.verdict.startswith("a longer timeout does not help: the job has 1,800 s already")
     assert any("1,800 to 3,600 s" in note and "less is enough" in note for note in safe.notes)
     assert any("preflight explain" in note for note in safe.notes)
 
@@ -164,7 +164,7 @@ def test_beyond_the_cap_it_says_why_there_is_one_and_how_much_is_still_covered()
 def test_a_phase_that_no_sensible_timeout_covers_is_said_to_be_moved_away() -> None:
     safe = safe_timeout(Job(eval_s=7200), NOTHING)
     assert not safe.is_enough
-    assert safe.verdict.startswith("the evaluation takes 7,200 s (given), longer than the 3,600 s")
+    assert safe.verdict.startswith("the evaluation takes 7,200 s (given), but preflight advises at most 3,600 s")
     assert "Shorten the evaluation, or run it where no other rank waits" in safe.verdict
     assert any("gloo group" in hint for hint in safe.smaller)
 

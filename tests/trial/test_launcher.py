@@ -83,7 +83,7 @@ def test_half_a_line_of_a_conductor_that_was_killed_does_not_hide_who_died() -> 
         whole[: len(whole) // 2] + b"\n" + json.dumps({"event": "supervisor_died", "rank": 0, "exitcode": -9}).encode()
     )
     launched = after(*(parse_event(line) for line in fifo.split(b"\n")))
-    assert launched.problem == "the supervisor of rank 0 died by SIGKILL during start"
+    assert launched.problem == "the agent of rank 0 died by SIGKILL during start"
     assert launched.trials == ()
 
 

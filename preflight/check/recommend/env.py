@@ -84,7 +84,7 @@ def recommend(
         return _advice("no trial ran, so nothing can be recommended")
     comes_and_goes = intermittent(run.trials, control.reruns)
     if comes_and_goes and not is_cure(control, trials):
-        return _advice(f"nothing is recommended: the fault comes and goes, {comes_and_goes[0].text()}")
+        return _advice(f"nothing is recommended, because the fault comes and goes: {comes_and_goes[0].text()}")
     if is_sound(run.default):
         return _beside_a_working_default(run, run.default)
     return _beside_a_failing_default(run, run.default)
@@ -96,13 +96,13 @@ def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         again = [each for each in run.control.reruns if each.candidate == DEFAULT]
         took_s = default.duration_s + sum(each.duration_s for each in again)
         tries = f", in each of {len(again) + 1} tries ({seconds_text(took_s)} in all)" if again else ""
-        longer = "; a temporary fault would look the same" if again else ""
+        longer = "; a temporary fault looks the same" if again else ""
         return _advice(f"none of the tested settings work: the default settings {ending(default)}{tries}{longer}")
     chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
     if not chosen or proof_of(run.control, run.trials) is Proof.OPEN:
         why = "time ran out before a run without them failed again (raise --deadline)"
         return _advice(
-            f"nothing is recommended: the default settings {ending(default)}; other settings work, but {why}"
+            f"nothing is recommended: the default settings {ending(default)}, and other settings work, but {why}"
         )
     best = chosen[-1]
     if as_is_works:
@@ -139,7 +139,11 @@ def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
     if best.scope is not Scope.ANYWHERE or not best.env or not {name for name, _ in best.env} <= SOCKETS:
         return ()
     over_rdma = next((each for each in run.candidates if "NCCL_IB_HCA" in dict(each.env)), None)
-    beside = f"trial '{over_rdma.candidate}': {figure(over_rdma, run.cpu_path)}" if over_rdma else "no other way worked"
+    beside = (
+        f"trial '{over_rdma.candidate}': {figure(over_rdma, run.cpu_path)}"
+        if over_rdma
+        else "no other transport worked"
+    )
     return ((best.env[0][0], f"Costs: {best.reason}. Sockets: {figure(best, run.cpu_path)}; {beside}."),)
 
 
@@ -148,7 +152,7 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
     inherited = run.context.inherited
     with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
     cure = why_needed(inherited, with_env, run.trials)
-    why = f"the inherited settings are needed: without them the default settings {ending(default)}"
+    why = f"the inherited settings are needed, because without them the default settings {ending(default)}"
     unproven = best.candidate == AS_IS and any(each.failed is None for each in cure)
     if not cure or unproven or _names_loopback(with_env):
         return _advice(why)
@@ -163,8 +167,8 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
 def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: bool) -> str:
     names = [" ".join(assignment(*one) for one in each.setting.env) for each in cure]
     work = "work" if len(names) > 1 else "works"
-    sentence = f"the default settings fail; {_and(names)} {work}: {figure(best, cpu_path)}, verified"
-    all_needed = "each is needed, because a trial without it failed"
+    sentence = f"the default settings fail; {_and(names)} {work} ({figure(best, cpu_path)}, verified)"
+    all_needed = "each setting is needed, because a trial without it failed"
     return "; ".join(filter(None, (sentence, _open(cure) or (all_needed if len(names) > 1 else ""))))
 
 
@@ -193,7 +197,9 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
     against_as_is = run.comparisons.get(AS_IS)
     if as_is is not None and is_sound(as_is) and against_as_is is not None and against_as_is.wins:
         gain = percent_text(against_as_is.mean_gain)
-        return _advice(f"the inherited settings are {gain} faster than the default settings ({speed}): keep them")
+        return _advice(
+            f"keep the inherited settings, because they are {gain} faster than the default settings ({speed})"
+        )
     best = _winner(run)
     if best is not None:
         won = run.comparisons[best.candidate]
@@ -215,11 +221,14 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
     if as_is.outcome is Outcome.SKIPPED:
         kept = "were not tried"
     elif against_as_is is not None:
-        kept = "are not clearly slower, so they stay"
+        kept = "are not clearly slower, so preflight keeps them"
     elif slowdown(as_is, default) > FAR_SLOWER.value:
-        kept = f"reached {figure(as_is, run.cpu_path)} in one trial; they stay, because no comparison has confirmed it"
+        kept = (
+            f"reached {figure(as_is, run.cpu_path)} in one trial; preflight keeps them, because no comparison has "
+            f"confirmed this speed"
+        )
     else:
-        kept = "work too and stay; their speed was not compared"
+        kept = "work too, so preflight keeps them; their speed was not compared"
     why = f"the default settings work ({speed}, verified), and {_nothing_beats(run)}"
     return _advice(f"{why}; the inherited settings {kept}")
 

@@ -25,8 +25,10 @@ ENDINGS = {
 WARNING = "NCCL WARN "
 Comment = tuple[str, str]
 
-CONFIGURATION = "remove the failing lines from the files that NCCL reads: /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE"
-INHERITED = "keep it, because the job needs it; `grep -rn NAME ~/.bashrc /etc/profile.d` finds the file that sets it"
+CONFIGURATION = "remove the failing lines from the files that NCCL reads (/etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE)"
+INHERITED = (
+    "keep the variable, because the job needs it. `grep -rn NAME ~/.bashrc /etc/profile.d` finds the file that sets it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +68,23 @@ def comments_of(
     (name, value), *others = sorted(required.setting.env, reverse=True)  # NCCL's before gloo's
     lines = [
         _without(required.failed),
-        f"With it: {figure(best, cpu_path)}, verified (trial '{best.candidate}').",
+        f"With this setting: {figure(best, cpu_path)}, verified (trial '{best.candidate}').",
         _cost(best, cpu_path, context),
     ]
     repair = repair_of(name, value, contained=context.is_contained(), inherited=inherited)
     lines += [f"Repair: {repair}." if repair else "", "" if inherited else _until(context)]
     yield from ((name, line) for line in lines if line)
     for other, _ in others:
-        yield other, f"Needed together with {name}."
+        yield other, f"This setting is needed together with {name}."
 
 
 def _without(failed: TrialResult | None) -> str:
     if failed is None:
-        return "Without it: unknown, because time ran out before that trial."
+        return "Without this setting: unknown, because time ran out before that trial."
     what = f"{ending(failed)}{_log_line(failed)}"
     if failed.candidate == DEFAULT:
-        return f"Without it: the default settings {what}."
-    return f"Without it: {what} (trial '{failed.candidate}')."
+        return f"Without this setting, the default settings {what}."
+    return f"Without this setting, trial '{failed.candidate}' {what}."
 
 
 def _log_line(failed: TrialResult) -> str:
@@ -104,12 +106,12 @@ def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
         return ""
     share = result.busbw_gb_s / expected.limit_gb_s
     healthy = f"{rate_text(expected.low_gb_s)} is healthy"
-    return f"Costs: leaves {share:.0%} of the links' {rate_text(expected.limit_gb_s)}; {healthy}."
+    return f"Costs: the job gets {share:.0%} of the links' {rate_text(expected.limit_gb_s)}; {healthy}."
 
 
 def _until(context: MachineContext) -> str:
     when = f" (measured {learnt})" if (learnt := context.learnt()) else ""
-    return f"After the repair, run `preflight check`; if this line is no longer needed, delete it{when}."
+    return f"After the repair, run `preflight check`, and delete this line if it is not needed any more{when}."
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:

@@ -14,15 +14,15 @@ from preflight.model.explanation import Confidence
 from preflight.model.job_phases import Phase
 
 GATHERS = frozenset({"_ALLGATHER_BASE", "ALLGATHER", "BROADCAST", "COALESCED"})  # what collects sharded weights
-STOPPED = "The job stopped during or after a checkpoint: {who}; the other ranks timed out waiting{timeout}."
+STOPPED = "The job stopped during or after a checkpoint: {who}, and the other ranks timed out{timeout}."
 CLOCK = re.compile(r"\b(\d\d:\d\d:\d\d)\b")
 MOST_RANKS = 4096  # that are looked through
 FEW = 4  # missing ranks that are listed
 PLACE = re.compile(r"(?:^|[\s'\"=])([\w./+-]{1,80})/(?:checkpoint|global_step|step|epoch|iter)[-_=]?\d+\b", re.ASCII)
 SIZE = re.compile(r"[\w]-(\d{1,3}(?:\.\d{1,2})?)[bB](?![\w.])", re.ASCII)  # of a model: Qwen2.5-1.5B
 DEADLOCK = (
-    "Only some ranks entered a checkpoint, so the ranks wait in different collectives. This is a deadlock; no "
-    "timeout helps."
+    "Only some ranks entered a checkpoint, so the ranks wait in different collectives. A longer timeout does not end "
+    "this deadlock."
 )
 
 
@@ -47,7 +47,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     if is_deadlock:
         return Claim(Authority.REFINED_TIMEOUT, proof, confidence, because, DEADLOCK, ("deadlock",))
     timeout_ms = evidence.timeout_ms()
-    waited = f" for {duration(timeout_ms)}" if timeout_ms else ""
+    waited = f" after {duration(timeout_ms)}" if timeout_ms else ""
     verdict = STOPPED.replace("{timeout}", waited).replace("{who}", _missing(evidence, phase))
     return Claim(Authority.REFINED_TIMEOUT, proof, confidence, because, verdict)
 
@@ -61,8 +61,8 @@ def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
     when = parted[0] if parted else clock[1] if clock else ""
     since = f" since {when}" if when else ""
     if not reported or not 0 < len(missing) <= min(FEW, len(reported)):
-        return f"a rank is missing{since}"
-    return f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} {'are' if missing[1:] else 'is'} missing{since}"
+        return f"a rank has been missing{since}"
+    return f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} {'have' if missing[1:] else 'has'} been missing{since}"
 
 
 def _reported(evidence: LogEvidence) -> set[int]:
@@ -95,32 +95,32 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
         "rank == 0:`."
     )
     if "deadlock" in claim.detail:
-        also = "Do the same with evaluation and logging near the checkpoint. A longer timeout does not help."
+        also = "Call evaluation and logging code near the checkpoint on all ranks too. A longer timeout does not help."
         return Remedy(all_ranks, also)
     died_at_s = evidence.timeout_ms() // 1000
     command = f"{_command(evidence)}{f' --current {died_at_s}' if died_at_s else ''}"
     return Remedy(
-        f"Measure a checkpoint: {command}. If it takes much less than the timeout, the missing rank waited for "
-        "something else or died. Read its log, then start the job with `preflight run`, which shows where each rank "
-        "waits.",
-        "If the checkpoint is slow: let each rank write its own shard (FSDP: StateDictType.SHARDED_STATE_DICT or "
+        f"Measure a checkpoint: {command}. If it takes much less time than the timeout, the missing rank died or "
+        f"waited for something else. Read its log, then start the job with `preflight run`, which shows where each "
+        f"rank waits.",
+        "If the checkpoint is slow, let each rank write its own shard (FSDP: StateDictType.SHARDED_STATE_DICT or "
         "torch.distributed.checkpoint; DeepSpeed: stage3_gather_16bit_weights_on_model_save=false), or write "
         "asynchronously to a local disk.",
         all_ranks,
         "Watch host and GPU memory during the checkpoint. If rank 0 gathers the whole model, it may swap or be "
         "killed (-9).",
         *longer_timeout(evidence),
-        confirm_with=f"{command}   # shows how long a checkpoint takes, and the timeout for it",
+        confirm_with=f"{command}   # measures a checkpoint and computes the timeout for it",
     )
 
 
 CAUSE = Cause(
-    promise="Some processes wrote the model to disk. The others waited for them until their timeout.",
+    promise="Some processes wrote the model to disk. The other processes waited until their timeout.",
     judge=judge,
     remedy=remedy,
     infers=True,
-    confirmed_if="a checkpoint takes about as long as the timeout, on one rank alone or on all",
-    confirm_with="preflight timeout --params N --checkpoint-dir DIR   # shows how long a checkpoint takes, and the "
+    confirmed_if="a checkpoint takes about as long as the timeout, on one rank or on all ranks",
+    confirm_with="preflight timeout --params N --checkpoint-dir DIR   # measures a checkpoint and computes the "
     "timeout for it",
     outranks=("collective_mismatch", "device_mapping_unknown", "heartbeat_monitor", "p2p_broken", "remote_peer_died",
               "store_wait_timeout", "watchdog_timeout_straggler"),

@@ -27,8 +27,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if (mismatch := find_mismatch(evidence.waits.all())) is not None:
         one, other = mismatch
         detail = (
-            f"rank {one.rank} waits in {one.op} ({one.numel_in} elements), "
-            f"rank {other.rank} waits in {other.op} ({other.numel_in} elements)",
+            f"rank {one.rank} waits in {one.op} ({one.numel_in} elements), but rank {other.rank} waits in {other.op} "
+            f"({other.numel_in} elements)",
         )
         caught = evidence.of("watchdog.caught")
         proof = tuple(event for event in caught if event.rank in (one.rank, other.rank)) or caught
@@ -38,11 +38,13 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if overtaken is not None and (_is_far_ahead(*overtaken) or not _data_were_lost(evidence)):
         one, other = overtaken
         detail = (
-            f"rank {one.rank} waits in collective {one.seq}, {one.op}, but rank {other.rank} has completed; that one "
-            f"waits in {other.seq}, {other.op}",
+            f"rank {one.rank} waits in collective {one.seq}, {one.op}; rank {other.rank} has completed this "
+            f"collective and waits in {other.seq}, {other.op}",
         )
         proof = tuple(e for e in evidence.of("watchdog.caught") if e.rank in (one.rank, other.rank))
-        because = "a rank waits in a collective that another rank completed as a different collective"
+        because = (
+            "a rank waits in a collective, but another rank completed a different collective under the same number"
+        )
         return Claim(Authority.MISMATCH, proof[:4], Confidence.MEDIUM, because, fill_in(VERDICT, proof[:4]), detail)
     if (calls := _calls(evidence)) is not None:
         who = ", ".join(f"rank {event.rank} waited in {at.call} at {at.place}" for event, at in calls)
@@ -55,7 +57,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             for rank, work in (clash.one, clash.other)
             for event in evidence.recorded(rank, f"collective {clash.seq} is {work}")
         )
-        because = "the flight recorder's dumps hold different work under one sequence number"
+        because = "the flight recorder's dumps have different work under one sequence number"
         parted = f"rank{'s' * (len(clash.differ) > 1)} {', '.join(clash.differ[:MOST_NAMED])}, unlike most"
         both = f"ranks {', '.join(by_number((clash.one[0], clash.other[0])))}"
         verdict = VERDICT.replace("{who}", parted if clash.differ else both)
@@ -114,12 +116,13 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=fixed(
-        "Find the branch that only some ranks take. Common ones: `if rank == 0:` around a collective, logging with "
-        "sync_dist=True, batches without images or labels, early stopping, a loop whose length depends on the data.",
+        "Find the branch that only some ranks take. Common cases are `if rank == 0:` around a collective, logging "
+        "with sync_dist=True, batches without images or labels, early stopping, and a loop whose length depends on "
+        "the data.",
         "Run once with TORCH_DISTRIBUTED_DEBUG=DETAIL. Torch then names the line on each rank, but the job is slower.",
         "Give every rank the same number of steps: use drop_last=True, a DistributedSampler that pads, or the Join "
         "context.",
-        "Do not raise the timeout: it does not help here.",
+        "Do not raise the timeout, because it does not help here.",
     ),
     infers=True,
     confirmed_if="torch names ranks with different collectives under TORCH_DISTRIBUTED_DEBUG=DETAIL",

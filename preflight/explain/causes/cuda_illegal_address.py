@@ -8,7 +8,7 @@ from preflight.explain.log_evidence import LogEvidence
 
 CRASHED = by_signs(
     "A GPU kernel of {who}{host} crashed (illegal memory access or a failed device-side assertion). The other ranks "
-    "only lost their connection to it."
+    "only lost their connection to this rank."
 )
 
 
@@ -26,8 +26,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 CAUSE = Cause(
-    promise="A kernel on the GPU failed. The next library that uses the GPU reports it, often NCCL, which did not "
-    "cause it.",
+    promise="A kernel on the GPU failed. The next library that uses the GPU reports the failure. This is often NCCL, "
+    "which did not cause it.",
     signs=(
         Sign("illegal.access", Authority.OWN_ERROR, "a GPU kernel accessed memory outside its own",
              r"illegal memory access|cudaErrorIllegalAddress|Invalid __(?:global|shared|local)__ (?:read|write)|"
@@ -47,10 +47,10 @@ CAUSE = Cause(
     judge=judge,
     remedy=fixed(
         "Run once with CUDA_LAUNCH_BLOCKING=1. The traceback then names the operation, but the job is slower.",
-        "Common reasons: a label or token id outside the embedding or class range (to test this, run the same batch "
-        "on the CPU), a custom or compiled kernel, or an attention kernel that does not support this GPU.",
-        "compute-sanitizer --tool memcheck python train.py ... finds the kernel. If the same GPU fails every time, "
-        "look for Xid 13, 31 or 79 in dmesg.",
+        "Common reasons are a label or token id outside the embedding or class range (run the same batch on the CPU "
+        "to test this), a custom or compiled kernel, or an attention kernel that does not support this GPU.",
+        "Run compute-sanitizer --tool memcheck python train.py ... to find the kernel. If the same GPU fails every "
+        "time, look for Xid 13, 31 or 79 in dmesg.",
     ),
     confirmed_if="the tracebacks of two runs end in the same operation",
     confirm_with="export CUDA_LAUNCH_BLOCKING=1   # for the same command; `preflight check` tests the GPUs",

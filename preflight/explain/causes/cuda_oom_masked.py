@@ -11,11 +11,11 @@ from preflight.model.explanation import Confidence
 from preflight.model.job_phases import Phase
 
 ABSURD = re.compile(r"more than 1EB|1EB memory")  # nccl#1284: what aborted buffers lead to
-VERDICT = "{who}{host} ran out of GPU memory; the other errors in the log follow from that."
+VERDICT = "{who}{host} ran out of GPU memory, which caused the other errors in the log."
 KV_CACHE = re.compile(r"KV cache|No available memory for the cache blocks|increase --mem")
 OF_KV_CACHE = "The KV cache of the serving engine does not fit into the GPU memory that is left{host}."
 MORE_GPUS = "Split the model over more GPUs: a larger --tensor-parallel-size (SGLang: --tp-size)."
-THREAD = " A thread caught the error, so the rank kept running but no longer took part."
+THREAD = " A thread caught the error. The rank then continued to run but no longer took part."
 SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
 
 
@@ -27,7 +27,9 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     words = OF_KV_CACHE if KV_CACHE.search(events[0].text) else VERDICT
     verdict = fill_in(words, events[:1] if events[0].rank else events)
     if events[0].sign == "gpu_oom.handle":
-        because = "a library could not start on the GPU; usually no memory is left, rarely its version is wrong"
+        because = (
+            "a library could not start on the GPU: usually the GPU has no free memory, rarely the version is wrong"
+        )
         return Claim(events[0].authority, events, Confidence.LOW, because, verdict)
     if SWALLOWED.search(events[0].text):
         verdict += THREAD
@@ -42,7 +44,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     if KV_CACHE.search(claim.events[0].text):
         return Remedy(
             "Lower --max-model-len (SGLang: --context-length), or raise --gpu-memory-utilization (SGLang: "
-            "--mem-fraction-static) up to 0.95. The line says how much memory is needed, if the engine knows it.",
+            "--mem-fraction-static) up to 0.95. If the engine knows how much memory is needed, the line says so.",
             MORE_GPUS,
             leftovers,
         )
@@ -52,17 +54,17 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
             "memory in addition to the weights and the KV cache.",
             "Lower --max-num-seqs (SGLang: --max-running-requests, --cuda-graph-max-bs).",
             MORE_GPUS,
-            "If training ran out of memory: a smaller micro batch, gradient checkpointing or offload.",
+            "If training ran out of memory, use a smaller micro batch, gradient checkpointing or offload.",
             leftovers,
         )
     return Remedy(
-        "Use less GPU memory: a smaller per-device batch (with more gradient accumulation), gradient checkpointing, "
-        "shorter sequences, ZeRO-3/FSDP or offload, or an 8-bit optimizer. A longer timeout does not help.",
+        "Use less GPU memory: try a smaller per-device batch (with more gradient accumulation), gradient "
+        "checkpointing, shorter sequences, ZeRO-3/FSDP, offload or an 8-bit optimizer. A longer timeout does not help.",
         leftovers,
         "If PyTorch reserves much more memory than it allocates (fragmentation), run: export "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "If memory ran out in a checkpoint, gather to the CPU (FSDP: offload_to_cpu=True); for an evaluation, use "
-        "smaller batches.",
+        "If memory ran out in a checkpoint, gather to the CPU (FSDP: offload_to_cpu=True). If it ran out in an "
+        "evaluation, use smaller batches.",
     )
 
 

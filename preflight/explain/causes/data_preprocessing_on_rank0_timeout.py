@@ -41,7 +41,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
         return None
     timeout_ms = evidence.timeout_ms()
     wait = f" longer than the timeout of {duration(timeout_ms)}" if timeout_ms else " longer than the timeout"
-    verdict = f"One rank prepared the data set and took{wait}; the other ranks waited at a barrier for it."
+    verdict = f"One rank prepared the data set and took{wait}, while the other ranks waited for this rank at a barrier."
     if phase is not None:
         because = f"the last event before the timeout is line {phase.line}: {phase.text.strip()[:110]}"
     else:
@@ -50,11 +50,11 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 CAUSE = Cause(
-    promise="One process prepared the data. The others waited for it until their timeout.",
+    promise="One process prepared the data. The other processes waited for it until their timeout.",
     judge=judge,
     remedy=fixed(
-        "Prepare the data once, in one process without the launcher, and train from that cache: save_to_disk / "
-        "load_from_disk, tokenized_path (LLaMA-Factory), dataset_prepared_path (Axolotl), Megatron's "
+        "Prepare the data once, in one process without the launcher, and train from this cache. Use save_to_disk / "
+        "load_from_disk, tokenized_path (LLaMA-Factory), dataset_prepared_path (Axolotl) or Megatron's "
         "preprocess_data.py.",
         "Keep the cache on a disk that all ranks share. With local disks, prepare it on every node, because "
         "main_process_first runs once per job.",
@@ -63,7 +63,7 @@ CAUSE = Cause(
     ),
     infers=True,
     confirmed_if="the preparation alone takes longer than the timeout",
-    confirm_with="preflight timeout --params N --preprocess TIME   # TIME: what the preparation takes alone",
+    confirm_with="preflight timeout --params N --preprocess TIME   # TIME is the duration of the preparation alone",
     outranks=("device_mapping_unknown", "heartbeat_monitor", "p2p_broken", "remote_peer_died", "rendezvous_failed",
               "store_wait_timeout", "watchdog_timeout_straggler"),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from preflight.explain.log_evidence import CLEARLY_LINES, LogEvidence
 
 ABORTED = "killed by signal: Aborted"
 claim = by_signs(
-    "A data worker of {who} died{host}, so that rank failed, and the other ranks lost their connections to it."
+    "A data worker of {who} died{host}. This rank then failed, and the other ranks lost their connections to it."
 )
 
 
@@ -37,12 +37,12 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=fixed(
-        'Run: sudo dmesg -T | grep -i -e "killed process" -e oom. If it names the worker, the host ran out of memory. '
-        "If not, the decoding code crashed.",
-        "Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the preparation. If that "
-        "works, raise the number step by step; if not, the log has the real error.",
+        'Run: sudo dmesg -T | grep -i -e "killed process" -e oom. If the output names the worker, the host ran '
+        "out of memory. If not, the decoder crashed.",
+        "Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the preparation. If the "
+        "job then works, raise the number step by step. If not, the log has the real error.",
         "Give the container more memory and /dev/shm (--memory, --shm-size).",
-        'Put the start of the script under `if __name__ == "__main__":`; the start method "spawn" needs that.',
+        'Put the start of the script under `if __name__ == "__main__":`, as the start method "spawn" requires.',
     ),
     confirmed_if="the job runs with one worker, or the kernel log names the worker's pid",
     confirm_with="run the same command with num_workers=0 (num_proc=1)",

@@ -70,16 +70,18 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
     return Remedy(
         "Bind every rank to its GPU before anything else: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), "
         "and init_process_group('nccl', device_id=torch.device('cuda', int(os.environ['LOCAL_RANK']))).",
-        "If it still hangs, test these three variables, which are often set together: NCCL_SOCKET_IFNAME=<interface>, "
-        "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Usually not all of them are needed, and each one costs speed.",
-        f"On the machine of the job, run `{check}`. It tests which of the variables are needed, and writes only these.",
+        "If the job still hangs, test these three variables, which are often set together: "
+        "NCCL_SOCKET_IFNAME=<interface>, "
+        "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Usually only some of them are needed, and each one costs speed.",
+        f"On the machine of the job, run `{check}`. This command tests which variables are needed, and writes only "
+        f"these.",
         env=(("NCCL_IB_DISABLE", "1"), ("NCCL_P2P_DISABLE", "1")),
-        confirm_with=f"{check}   # on the machine of the job; tests which of the three variables are needed",
+        confirm_with=f"{check}   # tests which of the three variables are needed; run it on the job's machine",
     )
 
 
 CAUSE = Cause(
-    promise="Each process should own one GPU. Here torch had to guess which one.",
+    promise="Each process should use its own GPU. Here torch had to guess the GPU.",
     signs=(
         Sign("mapping.guess", Authority.SILENCE, "torch guesses the GPU of a rank",
              r"using (?:best-guess )?GPU \d{1,3} (?:to perform barrier )?as devices? used by this process (?:are|"

@@ -20,7 +20,9 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     if not events or (evidence.has("shm.nccl", "shm.loader") and events[0].sign == "disk.full"):
         return None
     if events[0].sign == "disk.partly":
-        because = "the library stopped in the middle of a file; the error of the operating system is not in the log"
+        because = (
+            "the library stopped in the middle of a file, but the log does not show the error of the operating system"
+        )
         return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(PARTLY, events))
     return Claim(events[0].authority, events, Confidence.HIGH, "the system says so", fill_in(FULL, events))
 
@@ -41,10 +43,10 @@ CAUSE = Cause(
     remedy=fixed(
         "On the host that failed, check the output folder, ~/.cache and /tmp: df -h; df -i; quota -s (Lustre: lfs "
         "quota -h -u $USER PATH)",
-        "Delete old checkpoints (save_total_limit, max_keep_ckpts limit them), and move caches to a larger disk "
+        "Delete old checkpoints (limited by save_total_limit or max_keep_ckpts), and move caches to a larger disk "
         "(HF_HOME, TRITON_CACHE_DIR, TMPDIR).",
         "Kubernetes: raise resources.limits.ephemeral-storage, or give the output its own volume.",
-        "Check the last checkpoint before you resume: the file that was being written is incomplete.",
+        "Check the last checkpoint before you resume, because the file that the job was writing is incomplete.",
     ),
     confirmed_if="df or quota shows that the job's disk is full",
     confirm_with="df -h; df -i   # on that host, for the folder that the line names",

@@ -18,15 +18,15 @@ CAUSE = Cause(
              r"NVML: Driver Not Loaded|UR_RESULT_ERROR_DEVICE_LOST|"
              r"CUDA_ERROR_DEVICE_UNAVAILABLE|GPU (?:requires reset|needs to be reset)"),
     ),
-    judge=by_signs("The driver lost a GPU or can not reach it{host} ({who}). The GPU, its slot or a stuck driver is "
-        "at fault."),
+    judge=by_signs("The driver lost a GPU or can't reach a GPU{host} ({who}). The GPU, its slot or a stuck driver is "
+    "at fault."),
     remedy=fixed(
         "Take the node out of the job now, then read the driver's messages: sudo dmesg -T | grep -i -e nvrm -e xid "
         "-e AER",
         "Compare `nvidia-smi -L` with the number of installed GPUs. Reset the GPU (sudo nvidia-smi --gpu-reset -i "
         "N) or reboot the node.",
-        "If it happens again, reseat or replace the card. Earlier PCIe errors (AER) point to the slot, the riser or "
-        "the power.",
+        "If the GPU is lost again, reseat or replace the card. Earlier PCIe errors (AER) show that the slot, the "
+        "riser or the power is at fault.",
     ),
     confirmed_if="nvidia-smi -L shows fewer GPUs than the machine has, or the kernel log has an Xid 79",
     confirm_with="preflight check --accept --profile burn   # after the repair",

@@ -18,24 +18,25 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim from NCCL's own error. A busy GPU is weaker evidence, because a fault may also leave a GPU busy."""
     if any(event.sign == "duplicate.nccl" for event in events):
         return TWICE(evidence, tuple(event for event in events if event.sign == "duplicate.nccl"))
-    because = "CUDA says that it can't use the GPU, but not which process holds it"
+    because = "CUDA reports that it can't use the GPU, but not which process uses the GPU"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(BUSY, events))
 
 
 CAUSE = Cause(
-    promise="Every process needs its own GPU. Two processes chose the same one.",
+    promise="Every process needs its own GPU. Here two processes chose the same GPU.",
     signs=(
         *shared(Authority.SETUP, "duplicate.nccl"),
-        Sign("duplicate.exclusive", Authority.SETUP, "a GPU admits one process at a time, and another one holds it",
+        Sign("duplicate.exclusive", Authority.SETUP, "a GPU admits one process at a time, and another process uses "
+        "the GPU",
              r"CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy or unavailable|"
              r"cudaErrorDevicesUnavailable"),
     ),
     judge=judge,
     remedy=fixed(
         'Before anything else touches CUDA: torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
-        "Run `nvidia-smi` to see which process holds it, and end leftovers of an earlier run. Compute mode "
-        "Exclusive_Process admits one process only. If no process holds it, run `dmesg | grep -i xid`, then reset "
-        "the GPU.",
+        "Run `nvidia-smi` to see which process uses the GPU, and end leftover processes of an earlier run. The "
+        "compute mode Exclusive_Process admits only one process. If no process uses the GPU, run `dmesg | grep -i "
+        "xid`, then reset the GPU.",
         'Start at most one process per GPU (`nvidia-smi -L | wc -l` counts them). Look for a hard-coded "cuda:0".',
         "With Ray, Slurm or Docker, print CUDA_VISIBLE_DEVICES in every rank. The values must differ, or list all "
         "GPUs of the node.",

@@ -26,15 +26,15 @@ ANSWERS = (
     Variant(
         r"Invalid address",
         "The other end refused a transfer of EFA (libfabric) from {who}{host}: an address there is not valid. Usually "
-        "the peer's process ended or restarted; it may also have given up the memory.",
-        ("Check in its log, dmesg and the scheduler whether the process at the peer's host had ended before.",
+        "the peer's process ended or restarted. The peer may also have freed the memory.",
+        ("Check in the peer's log, dmesg and the scheduler whether the process at the peer's host had ended before.",
          "Restart all processes of the job together, because a restarted process has a new address.", VERSIONS),
     ),
     Variant(
         "",
         VERDICT,
         ("Run `fi_info -p efa` where the job runs (in the container too): it must list the EFA devices",
-         "EFA installers before 1.29.1 can't register GPU memory: update, or try `export "
+         "EFA installers before 1.29.1 can't register GPU memory. Update EFA, or try `export "
          "FI_EFA_SET_CUDA_SYNC_MEMOPS=0` once.", VERSIONS,
          "Pass the devices in (Kubernetes: resources.limits vpc.amazonaws.com/efa; Docker: --device "
          "/dev/infiniband/uverbs0), and let the security group allow traffic to itself."),

@@ -9,8 +9,8 @@ from preflight.model.explanation import Confidence
 
 ID = "found_by_stuck"
 TOO_LONG = (
-    "Start with that step: it took longer than the timeout. Make it shorter, or run it on all ranks. If it needs "
-    "this time, let `preflight timeout` compute a timeout."
+    "Start with this step, because it took longer than the timeout. Make the step shorter, or run it on all ranks. If "
+    "the step needs this time, compute a timeout with `preflight timeout`."
 )
 LIVE = ("Wait", "End the job", "    ")  # steps for a job that still runs
 
@@ -42,11 +42,11 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
     steps = (step for answer in found for step in answer.steps if not step.startswith(LIVE))
     if any(answer.works for answer in found):
         return Remedy(TOO_LONG)
-    return Remedy("Start with that rank: the other ranks only waited for it until they timed out.", *steps)
+    return Remedy("Start with this rank, because the other ranks only waited for it until they timed out.", *steps)
 
 
 CAUSE = Cause(
-    promise="`preflight stuck` found which rank held up the others before the job failed.",
+    promise="Before the job failed, `preflight stuck` found the rank for which the others waited.",
     judge=judge,
     remedy=remedy,
     infers=True,

@@ -12,8 +12,8 @@ from preflight.model.explanation import Confidence
 VERDICT = "The framework refused its configuration: {text}"
 UNKNOWN = "The program does not accept its arguments: {text}"
 RAY = (
-    "Ray could not give the engine the GPUs that it asked for: they are in use, or a node is missing in Ray, or has "
-    "registered none."
+    "Ray could not give the engine its GPUs: the GPUs are in use, a node is missing in Ray, or a node has registered "
+    "no GPUs."
 )
 RAY_NODE = (
     "The engine asks Ray for a GPU on the node {node}, which Ray can't give: Ray knows the node by another address, or "
@@ -78,8 +78,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     match claim.events[0].sign:
         case "arguments.ray" if NODE.search(claim.events[0].text):
             return Remedy(
-                "Run `ray list nodes`: it shows the addresses that Ray uses. export VLLM_HOST_IP=ADDRESS to the one of "
-                "this node, on every node, before the engine starts.",
+                "Run `ray list nodes`: it shows the addresses that Ray uses. On every node, export VLLM_HOST_IP with "
+                "the node's own address of this list before you start the engine.",
                 "If the address is there, `ray status` must show a free GPU on it. If its node has left, run "
                 "`ray start --address=HEAD:6379 --num-gpus N` on it.",
             )
@@ -97,20 +97,22 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             )
         case "arguments.unknown":
             return Remedy(
-                "Correct the option that the line names; the program's --help lists those that it knows.",
-                "If the option comes from a recipe, compare the recipe's release with yours: names change.",
+                "Correct the option that the line names. The program's --help lists the options that it knows.",
+                "If the option comes from a recipe, compare the recipe's release with yours, because option names "
+                "change.",
             )
         case _:
             return Remedy(
                 "Change the setting that the line names. The product of the tensor, pipeline, data, context and "
                 "expert parallel sizes is the number of ranks. The sizes must divide the heads, layers, experts and "
                 "global batch.",
-                "Compare your settings with a recipe for the same release of the framework: names and defaults change.",
+                "Compare your settings with a recipe for the same release of the framework, because names and "
+                "defaults change.",
             )
 
 
 CAUSE = Cause(
-    promise="The options that the program was started with do not fit together.",
+    promise="The options of the program do not fit together.",
     signs=(
         Sign("arguments.sizes", Authority.SETUP, "parallel sizes do not fit together",
              r"(?:must be|is not|should be|has to be|not) (?:evenly )?divisible by|is not a multiple of|"

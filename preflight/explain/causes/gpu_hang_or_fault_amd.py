@@ -7,7 +7,7 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-HANG = "An AMD GPU hung or reported a hardware error ({who}{host}); the driver reset it, and the job on it died."
+HANG = "An AMD GPU hung or reported a hardware error ({who}{host}). The driver reset the GPU, and the job on it died."
 FAULT = "A kernel on an AMD GPU accessed memory outside its own ({who}{host}), or the GPU is faulty."
 
 
@@ -29,15 +29,16 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         return Remedy(
             "Run once with AMD_SERIALIZE_KERNEL=3 HIP_LAUNCH_BLOCKING=1. The traceback then names the operation, "
             "but the job is slower.",
-            "Common reasons: a kernel that does not support this GPU (attention, experts, quantization), an index "
-            "out of range, or an image with another ROCm release than the host's driver.",
+            "Common reasons are a kernel that does not support this GPU (attention, experts, quantization), an index "
+            "out of range, or an image whose ROCm release differs from the host driver's.",
             driver,
         )
     return Remedy(
         driver,
         "Take the node out of the job, install driver, firmware and ROCm of one release, and reboot. If only that "
         "GPU fails again, replace it.",
-        "If every node fails at the same place of the program, a kernel never ends. AMD_SERIALIZE_KERNEL=3 names it.",
+        "If every node fails at the same place of the program, a kernel never ends. AMD_SERIALIZE_KERNEL=3 names the "
+        "kernel.",
     )
 
 

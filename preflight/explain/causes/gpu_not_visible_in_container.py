@@ -27,7 +27,7 @@ CAUSE = Cause(
              r"Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded|Insufficient Permissions)"),
     ),
     judge=by_signs(
-        "A process{host} can not see a GPU that the job uses: the container or CUDA_VISIBLE_DEVICES hides it.",
+        "A process{host} can't see a GPU of the job, because the container or CUDA_VISIBLE_DEVICES hides this GPU.",
     ),
     remedy=fixed(
         "Give every container of a host all GPUs of the job (docker run --gpus all), or run all ranks of a host in "

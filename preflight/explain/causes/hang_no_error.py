@@ -57,8 +57,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     done, next_ = NCCL_STEPS[step]
     verdict = f"The log stops without an error: a process {done} and then waited for {next_}."
     because = (
-        f"none of {len(starts.steps)} processes made further progress; a log that was copied too early would look "
-        "the same"
+        f"none of {len(starts.steps)} processes made further progress (a log that was copied too early looks the same)"
     )
     return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(int(step)),))
 
@@ -69,8 +68,8 @@ def _stack_waits(evidence: LogEvidence) -> Claim | None:
     if not frames:
         return None
     frame = frames[0].match.strip()
-    verdict = f"A stack in the log waits for another process, in {frame}. If a rank is in no such call, it is late."
-    because = "a stack is of one moment only"
+    verdict = f"A stack in the log waits for another process, in {frame}. A rank that is in no such call is late."
+    because = "a stack shows only one moment"
     return Claim(Authority.SILENCE, tuple(frames[:1]), Confidence.LOW, because, verdict, (STACK,))
 
 
@@ -92,7 +91,7 @@ def _last_words(evidence: LogEvidence) -> Claim | None:
         text = whole[-1].strip()[:400]
         event = Event("hang.last", ID, Authority.SILENCE, number, source.lines, 0, UNKNOWN, UNKNOWN, Moment(), text)
         verdict = f"The log stops without an error. The last step is {doing}, which normally takes seconds."
-        because = "its last line announces that step; a log that was copied too early would look the same"
+        because = "the last line announces that step (a log that was copied too early looks the same)"
         return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(int(step)),))
     return None
 
@@ -103,7 +102,7 @@ def _engine_waits(evidence: LogEvidence) -> Claim | None:
     if len(waits) < SOME or evidence.sources[waits[-1].source].lines - waits[-1].line > AT_END:
         return None
     verdict = "The engine's workers stopped answering without an error. They hang in a collective or a kernel."
-    because = "the engine says so until the log ends; at first, a long compilation or download looks the same"
+    because = "the engine reports this until the log ends (at first, a long compilation or download looks the same)"
     return Claim(Authority.SILENCE, waits, Confidence.LOW, because, verdict, (str(int(StartStep.COLLECTIVE)),))
 
 
@@ -113,7 +112,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         return Remedy(
             "Run `py-spy dump --pid PID` on every rank, or `preflight stuck` on every node. The cause is on the rank "
             "that is not in this call.",
-            "If all ranks are in it, the path between them is the first suspect: `preflight check` tests it.",
+            "If all ranks are in this call, the path between them is likely at fault. `preflight check` tests this "
+            "path.",
         )
     step = int(claim.detail[0])
     record = (
@@ -123,19 +123,19 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     steps: tuple[str, ...]
     if step < StartStep.TOPOLOGY:
         steps = (
-            "The start-up network is the first suspect. Set NCCL_SOCKET_IFNAME to an interface that all nodes "
+            "The network of the start-up is likely at fault. Set NCCL_SOCKET_IFNAME to an interface that all nodes "
             "share, and open the firewall.",
         )
     elif step < StartStep.COMPLETE:
         steps = (
             "Test the paths between the ranks, one variable per run: NCCL_P2P_DISABLE=1, NCCL_IB_DISABLE=1, "
-            "NCCL_SHM_DISABLE=1. The first one that works names the path at fault.",
+            "NCCL_SHM_DISABLE=1. The first variable that works names the path at fault.",
         )
     else:
         steps = (
             "Test the data path: run once with NCCL_P2P_DISABLE=1 (one machine) or NCCL_IB_DISABLE=1 (several "
             "machines).",
-            "Or one rank never calls the collective: compare the last line of every rank.",
+            "Compare the last line of every rank, because one rank may never call the collective.",
         )
     return Remedy(*steps, record, "`preflight check` runs these trials in minutes and verifies the data.")
 

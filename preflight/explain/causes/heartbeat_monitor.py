@@ -8,8 +8,8 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 STUCK = (
-    "torch's watchdog thread was stuck in a CUDA call, a graph capture or behind Python's lock, so the monitor "
-    "ended the process."
+    "torch's watchdog thread was stuck (in a CUDA call or a graph capture, or waiting for Python's lock), so the "
+    "monitor ended the process."
 )
 STORE = (
     "torch's heartbeat monitor lost the store on rank 0, because rank 0 ended first. The log of rank 0 has the cause."
@@ -34,13 +34,13 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
             "on all ranks at the end.",
         )
     return Remedy(
-        "While it hangs: py-spy dump --native --pid PID (or gdb -batch -ex 'thread apply all bt' -p PID) shows which "
-        "call is stuck.",
+        "To see which call is stuck, run py-spy dump --native --pid PID (or gdb -batch -ex 'thread apply all bt' -p "
+        "PID) while the process hangs.",
         '"Could not acquire GIL" means that a C extension, a data loader or a debugger holds Python\'s lock (the GIL).',
         "If nvidia-smi hangs as well, the driver or the GPU is stuck: run `dmesg | grep -i xid`.",
-        "Don't raise the heartbeat timeout: without the monitor, a job with a stuck watchdog hangs. A compilation, "
-        "a graph capture or a synchronous checkpoint under Python's lock can block the watchdog for minutes. Do it "
-        "before the first collective, or in smaller steps.",
+        "Don't raise the heartbeat timeout, because a job with a stuck watchdog then hangs for longer. A compilation, "
+        "a graph capture or a synchronous checkpoint under Python's lock can block the watchdog for minutes. Run such "
+        "a step before the first collective, or split it.",
     )
 
 
@@ -55,7 +55,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    confirmed_if="the process's native stack is the same twice, or rank 0's log has an error",
+    confirmed_if="two native stacks of the process are the same, or rank 0's log has an error",
     confirm_with="preflight check   # tests the GPUs and the paths between them",
     outranks=("remote_peer_died",),
 )  # fmt: skip

@@ -31,7 +31,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             because = "the scheduler or the kernel says that memory ran out"
             return Claim(Authority.KILLED, events, Confidence.HIGH, because, fill_in(EXPLICIT, events))
         case Authority.OWN_ERROR:
-            because = "the process says that its request for host memory was refused"
+            because = "the process reports that the system refused its request for host memory"
             return Claim(Authority.OWN_ERROR, events, Confidence.HIGH, because, fill_in(ALLOCATION, events))
         case _ if events[0].sign == "oom.engine":
             because = "the engine reports that a worker died, and the worker printed no error"
@@ -72,16 +72,16 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         "--format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, look for OOMKilled)"
     )
     steps = (
-        "Use less host memory: fewer data-loader workers (num_workers, num_proc), no CPU offload, "
+        "Use less host memory: use fewer data-loader workers (num_workers, num_proc), no CPU offload and "
         "low_cpu_mem_usage=True. Do not load the full model on every rank.",
-        "Or ask for more host memory: --mem (Slurm), resources.limits.memory (Kubernetes), docker run --memory.",
+        "Or request more host memory with --mem (Slurm), resources.limits.memory (Kubernetes) or docker run --memory.",
         "Watch the memory during the run: while sleep 5; do free -m; done",
     )
     return Remedy(*steps) if claim.authority is Authority.KILLED else Remedy(ask, *steps)
 
 
 CAUSE = Cause(
-    promise="The host's memory (not the GPU's) was used up, so the system ended a process.",
+    promise="The host (not the GPU) ran out of memory, so the system ended a process.",
     signs=(
         Sign("oom.slurm", Authority.KILLED, "the scheduler reports that the memory limit was hit",
              r"oom[-_]kill|task \d{1,6}: Out Of Memory|cgroup out-of-memory handler|"

@@ -13,7 +13,7 @@ from preflight.model.repairs import ACS, MEMLOCK, PASS_THROUGH, RDMA
 from preflight.model.units import counted
 from preflight.system.known_bugs import load_known_bugs
 
-OPENED = "NCCL names the device that it could not open, and the log does not end in success"
+OPENED = "NCCL names a device that it could not open, and the log does not end in success"
 OWN_STAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] \S{1,253}:\d{1,10}:\d{1,10} \[", re.ASCII)
 DAY_S, MOST_MINUTES = 86_400, 720  # beyond half a day the stamps are of two days or of two time zones
 SWALLOWED = "nccl-network-errors-swallowed"  # of known_bugs.toml
@@ -29,7 +29,8 @@ LOOK_AT_PORTS = (
     "dmesg | grep mlx5."
 )
 PEER_ENDED = (
-    "Check whether the peer's process had ended before (its log, dmesg, the scheduler). If so, no adapter is at fault."
+    "Check in the peer's log, dmesg and the scheduler whether the peer's process had ended before. If so, no adapter "
+    "is at fault."
 )
 TEST_PATH = (
     "Test the path alone: run `ib_write_bw -d mlx5_0` on one host and `ib_write_bw -d mlx5_0 OTHERHOST` on the other."
@@ -38,15 +39,15 @@ SEE_ADDRESSES = (
     "Check ports and addresses with `ibstat` and `show_gids` (RoCE needs a RoCE v2 GID with an IPv4 address)."
 )
 GID_INDEX = (
-    "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and newer find the "
-    "GID, so leave the variable unset."
+    "For RoCE with NCCL before 2.21, export NCCL_IB_GID_INDEX=3 (the index of this GID). Leave the variable unset "
+    "with NCCL 2.21 and newer, which find the GID."
 )
 CHOOSE_PORTS = (
     "Exclude a bad port: export NCCL_IB_HCA=mlx5_0,mlx5_1 (list the ports that are Active and reach the peers)."
 )
 WITHOUT_GDR = (
-    "To confirm, run once with NCCL_NET_GDR_LEVEL=LOC. If that works, keep it only until the repair, "
-    "because it is slower."
+    "To confirm, run once with NCCL_NET_GDR_LEVEL=LOC. If this works, keep the setting only until the repair, because "
+    "it is slower."
 )
 PEERMEM = "If `lsmod | grep nvidia_peermem` prints nothing, load the module: sudo modprobe nvidia_peermem"
 STATUS = r"ompletion [^\n]{0,120}(?:error |status[= ][\w ]{0,30}\(?)(?:%s)\b"
@@ -58,27 +59,28 @@ WITHOUT_GDA = (
 OF_THE_MACHINE = (
     Variant(
         r"UCX {1,3}ERROR {1,3}mlx5dv_devx_obj_create",
-        "UCX could not set up its queues on the adapter of {who}{host}: the adapter or its driver refused.",
+        "UCX could not set up its queues on the adapter of {who}{host}, because the adapter or its driver refused.",
         ("Compare the adapter's driver and firmware with what this UCX needs: ofed_info -s; ibstat; ucx_info -v.",
-         WITHOUT_GDA, "If the other side was restarted before, restart this side, too: the old connection is gone."),
+         WITHOUT_GDA, "If the other side was restarted before, restart this side too, because the old connection is "
+         "lost."),
     ),
     Variant(
         r"UCX {1,3}ERROR {1,3}ibv_create_ah[^\n]{0,240}fe80:",
-        "UCX of {who}{host} tried a RoCE address of a peer that holds only within one Ethernet segment (fe80::).",
+        "UCX of {who}{host} tried a peer's RoCE address that is valid only within one Ethernet segment (fe80::).",
         ("export UCX_IB_GID_INDEX=3 (the index of the RoCE v2 address; `show_gids` lists all).",
          "export UCX_NET_DEVICES=mlx5_0:1 (list the ports that reach the peers).", SEE_ADDRESSES),
     ),
     Variant(
         r"local catastrophic|device fatal|mlx[45]_core[^\n]{0,80}(?:health|Fatal)",
         "The InfiniBand or RoCE adapter of {who}{host} failed: it reported an error of the whole device.",
-        ("Take the host out of the job: sudo dmesg -T | grep mlx5 shows the driver's messages about the adapter.",
+        ("Take the host out of the job. To see the driver's messages about the adapter, run: sudo dmesg -T | grep mlx5",
          "Restart the host to reset the adapter. If the error returns, send the log to the adapter's vendor."),
     ),
     Variant(
         r"Process failed for slice[^\n]{0,400}local protection|UCX {1,3}ERROR[^\n]{0,80}Local protection",
         "The adapter of {who}{host} does not know the memory that UCX or Mooncake's transfer engine gave it (local "
         "protection error): it was not registered with this adapter, or was freed.",
-        ("Look for an earlier error when memory was registered: grep -i -e register -e memlock in this log.",
+        ("Look for an earlier error of a memory registration: grep -i -e register -e memlock in this log.",
          "`ulimit -l` must say unlimited where the engine runs; for GPU memory `lsmod | grep nvidia_peermem` must find "
          "the module.", "Use the same release of the transfer engine (Mooncake, NIXL) and of UCX on both sides."),
     ),
@@ -102,11 +104,11 @@ OF_THE_MACHINE = (
         ("Compare on both hosts the versions of NCCL and its network plugin (grep NET/ in the log), the driver "
         "(ofed_info -s) and the firmware (ibstat).", WITHOUT_GDR,
          "Run once with the other transport: NCCL_NET_PLUGIN=none instead of a plugin, or your image's plugin instead "
-         "of NCCL's own (the NET/Plugin lines tell which ran). If that works, the first one is at fault."),
+         "of NCCL's own (the NET/Plugin lines name the one that ran). If this works, the first transport is at fault."),
     ),
     Variant(
         STATUS % "5" + "|Work Request Flushed",
-        "A queue of {who}{host} was emptied (status 5) after an earlier error, which is not in these lines.",
+        "A queue of {who}{host} was emptied (status 5) after an earlier error, but these lines do not show this error.",
         ("In the logs of all ranks, find the first completion whose status is not 5. It names the cause.", PEER_ENDED,
          LOOK_AT_PORTS),
     ),
@@ -116,17 +118,17 @@ OF_THE_MACHINE = (
         "/dev/infiniband is in the container.",
         (f"In a container: {RDMA.container}.",
          "`ls -l /dev/infiniband` where the job runs must show the devices, and `ulimit -l` must say unlimited.",
-         "Until then NCCL uses sockets, so the job runs but is much slower between hosts."),
+         "Until the repair, NCCL uses sockets, so the job runs but is much slower between hosts."),
     ),
     Variant(
         r"dmabuf\w{0,10} failed",
         "The driver of the adapter of {who}{host} can't register GPU memory by DMA-BUF, and NCCL gave up.",
         ("export NCCL_DMABUF_ENABLE=0. NCCL then uses nvidia_peermem.", f"{PEERMEM}.",
-         "Update the adapter's driver, or NCCL: later versions continue without DMA-BUF."),
+         "Update the adapter's driver, or update NCCL, whose later versions continue without DMA-BUF."),
     ),
     Variant(
         r"Cannot allocate memory|ibv_(?:create_[cq]|alloc_)\w{1,10} failed\W{0,9}$",
-        "The InfiniBand library got no memory for {who}{host}. Usually the limit of locked memory is too low.",
+        "The InfiniBand library got no memory for {who}{host}. The limit of locked memory is usually too low.",
         ("The adapter may not lock enough memory: `ulimit -l` must say unlimited where the job runs.", *MEMLOCK.steps),
     ),
 )  # fmt: skip
@@ -162,7 +164,7 @@ OF_THE_PATH = (  # addresses that changed while the job ran can be behind these
         "InfiniBand/RoCE failed between {who}{host} and a peer: the peer did not acknowledge data. The path failed, "
         "or the peer had died.",
         (PEER_ENDED, LOOK_AT_PORTS,
-         "Status 12 means no answer: check cable, switch, routing and MTU. For RoCE also check the GID index "
+         "Status 12 means no answer, so check cable, switch, routing and MTU. For RoCE, also check the GID index "
          "(`show_gids`; NCCL before 2.21 needs NCCL_IB_GID_INDEX) and the lossless settings.", TEST_PATH,
          "On a very large fabric, set NCCL_IB_TIMEOUT=22 to give a slow path two minutes. To confirm the cause, run "
          "once with NCCL_IB_DISABLE=1 (much slower)."),
@@ -188,7 +190,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             Authority.ECHO, events, Confidence.LOW, OPENED, fill_in(variant_in(ANSWERS, events[0].text).verdict, events)
         )
     if events[0].authority is Authority.ECHO:
-        because = "the adapter reports dropped requests; it also does this after the peer has ended"
+        because = "the adapter reports dropped requests, which also happens after the peer has ended"
         return Claim(
             Authority.ECHO,
             events,
@@ -230,7 +232,10 @@ def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:
         return ""
     ago = counted(minutes, "minute")
     span = next(bug.span for bug in load_known_bugs() if bug.id == SWALLOWED)
-    return f" NCCL logged it {ago} before the first timeout; some releases do not report it to the ranks ({span})."
+    return (
+        f" NCCL logged this error {ago} before the first timeout; some releases do not report the error to the ranks "
+        f"({span})."
+    )
 
 
 def _of_day_s(event: Event) -> float:

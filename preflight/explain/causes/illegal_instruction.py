@@ -18,16 +18,16 @@ CAUSE = Cause(
              r"Signal: Illegal instruction|Fatal Python error: Illegal instruction"),
     ),
     judge=by_signs(
-        "{who}{host} died of an illegal instruction. Its code was built for another processor or GPU, or is damaged.",
+        "{who}{host} died of an illegal instruction. The code was built for another processor or GPU, or is damaged.",
     ),
     remedy=fixed(
         "List what the processor supports: grep -m1 -o -w -e avx -e avx2 -e avx512f /proc/cpuinfo | sort -u  "
         '(in a virtual machine: CPU type "host").',
         'If it was the GPU ("an illegal instruction was encountered"), run with CUDA_LAUNCH_BLOCKING=1. The kernel was '
         "built for another GPU generation or is faulty, or the GPU is unstable.",
-        'Find the library: python -X faulthandler -c "import torch", then the others one by one. '
-        "Install a build for this processor, or build it here.",
+        'Find the library: python -X faulthandler -c "import torch", then the other libraries. '
+        "Install a build for this processor, or build the library here.",
     ),
-    confirmed_if="the same import crashes in a process of its own",
+    confirmed_if="the same import crashes in a separate process",
     confirm_with='python -X faulthandler -c "import torch"',
 )  # fmt: skip

@@ -12,8 +12,12 @@ from preflight.model.explanation import Confidence
 TASK = re.compile(r"/job:\w{1,40}/replica:\d{1,6}/task:(\d{1,7})")
 REACHED = re.compile(r"reached the barrier: (\d{1,7}/\d{1,7})")
 START = "Not all processes of the JAX job reached its coordinator in time{reached}."
-HEARTBEAT = "The JAX coordinator heard no heartbeat of task {task}: it died, was stopped, or was blocked for too long."
-OTHER = "The JAX coordinator ended this process because another task had failed; the log of that task has the cause."
+HEARTBEAT = (
+    "The JAX coordinator got no heartbeat of task {task}. The task died, was stopped, or was blocked for too long."
+)
+OTHER = (
+    "The JAX coordinator ended this process because another task had failed. The log of the failed task has the cause."
+)
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
@@ -27,7 +31,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
         because = "the coordination service says how long it waited"
         return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, START.replace("{reached}", reached))
     task = next((found[1] for e in events if (found := TASK.search(e.text))), "that it names below")
-    because = "the coordination service names the task; only the log of that task shows why it sent nothing"
+    because = "the coordination service names the task, but only the task's own log shows why it sent nothing"
     return Claim(Authority.TIMEOUT, events, Confidence.MEDIUM, because, HEARTBEAT.replace("{task}", task))
 
 
@@ -35,9 +39,9 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps: start all processes in time, or find out what the silent task did."""
     if claim.events[0].sign == "jax.barrier":
         return Remedy(
-            "Start all processes. num_processes must be the number of started processes. Each needs its own "
+            "Start all processes. num_processes must be the number of started processes. Each process needs its own "
             "process_id and the same reachable coordinator_address (nc -zv ADDRESS PORT).",
-            "If hosts are late because they install or download, set jax.distributed.initialize(..., "
+            "If hosts are late because they install or download software, set jax.distributed.initialize(..., "
             "initialization_timeout=1800).",
             "Read the logs of the tasks that the coordinator names as missing. An error there is the cause.",
         )

@@ -12,8 +12,8 @@ SAME = (
     "everywhere.",
     "EFA: `fi_info -p efa` must list devices inside the container. Pass /dev/infiniband in, let the security group "
     "allow traffic to itself, and use an aws-ofi-nccl built for this NCCL.",
-    "To confirm, run once with NCCL_NET_PLUGIN=none NCCL_NET=Socket. If that works, the plugin is at fault (slow; "
-    "not for production).",
+    "To confirm, run once with NCCL_NET_PLUGIN=none NCCL_NET=Socket (slow; not for production). If this works, the "
+    "plugin is at fault.",
 )
 VERSIONS = (
     "Compare the versions where the job runs: `modinfo efa`, `fi_info --version` and aws-ofi-nccl. They must belong to "
@@ -30,8 +30,8 @@ ANSWERS = (
         r"Couldn't open AV",
         "NCCL's network plugin could not open an address vector on the EFA device ({who}{host}): the driver refused it "
         "a resource.",
-        ("Read why: `dmesg | grep -i efa`. A line with -12 (ENOMEM) says that the device has none left: end other "
-         "processes that use EFA.", VERSIONS, *SAME),
+        ("Read why: `dmesg | grep -i efa`. If a line has -12 (ENOMEM), the device has no address vectors left, so end "
+        "other processes that use EFA.", VERSIONS, *SAME),
     ),
     Variant(
         r"provider efa output empty",
@@ -56,7 +56,8 @@ ANSWERS = (
     Variant("", "NCCL's network plugin failed ({who}{host}).", SAME),
 )  # fmt: skip
 UNEQUAL = (
-    "Some hosts loaded a network plugin of NCCL and others did not. They can't communicate, so they wait for ever."
+    "Some hosts loaded a network plugin of NCCL and other hosts did not. These two groups can't communicate, so they "
+    "wait for ever."
 )
 
 
@@ -83,7 +84,7 @@ def _variant(events: tuple[Event, ...]) -> Variant:
 
 
 CAUSE = Cause(
-    promise="NCCL can use a plugin for special networks such as Amazon's EFA. That plugin, or the driver below it, "
+    promise="NCCL can use a plugin for special networks such as Amazon's EFA. This plugin, or the driver below it, "
     "does not work here.",
     signs=(
         *shared(Authority.SETUP, "plugin.ofi", "plugin.other", "plugin.mismatch"),

@@ -14,8 +14,10 @@ from preflight.model.explanation import Confidence
 
 ID = "not_nccl"
 QUEUE = " at shm_broadcast.py"  # vLLM's engine there waits for its workers: who was late is not told
-OWN = "A rank stopped with a Python error{place}; the error is in the program, not in the communication: {text}"
-WAITED = "A rank gave up waiting{place} for another process or a service, whose log has the cause: {text}"
+OWN = "A rank stopped with a Python error{place}. The error is in the program, not in the communication: {text}"
+WAITED = (
+    "A rank timed out waiting{place} for another process or a service. The log of the other side has the cause: {text}"
+)
 TIMED_OUT = "TimeoutError"
 ASSERTION = "own.assertion"
 NEAR_END = 10  # lines
@@ -45,7 +47,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     same = _same(raised, error)
     verdict = OWN.replace("A rank", who_raised(evidence, same)).replace("{place}", place_of(evidence, event))
     verdict = verdict.replace("{text}", f"{error.type}: {error.message}".rstrip(": ")[:LONGEST])
-    because = "the traceback ends with an error that is neither a timeout nor a lost connection" + (
+    because = "the traceback ends with an error, which is not a timeout or a lost connection" + (
         f"; {len(same)} ranks show the same" if len(same) > 1 else ""
     )
     authority = Authority.EXCEPTION if _is_named_otherwise(evidence, event) else Authority.OWN_ERROR
@@ -127,7 +129,7 @@ def _by_last_line(evidence: LogEvidence) -> Claim | None:
     for event, error in evidence.without_traceback:
         if is_dead or evidence.sources[event.source].lines - event.line < NEAR_END:
             text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
-            because = "the error is neither a timeout nor a lost connection; its traceback is not in the log"
+            because = "the error is not a timeout or a lost connection, and its traceback is not in the log"
             verdict = OWN.replace("{place}", "").replace("{text}", text)
             return Claim(Authority.UNEXPLAINED_DEATH, (event,), Confidence.LOW, because, verdict)
     return None
@@ -142,7 +144,7 @@ def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
         return None
     event, error = weak[0]
     text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
-    because = "it is the only error in the log, but it may follow from an error that is not in the log"
+    because = "the log has only this error, but an error outside this log may have caused it"
     words, detail = (WAITED, (TIMED_OUT,)) if error.type.endswith(TIMED_OUT) else (OWN, ())
     verdict = words.replace("{place}", place_of(evidence, event)).replace("{text}", text)
     return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, detail)
@@ -156,7 +158,7 @@ def _by_exit(evidence: LogEvidence) -> Claim | None:
         return None
     who = f"Rank {exits[-1].rank}" if exits[-1].rank else "A task"
     verdict = f"{who} ended early with an error. The other ranks waited for it until the scheduler's time limit."
-    because = "it failed before the time limit, and the log has no communication error before that limit"
+    because = "the rank failed before the time limit, and the log has no communication error before that limit"
     return Claim(Authority.KILLED, (exits[-1], *limits[:1]), Confidence.MEDIUM, because, verdict)
 
 
@@ -169,8 +171,9 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     frame = evidence.frame(claim.events[0]) if claim.events else None
     if claim.detail == (TIMED_OUT,):
         return Remedy(
-            "Read the log of the process that did not answer: of each worker of an engine, or of the service.",
-            "If it happens again, run `preflight stuck` on every node before the time is up: it shows who waits where.",
+            "Read the log of the process that did not answer: each worker of the engine, or the service.",
+            "If the error happens again, run `preflight stuck` on every node before the time limit, to see where each "
+            "process waits.",
         )
     if claim.events and claim.events[0].sign == ASSERTION:
         return Remedy(
@@ -190,7 +193,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     return Remedy(
         f"Open {frame.file} at line {frame.line}{within}{shown}",
         f"python -m pdb -c continue {frame.file.rsplit('/', 1)[-1]} ... in one process stops there and shows the "
-        "values. If one process works, the data or arguments of that rank differ.",
+        "values. If one process works, the data or arguments of the failed rank differ.",
     )
 
 

@@ -9,8 +9,8 @@ from preflight.model.nccl_diagnostics import LINK_DIFFERS, SXID_FATAL, printed
 from preflight.model.repairs import FABRIC_MANAGER
 
 VERDICT = (
-    "The NVLink/NVSwitch fabric{host} is not working: the service that sets it up (Fabric Manager) is missing, "
-    "stale or of the wrong version."
+    "The NVLink/NVSwitch fabric{host} does not work. The Fabric Manager, which sets the fabric up, is missing, stale "
+    "or of the wrong version."
 )
 DIFFERS = "The NVLinks of the GPUs differ. NCCL's own check says: {said}."
 
@@ -47,8 +47,9 @@ CAUSE = Cause(
         f"Repair: {FABRIC_MANAGER}; `nvidia-smi -q | grep -A3 -i fabric` shows the state of the fabric.",
         "Restart it (sudo systemctl restart nvidia-fabricmanager), reset the GPUs (sudo nvidia-smi -r) "
         "or reboot the node.",
-        "In a virtual machine or cloud instance, only the provider can repair this: ask for another node.",
-        "Until then, if only NVLS fails: export NCCL_NVLS_ENABLE=0 (only all-reduce becomes slower).",
+        "In a virtual machine or cloud instance, ask for another node, because only the provider can repair this "
+        "fault.",
+        "If only NVLS fails, export NCCL_NVLS_ENABLE=0 until the repair (only all-reduce becomes slower).",
         env=(("NCCL_NVLS_ENABLE", "0"),),
     ),
     confirmed_if='the state of the fabric is not "Completed", or Fabric Manager and driver differ in version',

@@ -20,7 +20,7 @@ VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}
 WORKER = re.compile(r"WorkerProc|Scheduler hit an exception|EngineCore")
 OF_CUDA = re.compile(r"CUDA|[Cc]uda|driver|[Mm]ulticast|[Ff]abric|SymmDeviceMemory")
 IF_NCCL_TOO = (
-    "If NCCL fails or hangs after that, direct copies between the GPUs do not work: `preflight check` names the pair."
+    "If NCCL then fails or hangs, direct copies between the GPUs do not work. `preflight check` names the pair."
 )
 # What of an engine uses the memory of other GPUs by itself, without NCCL.
 OF_ENGINES = (
@@ -43,8 +43,8 @@ OF_ENGINES = (
     ),
 )  # fmt: skip
 INFERRED = (
-    "All ranks reached the first collective, but no data arrived. Probably the path between the GPUs is broken, "
-    "usually direct copies (P2P) on one machine."
+    "All ranks reached the first collective, but no data arrived. The path between the GPUs is likely broken "
+    "(on one machine, usually direct P2P copies)."
 )
 STOPPED = "The log stops at the first copies between the GPUs of one machine. Usually direct copies (P2P) hang there."
 DIAGNOSED = "NCCL's own check of direct copies failed from rank {from} to rank {to} over {path}{others}{values}."
@@ -73,7 +73,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     waits = [wait for wait in evidence.waits.all() if wait.op]
     if "NET" in evidence.starts.paths or not _all_arrived_at_the_first(evidence, waits):
         return None
-    because = f"all ranks wait in collective {waits[0].seq}, and no rank went further"
+    because = f"all ranks wait in collective {waits[0].seq}, and none of them went further"
     caught = evidence.of("watchdog.caught")
     return Claim(Authority.REFINED_TIMEOUT, caught, Confidence.LOW, because, INFERRED)
 
@@ -158,18 +158,17 @@ def _all_arrived_at_the_first(evidence: LogEvidence, waits: list[Wait]) -> bool:
 
 
 OF_GPUS = fixed(
-    "Run once with NCCL_P2P_DISABLE=1. If that works, direct copies are at fault. Keep the setting only until "
-    "the repair.",
+    "Run once with NCCL_P2P_DISABLE=1. If the job works, direct copies are at fault. Keep the setting only until the "
+    "repair.",
     f"Repair: {IOMMU}.",
-    f"Also {ACS}; in a virtual machine, {PASS_THROUGH}.",
-    "If NVLink joins some of the GPUs, set NCCL_P2P_LEVEL=NVL instead of NCCL_P2P_DISABLE=1: it turns off direct "
-    "copies over PCIe only.",
-    "GeForce cards (RTX 40 and others) have no P2P, but drivers before 525.105/535 wrongly report it. Update such "
-    "a driver.",
+    f"Also {ACS}. In a virtual machine, {PASS_THROUGH}.",
+    "If NVLink joins some of the GPUs, set NCCL_P2P_LEVEL=NVL instead of NCCL_P2P_DISABLE=1. This level turns off "
+    "only direct copies over PCIe.",
+    "If you use GeForce cards (RTX 40 and others), update drivers before 525.105/535: they wrongly report P2P, which "
+    "these cards do not have.",
     "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. An "
     "image whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
-    "If several machines take part, the network may be at fault instead: NCCL_DEBUG=INFO shows which path NCCL "
-    "uses.",
+    "If several machines take part, the network may be at fault instead. NCCL_DEBUG=INFO shows which path NCCL uses.",
     env=(("NCCL_P2P_DISABLE", "1"),),
     then=_fabric,
     )  # fmt: skip

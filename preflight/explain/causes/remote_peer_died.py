@@ -40,8 +40,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     quiet = silent(row for row in rows if row.has_log)
     if len(quiet) == 1 and sum(row.has_log for row in rows) > FEWEST:
         verdict = (
-            f"Rank {quiet[0]} died or disconnected first. Its log has no error; the errors in all other logs are "
-            "secondary."
+            f"Rank {quiet[0]} died or disconnected first. The log of this rank has no error, and the errors in all "
+            f"other logs are secondary."
         )
         return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict, (f"{SILENT}{quiet[0]}",))
     peer = _peer(events)
@@ -51,7 +51,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     first = (
         "died first, or the network to it failed" if any(map(_may_be_network, events)) else "died or disconnected first"
     )
-    verdict = f"This log shows only secondary errors: {who} {first}. Get its log."
+    verdict = f"This log shows only secondary errors: {who} {first}. Get the log of this process."
     return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict)
 
 
@@ -94,7 +94,10 @@ def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | Non
         f"{who} ended without an error while rank {raised[0].rank} was still{at}. "
         f"{'They' if left[1:] else 'It'} had fewer batches, returned early, or called exit."
     )
-    because = "the launcher does not list it as failed, it printed no error, and another rank lost its connection to it"
+    because = (
+        "the launcher does not list this rank as failed, the rank printed no error, and another rank lost its "
+        "connection to it"
+    )
     return Claim(Authority.ECHO, (*raised[:2], *events[:1]), Confidence.MEDIUM, because, verdict, (LEFT_EARLY,))
 
 
@@ -113,10 +116,11 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     quiet = [detail.removeprefix(SILENT) for detail in claim.detail if detail.startswith(SILENT)]
     if quiet:
         return Remedy(
-            f"Read the end of rank {quiet[0]}'s log and standard error. Its last step is where it ended.",
+            f"Read the end of rank {quiet[0]}'s log and standard error. The rank ended in the last step that they "
+            f"show.",
             'On its host: sudo dmesg -T | grep -i -e oom -e "killed process" -e xid -e segfault names a process that '
-            "was killed; such a process leaves no log.",
-            "If dmesg names none, look for os._exit, sys.exit or a return that only this rank reaches.",
+            "was killed; a killed process leaves no log.",
+            "If dmesg names no process, look for os._exit, sys.exit or a return that only this rank reaches.",
         )
     if claim.events[0].sign == "peer.nixl":
         return Remedy(
@@ -130,8 +134,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     run = "Run" if host else "On the peer's host, run"
     kernel = (
         f"{run} `{host}sudo dmesg -T | grep -i -e oom -e "
-        '"killed process" -e xid`. If the kernel killed the process, this prints its name. If it prints nothing, read '
-        "the log of that process."
+        '"killed process" -e xid`. If the kernel killed the process, the output names it. If the output is empty, '
+        "read the log of the process."
     )
     return Remedy(
         *((kernel,) if host else ()),
@@ -143,7 +147,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 CAUSE = Cause(
-    promise="A process on another machine, or on this one, ended. This log only shows the ranks that lost it.",
+    promise="A process ended, on this or another machine. This log shows only the ranks that lost their connection to "
+    "it.",
     signs=(
         Sign("peer.closed", Authority.ECHO, "a connection to another rank was lost",
              r"[Cc]onnection closed by (?:remote )?peer|[Cc]onnection reset by (?:remote )?peer|ncclRemoteE|"
@@ -170,5 +175,5 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     confirmed_if="the peer's log has an error",
-    confirm_with="preflight explain PEER_LOG THIS_LOG   # first this, then `preflight check` on the peer's host",
+    confirm_with="preflight explain PEER_LOG THIS_LOG   # then run `preflight check` on the peer's host",
 )  # fmt: skip

@@ -67,8 +67,8 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     address, port = _endpoint(claim)
     if evidence.has("rendezvous.in_use"):
         return Remedy(
-            f"ss -ltnp 'sport = :{port or 29500}'{'' if port else ' (your port)'} on that host shows the process "
-            "that holds it. End the leftover of the earlier run (kill PID), then start again.",
+            f"ss -ltnp 'sport = :{port or 29500}'{'' if port else ' (your port)'} on that host shows the process that "
+            f"uses the port. End the leftover process of the earlier run (kill PID), then start again.",
             "Or use a free port: torchrun --standalone ... on one machine, --master-port 0 or another number "
             "elsewhere. Give each job on a machine its own port.",
             "If the script runs under torchrun and passes a port to init_process_group, the port is opened twice. "
@@ -76,8 +76,8 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
         )
     target = f"{address} {port}" if address and port else "MASTER_ADDR MASTER_PORT"
     return Remedy(
-        f"nc -zv {target} from the node that failed, while rank 0 waits. If it is refused, rank 0 died or "
-        "listens on another port. If nothing answers, a firewall or the wrong network is the cause.",
+        f"nc -zv {target} from the node that failed, while rank 0 waits. If the connection is refused, rank 0 died or "
+        f"listens on another port. If there is no answer, a firewall or the wrong network is the cause.",
         "Give every node the same MASTER_ADDR: an address of rank 0 that the others reach (hostname -I). Do not use "
         "localhost or a name that /etc/hosts maps to 127.0.1.1.",
         "If MASTER_ADDR is a name, `getent hosts MASTER_ADDR` must print the same address on every node.",
@@ -88,7 +88,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 CAUSE = Cause(
-    promise="At the start, all processes connect to one address. Here they did not reach each other there.",
+    promise="At the start, all processes connect to one address. Here some processes did not reach this address.",
     signs=(
         Sign("rendezvous.in_use", Authority.SETUP, "the port is in use",
              r"[Aa]ddress already in use|EADDRINUSE|failed to listen on any local network address|"

@@ -11,8 +11,8 @@ from preflight.explain.run_ends import DEATHS, STOP_ORDER, TASK_EXIT
 from preflight.model.explanation import Confidence
 
 ID = "scheduler_cancelled"
-HANGUP = "SIGHUP: its terminal or connection was closed; start it with nohup, tmux or a scheduler"
-INTERRUPT = "Somebody stopped the job with Ctrl-C (SIGINT); nothing in the log failed before that"
+HANGUP = "SIGHUP: the job's terminal or connection was closed; start the job with nohup, tmux or a scheduler"
+INTERRUPT = "A person stopped the job with Ctrl-C (SIGINT); nothing in the log failed before that"
 INTERRUPTED = re.compile(r"KeyboardInterrupt: |SignalException: [^\n]{0,80}got signal: 2\b")
 HANGS = ("hang.engine", "hang.stack")
 SIGINT = re.compile(r"received SIGINT|Detected KeyboardInterrupt")
@@ -81,16 +81,18 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps: ask who ended the job; if it hung before, find out why."""
     if BY_SIGNAL in claim.detail:
         return Remedy(
-            "If you stopped it because it hung, start it again. While it hangs, run `preflight stuck` on its node; "
-            "it shows where each rank waits.",
-            "If no person stopped it, a scheduler, a time limit or a lost terminal did. Check sacct -j JOBID, "
+            "If you stopped the job because it hung, start it again. While the job hangs, run `preflight stuck` on "
+            "its node to see where each rank waits.",
+            "If no person stopped the job, a scheduler, a time limit or a lost terminal stopped it. Check sacct -j "
+            "JOBID, "
             "kubectl describe pod or journalctl. Start the job under tmux or nohup.",
         )
     return Remedy(
         "Ask the scheduler who cancelled it: sacct -j JOBID --format=JobID,State,ExitCode,Reason,Comment; scontrol "
         "show job JOBID.",
-        "If it was preempted, write checkpoints and let Slurm requeue it (sbatch --requeue --signal=B:USR1@120).",
-        "If you cancelled it because it hung, let it hang longer with NCCL_DEBUG=INFO, then run `preflight explain` "
+        "If the job was preempted, write checkpoints and let Slurm requeue it (sbatch --requeue --signal=B:USR1@120).",
+        "If you cancelled the job because it hung, let it hang longer with NCCL_DEBUG=INFO, then run `preflight "
+        "explain` "
         "on that log.",
     )
 

@@ -17,8 +17,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 CAUSE = Cause(
-    promise="The job used all of the time that it had asked for. If it printed nothing for long before that, it may "
-    "have hung.",
+    promise="The job used all of its requested time. If the job printed nothing for a long time before the end, it "
+    "may have hung.",
     signs=(
         Sign("limit.slurm", Authority.KILLED, "the scheduler ended the job at its time limit",
              r"DUE TO TIME ?LIMIT|State ?[=:] ?TIMEOUT|reached its time limit|TIME LIMIT \*\*\*|"
@@ -32,7 +32,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=fixed(
         "Compare the time of the last progress line with that of the cancellation. If progress stopped long before, "
-        "the job hung: look for the cause of the hang.",
+        "look for the cause of a hang.",
         "If not, ask for more time (sbatch --time=...), or write checkpoints and resume (sbatch "
         "--signal=B:USR1@120 warns two minutes ahead).",
     ),

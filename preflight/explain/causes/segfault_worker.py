@@ -7,9 +7,12 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-VERDICT = "{who}{host} crashed in native code (segmentation fault). The other ranks only lost their connection to it."
+VERDICT = (
+    "{who}{host} crashed in native code (segmentation fault). The other ranks only lost their connection to this rank."
+)
 ABORTED = (
-    "{who}{host} aborted in native code and printed its Python stack. The other ranks only lost their connection to it."
+    "{who}{host} aborted in native code and printed its Python stack. The other ranks only lost their connection to "
+    "this rank."
 )
 
 
@@ -52,9 +55,9 @@ CAUSE = Cause(
     remedy=fixed(
         "Find the place of the crash: python -X faulthandler train.py ..., or gdb -batch -ex bt python core. The "
         "last library before the crash is the suspect.",
-        "Common reasons: two versions of one library (see pip list, LD_LIBRARY_PATH), a compiled "
-        "extension built for another torch, a damaged data file read by a decoder.",
-        "Rebuild the extension that the last frames name for this torch.",
+        "Common reasons are two versions of one library (see pip list, LD_LIBRARY_PATH), a compiled extension that "
+        "was built for another torch, and a damaged data file.",
+        "For this torch, rebuild the extension that the last frames name.",
     ),
     confirmed_if="two crashes end in the same native frame",
     confirm_with="python -X faulthandler ...   # the same command; `preflight check` tests NCCL and the GPUs",

@@ -26,7 +26,7 @@ CAUSE = Cause(
         "Resume from the last checkpoint on another machine. Write checkpoints often, because the notice is only 25 "
         "s to 2 min.",
         "Write a checkpoint when the notice comes: trap SIGTERM, or watch the cloud's metadata. Let data-loader "
-        "workers ignore SIGTERM, so that they run until then.",
+        "workers ignore SIGTERM, so that they run until the checkpoint is written.",
         "For automatic restarts, use a Job or PyTorchJob with restartPolicy OnFailure or an elastic policy "
         "(Kubernetes), or max_failures=-1 for the trainer (Ray). Or use nodes that are not spot.",
     ),

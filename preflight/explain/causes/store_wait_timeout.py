@@ -12,8 +12,8 @@ from preflight.model.job_phases import Phase
 SOME_WAITS = 3  # a line every ten seconds: less is an ordinary start
 NEAR_END = 10
 VERDICT = (
-    "{who}{host} timed out at the start-up store, waiting for a rank. That rank was late, never started, or died "
-    "before it wrote its key."
+    "{who}{host} timed out at the start-up store while it waited for a rank. The other rank was late, never started, "
+    "or died before it wrote its key."
 )
 
 
@@ -40,7 +40,7 @@ def _still_waiting(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | 
 
 
 CAUSE = Cause(
-    promise="At the start, processes exchange keys in a store. A key that a process waited for was never written.",
+    promise="At the start, processes exchange keys in a store. Here a process waited for a key that no process wrote.",
     signs=(
         Sign("store.wait", Authority.TIMEOUT, "a rank timed out waiting at the store",
              r"wait timeout after \d{1,12}ms|store->get\(|Timed out after \d{1,9} seconds waiting for clients|"
@@ -51,10 +51,10 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=fixed(
-        "Count the ranks that joined; the log says n of m. If n is less than m, a node did not start or died: read "
+        "Count the ranks that joined; the log says n of m. If n is less than m, a node did not start or died, so read "
         "its log. If n is greater, the script was started twice.",
-        "Key '0' is written by rank 0: if rank 0 was still loading a model or preparing data, it is only late. Read "
-        "its log.",
+        "Read the log of rank 0, which writes key '0'. If rank 0 was still loading a model or preparing data, it is "
+        "only late.",
         "If NCCL's own groups work and only a Gloo group waits: export GLOO_SOCKET_IFNAME=eth0 (your "
         "interface), on every node.",
         then=longer_timeout,

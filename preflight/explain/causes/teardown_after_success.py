@@ -10,7 +10,7 @@ from preflight.explain.survival import is_after
 from preflight.model.explanation import Confidence
 
 NATIVE = ("segv.signal", "segv.text", "heartbeat.stuck")
-VERDICT = "The job had finished. The errors came afterwards, because its processes stopped at different times."
+VERDICT = "The job had finished. The errors came later, because the processes of the job stopped at different times."
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
@@ -48,17 +48,17 @@ def _after_the_work(evidence: LogEvidence, crashes: tuple[Event, ...]) -> Claim 
 
 
 CAUSE = Cause(
-    promise="The work was done; only the shutdown had errors.",
+    promise="The job finished its work. Only its shutdown had errors.",
     judge=judge,
     remedy=fixed(
-        "Check that the last checkpoint exists, and use it: the results are complete.",
+        "Check that the last checkpoint exists, and use it, because the results are complete.",
         "End all ranks together: call torch.distributed.barrier(), then torch.distributed.destroy_process_group(), "
         "then exit.",
-        "If a script needs the exit code, call os._exit(0) after that, or let the script check a success marker.",
+        "If a script needs the exit code, call os._exit(0) at the end, or let the script check a success marker.",
     ),
     infers=True,
     confirmed_if="the last checkpoint and the result files are complete",
-    confirm_with="look at the results; nothing has to be measured",
+    confirm_with="check the results; no measurement is needed",
     outranks=("checkpoint_save_timeout", "heartbeat_monitor", "host_oom_killed", "ib_broken",
               "nccl_plugin_problem", "remote_peer_died",
               "rendezvous_failed", "scheduler_cancelled", "scheduler_time_limit", "segfault_worker",

@@ -36,12 +36,12 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     return Remedy(
         f"Give every rank the same value, or none: `env | grep {name}; grep {name} /etc/nccl.conf ~/.nccl.conf` on "
         "a node of each group shows where the value comes from.",
-        f"If the job does not need it: unset {name} on all nodes, and let NCCL choose.",
+        f"If the job does not need the variable, unset {name} on all nodes, and let NCCL choose.",
     )
 
 
 CAUSE = Cause(
-    promise="All processes should run with the same NCCL settings. Here some have another value.",
+    promise="All processes should run with the same NCCL settings. Here some processes have another value.",
     signs=(
         Sign("variables.diagnosed", Authority.SILENCE, "NCCL's own diagnostics list a variable that differs",
              printed(VARIABLE_DIFFERS)),

@@ -58,7 +58,7 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     if ranks := _silent(evidence.processes):
         because = f"the other ranks report the timeout; the output of {_who(ranks)} has no error"
         return _claim(events, ranks, because, Confidence.MEDIUM, place=_place(evidence))
-    because = "the log has only timeouts, which show that a rank is missing but not why"
+    because = "the log has only timeouts, which do not show why a rank is missing"
     return _claim(events, (), because, Confidence.LOW, *_at(waits), place=_place(evidence))
 
 
@@ -79,7 +79,7 @@ def _claim(
     if ranks and is_engine:
         verdict = f"The engine waited for {_who(ranks)}, which did not answer in time."
     elif ranks:
-        verdict = f"The others waited for {_who(ranks)}, which did not join a collective in time{place}."
+        verdict = f"The other ranks waited for {_who(ranks)}, which did not join a collective in time{place}."
     elif is_engine:
         verdict = "The engine timed out waiting for a worker. The log does not show which worker, or why."
     else:
@@ -116,8 +116,8 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     if any(event.sign == "watchdog.engine" for event in claim.events[:1]):
         return Remedy(
             "While it hangs, run `py-spy dump --pid PID` on each worker of the engine to see where it waits.",
-            "First look for a worker that still compiles, loads or downloads. The first run of a model may need "
-            "longer for this than the engine waits.",
+            "First look for a worker that still compiles, loads or downloads. In the first run of a model, these "
+            "steps may take longer than the engine waits.",
             "If all workers wait in a collective, run `preflight check` on the same GPUs to test the paths between "
             "them.",
         )
@@ -129,8 +129,8 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     late = next((text.removeprefix(FIRST) for text in claim.detail if text.startswith(FIRST)), "")
     look = (
         _look_at(evidence, late),
-        f"Common reasons: {'' if late not in ('', '0') else ON_RANK_0}a rank with fewer batches that leaves "
-        "the loop early (give all the same number, or use model.join()), a slow disk, late loading.",
+        f"Common reasons are {'' if late not in ('', '0') else ON_RANK_0}fewer batches on one rank (give all "
+        "ranks the same number, or use model.join()), a slow disk, or late loading.",
     )
     if any(event.sign == "watchdog.gloo" for event in claim.events[:1]) or evidence.recordings:
         return Remedy(*look, *longer_timeout(evidence))
@@ -151,8 +151,8 @@ def _look_at(evidence: LogEvidence, rank: str) -> str:
     less = "" if parted else " (the time of the first timeout minus the timeout)"
     who = f"rank {rank}" if rank else "the late rank"
     return (
-        f"Read the last lines of {who}{log} {when} the waiting began{less}; they may show what delayed it. If it "
-        "still runs, `py-spy dump --pid PID` shows its line."
+        f"Read the last lines of {who}{log} {when} the waiting began{less}, to find what delayed the rank. If the "
+        f"rank still runs, `py-spy dump --pid PID` shows its line."
     )
 
 
@@ -165,7 +165,7 @@ def _at(waits: list[Wait]) -> tuple[str, ...]:
 
 
 CAUSE = Cause(
-    promise="All processes must join each collective. One did not, and the others timed out waiting.",
+    promise="All processes must join each collective. Here one process did not, and the others timed out waiting.",
     signs=(
         Sign("watchdog.caught", Authority.TIMEOUT, "a collective did not finish in time",
              r"Watchdog caught collective|WorkNCCL\(|Watchdog caught"),
@@ -203,5 +203,5 @@ CAUSE = Cause(
     remedy=remedy,
     infers=True,
     confirmed_if="a flight recorder dump names the late rank's missing collective, or its stack shows where it is",
-    confirm_with="preflight stuck   # on the nodes of the job, while it hangs; `preflight check` tests the machine",
+    confirm_with="preflight stuck   # run it on the job's nodes during the hang; `preflight check` tests the machine",
 )  # fmt: skip

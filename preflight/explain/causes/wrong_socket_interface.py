@@ -23,8 +23,8 @@ UNNAMED = (
     "reaches no other host."
 )
 UNREACHED = (
-    "{who}{host} could not reach another rank's address: the interface is wrong, a firewall blocks it, or that rank "
-    "had ended."
+    "{who}{host} could not reach another rank's address: the interface is wrong, a firewall blocks the address, or "
+    "the other rank had ended."
 )
 HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a job of several machines."
 
@@ -41,8 +41,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             because = f"{found[1]} is an address that only its own machine can reach"
             return Claim(Authority.TRANSPORT, events, Confidence.HIGH, because, fill_in(UNREACHED, events))
         because = (
-            "the connection was refused or had no route; the address looks usable, so it may be a firewall or a "
-            "dead peer"
+            "the connection was refused or had no route, but the address looks usable; a firewall or a dead peer may "
+            "be the cause"
         )
         return Claim(Authority.TRANSPORT, events, Confidence.MEDIUM, because, fill_in(UNREACHED, events))
     return _by_choice(evidence, events) or _by_retries(evidence)
@@ -100,8 +100,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         ),
         *(
             (
-                f"nc -zv {target[1]} {target[2]} from the node that complains: no answer means the wrong network or a "
-                "firewall; refused means that the process there has ended.",
+                f"nc -zv {target[1]} {target[2]} from the node with the error. No answer means the wrong network or a "
+                f'firewall. "Refused" means that the process at the other end has ended.',
             )
             if target
             else ()
@@ -119,17 +119,18 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         "Set the interface for both libraries: export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 (your name; "
         "NCCL takes "
         "prefixes, Gloo exact names). If the names differ between nodes, set it on each node.",
-        *(() if target else ("Test the path from the node that complains: nc -zv ADDRESS PORT.",)),
+        *(() if target else ("Test the path from the node with the error: nc -zv ADDRESS PORT.",)),
         "Let firewalls allow all ports between nodes.",
     )
     extra = () if claim.authority is Authority.SETUP else (
-        "If the address is right, read the log of that host: its process may have died first.",
+        "If the address is right, read the log of that host, because its process may have died first.",
     )  # fmt: skip
     return Remedy(*steps, *extra)
 
 
 CAUSE = Cause(
-    promise="A machine has several network interfaces. The program chose one that does not reach the other machines.",
+    promise="A machine has several network interfaces. The program chose an interface that does not reach the other "
+    "machines.",
     signs=(
         *shared(Authority.SETUP, "interface.none"),
         *shared(Authority.TRANSPORT, "interface.connect", "interface.gloo"),

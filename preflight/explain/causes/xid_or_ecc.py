@@ -16,12 +16,14 @@ VERDICT = (
     "A GPU failed in hardware ({who}{host}): the driver reports a memory error, a lost PCIe link or another fault."
 )
 OCCUPIED = (
-    "A GPU had no memory at the first barrier, before any model was loaded ({who}{host}). Another process holds it, "
-    "or the GPU is faulty."
+    "A GPU had no free memory at the first barrier, before any model was loaded ({who}{host}). Another process uses "
+    "the memory, or the GPU is faulty."
 )
 
 
-UNKNOWN = "CUDA reported an unknown error ({who}{host}): the GPU or its driver failed, or another program broke it."
+UNKNOWN = (
+    "CUDA reported an unknown error ({who}{host}): the GPU or its driver failed, or another program disturbed the GPU."
+)
 
 
 def _any_of(numbers: tuple[int, ...]) -> str:
@@ -43,8 +45,9 @@ def _link(evidence: LogEvidence) -> tuple[str, ...]:
     if not any(LINK.search(event.text) for event in evidence.of("xid.xid")):
         return ()
     return (
-        "This Xid is about NVLink, and the line names the link. On that host, `nvidia-smi nvlink -e` counts its "
-        "errors and `nvidia-smi nvlink -s` shows links that are down. If the same GPU's link fails again, the GPU, "
+        "This Xid is about NVLink, and the line names the link. On that host, `nvidia-smi nvlink -e` counts the "
+        "errors of the link, and `nvidia-smi nvlink -s` shows links that are down. If the same GPU's link fails "
+        "again, the GPU, "
         "its baseboard or a cable is faulty.",
     )
 
@@ -61,7 +64,7 @@ def _which(evidence: LogEvidence) -> tuple[str, ...]:
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """Claim the driver's errors, else a GPU whose memory is full before the job used it."""
     if own_events and all(event.sign == "xid.999" for event in own_events):
-        because = "CUDA names no reason; the kernel log may"
+        because = "CUDA names no reason, but the kernel log may show it"
         return Claim(Authority.UNEXPLAINED_DEATH, own_events, Confidence.LOW, because, fill_in(UNKNOWN, own_events))
     if events := own_events:
         is_proven = any(event.sign != "xid.xid" or IS_PROVEN.search(event.text) for event in events)

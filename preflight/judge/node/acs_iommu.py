@@ -33,7 +33,7 @@ def acs_redirects(node: NodeFacts, case: Case) -> Findings:
         yield acs_redirects.finding(
             Severity.WARN,
             f"{node.host} PCIe bridges {first_named([*redirecting], MOST_NAMED)}",
-            "ACS sends copies between the chosen GPUs through the root complex, so they are slow or hang",
+            "ACS sends copies between the chosen GPUs through the root complex, so these copies are slow or hang",
             ACS,
             Evidence("ACSCtl", ", ".join(next(iter(redirecting.values()))), "config space"),
             workaround=p2p_workaround(case),

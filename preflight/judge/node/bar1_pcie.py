@@ -32,7 +32,7 @@ def bar1_small(node: NodeFacts, case: Case) -> Findings:
                 Severity.WARN,
                 subject(node, gpu),
                 f"BAR1 shows {fine_size(bar1)} of {fine_size(total)} memory to NICs and PCIe peers{others}",
-                "switch on `Above 4G Decoding` and `Resizable BAR` in the firmware; give a virtual machine a large "
+                "switch on `Above 4G Decoding` and `Resizable BAR` in the firmware. In a virtual machine, set a large "
                 "64-bit PCI window",
                 Evidence("BAR1", fine_size(bar1), "nvmlDeviceGetBAR1MemoryInfo"),
             )
@@ -57,9 +57,10 @@ def pcie_width(node: NodeFacts, case: Case) -> Findings:
             yield pcie_width.finding(
                 Severity.WARN,
                 subject(node, gpu),
-                f"PCIe x{width}, of x{most} that the GPU can use: {width / most:.0%} of the lanes",
-                "power the node off and on; if the width stays low, reseat the card and its riser (the vendor does "
-                "this for an SXM module). If two slots share lanes, the board's manual names the slot with all lanes",
+                f"the GPU uses PCIe x{width} but supports x{most}, so it has {width / most:.0%} of the lanes",
+                "power the node off and on. If the width stays low, reseat the card and its riser (the vendor does "
+                "this for an SXM module). If two slots share lanes, use the slot with all lanes that the board's "
+                "manual names",
                 Evidence("PCIe lanes in use", f"x{width}", "nvmlDeviceGetCurrPcieLinkWidth"),
                 Evidence("PCIe lanes at most", f"x{most}", "nvmlDeviceGetMaxPcieLinkWidth"),
             )

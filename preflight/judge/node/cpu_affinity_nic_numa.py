@@ -31,8 +31,8 @@ def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
             Severity.WARN,
             f"{node.host} GPU {listed([gpu.nvml_index for gpu in far])}",
             f"this process may not use any CPU near {'them' if len(far) > 1 else 'it'}{where}",
-            "give the job CPUs near every GPU: Slurm `--gpu-bind` or `--cpus-per-gpu`, docker `--cpuset-cpus`; do "
-            "not start the launcher under `taskset` or `numactl`",
+            "give the job CPUs near every GPU with `--gpu-bind` or `--cpus-per-gpu` (Slurm) or `--cpuset-cpus` "
+            "(docker). Do not start the launcher under `taskset` or `numactl`",
             Evidence("CPUs allowed", str(len(allowed)), "sched_getaffinity"),
             Evidence("CPUs near the GPU", str(len(_cpus_near(node, far[0]))), "nvmlDeviceGetCpuAffinity"),
             blame=owner(node),
@@ -76,6 +76,7 @@ def nic_numa(node: NodeFacts, case: Case) -> Findings:
         "these GPUs share no NUMA node with a NIC, so their network traffic crosses the sockets",
         f"for jobs on several nodes, choose among GPUs {listed(near)}, which share a NUMA node with a NIC"
         if near
-        else "for jobs on several nodes, put an adapter into a slot of the other socket; jobs on one node need nothing",
+        else "for jobs on several nodes, put an adapter into a slot of the other socket (jobs on one node need no "
+        "change)",
         *(Evidence(f"GPU {gpu} to the NICs", ", ".join(sorted({*levels[gpu]})), "topology") for gpu in far),
     )

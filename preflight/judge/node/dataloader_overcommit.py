@@ -48,12 +48,12 @@ def _memory_fix(node: NodeFacts, need_bytes: int) -> str:
     gib = need_bytes >> 30
     if is_contained(node):
         return (
-            f"docker/podman: `--memory={gib}g`; Kubernetes: `resources.limits.memory: {gib}Gi`; "
-            "or use fewer `num_workers`. `memory.events` counts each oom_kill"
+            f"set `--memory={gib}g` (docker, podman) or `resources.limits.memory: {gib}Gi` (Kubernetes), or use fewer "
+            f"`num_workers`. The file `memory.events` counts each oom_kill"
         )
     return (
-        f"ask the scheduler for {gib} GiB (Slurm: `--mem={gib}G`), or use fewer `num_workers`; `dmesg | grep oom-kill` "
-        "lists killed processes"
+        f"ask the scheduler for {gib} GiB (Slurm: `--mem={gib}G`), or use fewer `num_workers`. Killed processes are "
+        f"in `dmesg | grep oom-kill`"
     )
 
 
@@ -123,8 +123,8 @@ def overcommit(node: NodeFacts, case: Case) -> Findings:
     yield overcommit.finding(
         Severity.WARN if case.wants_gpus and left < needed else Severity.INFO,
         f"{node.host} vm.overcommit_memory",
-        f"the kernel never overcommits and has {fine_size(left)} left, but it counts each data-loader worker as "
-        "large as its rank",
+        f"the kernel never overcommits and has {fine_size(left)} left, but each data-loader worker counts as much as "
+        f"its rank",
         "run `sysctl vm.overcommit_memory=0`, or use fewer `num_workers`",
         Evidence("vm.overcommit_memory", "2", "/proc/sys/vm/overcommit_memory"),
         Evidence("CommitLimit - Committed_AS", fine_size(left), "/proc/meminfo"),

@@ -7,7 +7,7 @@ from preflight.model.facts import Gap, NodeFacts, TorchFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Unseen
 from preflight.model.parsing import version_tuple
 
-REINSTALL = "`pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
+REINSTALL = "run `pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
 # Oldest driver for every minor version of a CUDA major (minor-version compatibility, CUDA release notes).
 OLDEST = {13: (580,), 12: (525, 60, 13), 11: (450, 80, 2)}
 
@@ -33,7 +33,7 @@ def driver_too_old(node: NodeFacts, case: Case) -> Findings:
     yield driver_too_old.finding(
         severity_for_gpus(case),
         f"{node.host} NVIDIA driver",
-        f"driver {driver} is too old for torch {torch.version}, whose CUDA {cuda} needs {least}",
+        f"driver {driver} is too old for torch {torch.version}: its CUDA {cuda} needs driver {least}",
         f"install driver {least} or newer, or a torch that this driver runs: "
         f"{REINSTALL}{'cu126' if version_tuple(driver) >= OLDEST[12] else 'cu118'}`",
         Evidence("driver", driver, "nvmlSystemGetDriverVersion"),

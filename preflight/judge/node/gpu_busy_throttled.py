@@ -42,7 +42,7 @@ def gpu_busy(node: NodeFacts, case: Case) -> Findings:
             yield gpu_busy.finding(
                 Severity.WARN,
                 subject(node, gpu),
-                f"in use before preflight started ({users}; {load}% busy), so speeds were not tested",
+                f"the GPU was in use before preflight started ({users}; {load}% busy), so speeds were not tested",
                 _busy_fix(processes),
                 Evidence("processes on the GPU", users, "nvmlDeviceGetComputeRunningProcesses"),
                 Evidence("GPU utilization", f"{load}%", "nvmlDeviceGetUtilizationRates"),
@@ -53,7 +53,7 @@ def gpu_busy(node: NodeFacts, case: Case) -> Findings:
 def _busy_fix(processes: tuple[GpuProcess, ...]) -> str:
     mine = " ".join(str(process.pid) for process in processes if process.is_ours is True)
     if mine and all(process.is_ours is True for process in processes):
-        return f"end your leftover processes (`kill {mine}`), wait for them, or choose free GPUs with --gpus"
+        return f"end your leftover processes with `kill {mine}`, wait until they end, or choose free GPUs with --gpus"
     pids = ", ".join(str(process.pid) for process in processes)
     if len(processes) > 1:
         return f"ask the owners of processes {pids} to end them, wait until they end, or choose free GPUs with --gpus"
@@ -72,8 +72,8 @@ def _process_text(process: GpuProcess) -> str:
 
 
 ON_BATTERY = {"hw_slowdown", "hw_power_brake_slowdown"}  # a laptop whose battery or adapter can't give more
-LAPTOP = "connect the power adapter that belongs to this laptop"
-SERVER = "check in the BMC the fans, the air or water flow and the power supplies"
+LAPTOP = "connect this laptop's own power adapter"
+SERVER = "check the fans, the air or water flow and the power supplies in the BMC"
 
 
 @node_check("gpu-throttled", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
@@ -96,9 +96,9 @@ def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
             yield gpu_throttled.finding(
                 Severity.WARN if on_battery or SLOWED_BY_HARDWARE.isdisjoint(reasons) else Severity.FAIL,
                 subject(node, gpu),
-                f"runs slower than requested: {' and '.join(causes)} ({heat})",
-                f"{LAPTOP if on_battery else SERVER}; `nvidia-smi -q -d PERFORMANCE` shows whether it is still "
-                "throttled",
+                f"the GPU runs slower than requested because {' and '.join(causes)} ({heat})",
+                f"{LAPTOP if on_battery else SERVER}. `nvidia-smi -q -d PERFORMANCE` shows whether the GPU is still "
+                f"throttled",
                 Evidence("throttle reasons", ", ".join(reasons), "nvmlDeviceGetCurrentClocksEventReasons"),
                 Evidence("temperature", heat, "nvmlDeviceGetTemperature"),
                 parts=part_of_gpu(node, gpu.nvml_index),

@@ -24,10 +24,10 @@ SLEEPS = (
     "`nvidia-smi -pm 1`)"
 )
 HELD_BY = {
-    "nouveau": "install NVIDIA's driver; `echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf`, rebuild "
-    "the initramfs and reboot",
-    "vfio-pci": "the GPUs are reserved for virtual machines: remove them from vfio-pci's ids= and reboot, or run in "
-    "the VM",
+    "nouveau": "install NVIDIA's driver. Run `echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf`, "
+    "rebuild the initramfs and reboot",
+    "vfio-pci": "remove the GPUs from vfio-pci's ids= and reboot, or run in the virtual machine for which they are "
+    "reserved",
 }
 TAKEN_AWAY = "NVMLError_Unknown"
 MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
@@ -104,23 +104,26 @@ def _fix(node: NodeFacts, reason: str) -> str:
         return HELD_BY[holder]
     if MISMATCH.search(reason):
         return (
-            "an update left library and module with different versions: reboot, or `rmmod nvidia_uvm nvidia && "
-            "modprobe nvidia`"
+            "reboot, or run `rmmod nvidia_uvm nvidia && modprobe nvidia`, because an update changed the library but "
+            "not the loaded module"
         )
     if not _has_module(node):
-        return "`modprobe nvidia`; if that fails, `dkms status`, `dmesg | grep -i nvrm`, and install the driver again"
+        return (
+            "run `modprobe nvidia`. If it fails, read `dkms status` and `dmesg | grep -i nvrm`, and install the driver "
+            "again"
+        )
     if is_contained(node) and reason.startswith(TAKEN_AWAY):
         return (
-            "restart the container: `systemctl daemon-reload` on the host takes the GPUs from running containers "
-            "(nvidia-container-toolkit issue 48). To prevent this, start it with CDI, or with `--device` for each "
-            "/dev/nvidia*"
+            "restart the container. `systemctl daemon-reload` on the host takes the GPUs from running containers "
+            "(nvidia-container-toolkit issue 48). To prevent this, start the container with CDI, or with `--device` "
+            "for each /dev/nvidia*"
         )
     if NO_LIBRARY.search(reason):
         return (
-            "install libnvidia-ml.so.1 of the driver; start a container with `-e "
+            "install libnvidia-ml.so.1 of the driver, or start the container with `-e "
             "NVIDIA_DRIVER_CAPABILITIES=compute,utility`"
         )
-    return "run `nvidia-smi` and `dmesg | grep -iE 'nvrm|xid'`; if they show a lost GPU, reset it or reboot the node"
+    return "run `nvidia-smi` and `dmesg | grep -iE 'nvrm|xid'`. If they show a lost GPU, reset it or reboot the node"
 
 
 def _devices(node: NodeFacts) -> str:

@@ -26,7 +26,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 NOT_OURS = "NVMLError_NoPermission"  # a cgroup keeps it for others
 IS_LOST = "NVMLError_GpuIsLost"
 LOST_FIX = (
-    "read `dmesg | grep -iE 'xid|fallen off'` for the cause; run `nvidia-smi --gpu-reset -i N`; if that fails, "
+    "read the cause in `dmesg | grep -iE 'xid|fallen off'`. Run `nvidia-smi --gpu-reset -i N`. If the reset fails, "
     "reboot the node, then reseat or replace the card"
 )
 
@@ -54,7 +54,7 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
             yield gpu_lost.finding(
                 severity_for_gpus(case),
                 f"{node.host} GPU {gpu.nvml_index} ({known_or(gpu.bdf, '?')})",
-                "the driver lists it but has lost it: it no longer answers on the bus",
+                "the driver lists the GPU but has lost it, because the GPU no longer answers on the bus",
                 LOST_FIX,
                 Evidence("NVML", IS_LOST, "libnvidia-ml.so.1"),
                 parts=part_of_gpu(node, gpu.nvml_index),
@@ -78,7 +78,11 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
         Severity.WARN if is_subset else severity_for_gpus(case),
         f"{node.host} {', '.join(_missing(node, listed)) or 'GPUs'}",
         f"NVML lists {len(gpus)} of the {expected} NVIDIA GPUs {where}"
-        + ("; CUDA_VISIBLE_DEVICES names the same number, so a scheduler may hide the others" if is_subset else ""),
+        + (
+            "; CUDA_VISIBLE_DEVICES names the same number of GPUs, so a scheduler may hide the others"
+            if is_subset
+            else ""
+        ),
         "to confirm, run `nvidia-smi -L` once outside the job's cgroup" if is_subset else LOST_FIX,
         Evidence("GPUs in NVML", ", ".join(listed) or "none", "nvmlDeviceGetCount"),
         Evidence("NVIDIA devices", ", ".join(d.bdf for d in pci_devices(node)) or "none", "/sys/bus/pci/devices"),
@@ -105,15 +109,15 @@ def _is_allotted(node: NodeFacts, gpus: tuple[Gpu, ...]) -> bool:
 
 
 CONTAINER_FIXES = {
-    ContainerKind.DOCKER: "`docker run --gpus all ...` (needs nvidia-container-toolkit on the host)",
-    ContainerKind.PODMAN: "`podman run --device nvidia.com/gpu=all ...` (after `nvidia-ctk cdi generate`)",
-    ContainerKind.KUBERNETES: "request the GPUs: `resources: {limits: {nvidia.com/gpu: N}}` in the pod's spec",
-    ContainerKind.APPTAINER: "`apptainer exec --nv ...`",
-    ContainerKind.ENROOT: "`NVIDIA_VISIBLE_DEVICES=all enroot start ...`, with Slurm `srun --gres=gpu:N ...`",
-    ContainerKind.LXC: "`lxc config device add NAME gpu gpu`, and nvidia.runtime=true",
+    ContainerKind.DOCKER: "run `docker run --gpus all ...` (needs nvidia-container-toolkit on the host)",
+    ContainerKind.PODMAN: "run `podman run --device nvidia.com/gpu=all ...` (after `nvidia-ctk cdi generate`)",
+    ContainerKind.KUBERNETES: "request the GPUs with `resources: {limits: {nvidia.com/gpu: N}}` in the pod's spec",
+    ContainerKind.APPTAINER: "run `apptainer exec --nv ...`",
+    ContainerKind.ENROOT: "run `NVIDIA_VISIBLE_DEVICES=all enroot start ...` (with Slurm: `srun --gres=gpu:N ...`)",
+    ContainerKind.LXC: "run `lxc config device add NAME gpu gpu`, and set nvidia.runtime=true",
 }
 ANY_CONTAINER_FIX = (
-    f"docker: {CONTAINER_FIXES[ContainerKind.DOCKER]}; Kubernetes: {CONTAINER_FIXES[ContainerKind.KUBERNETES]}"
+    f"{CONTAINER_FIXES[ContainerKind.DOCKER]}; on Kubernetes, {CONTAINER_FIXES[ContainerKind.KUBERNETES]}"
 )
 
 
@@ -132,14 +136,14 @@ def gpu_not_passed_in(node: NodeFacts, case: Case) -> Findings:
         raise NotApplicable("the PCI bus shows no NVIDIA device")
     container = known(known(node.system).container)
     if container is ContainerKind.NONE:
-        raise NotApplicable("this is no container")
+        raise NotApplicable("this is not a container")
     given = known(node.device_nodes).nvidia
     if not not_passed_in(node):
         return
     yield gpu_not_passed_in.finding(
         severity_for_gpus(case),
         f"{node.host} container",
-        f"the PCI bus has {len(pci_devices(node))} NVIDIA GPUs, but the container was given no /dev/nvidia<N>",
+        f"the PCI bus has {len(pci_devices(node))} NVIDIA GPUs, but the container has no /dev/nvidia<N>",
         CONTAINER_FIXES.get(container, ANY_CONTAINER_FIX),
         Evidence("kind of container", container.value, "/proc"),
         Evidence("NVIDIA devices", ", ".join(d.bdf for d in pci_devices(node)), "/sys/bus/pci/devices"),

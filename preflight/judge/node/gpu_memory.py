@@ -51,8 +51,8 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
             Severity.FAIL if free < LEAST_FREE_BYTES.value else Severity.WARN,
             subject(node, gpu),
             f"only {fine_size(free)} of {fine_size(total)} GPU memory is free",
-            "`nvidia-smi` lists the processes that hold it; if it lists none, `fuser -v /dev/nvidia*` finds "
-            "processes without a context, and `nvidia-smi --gpu-reset -i N` frees the memory of a dead process",
+            "end the processes that hold the memory: run `nvidia-smi` to list them, or `fuser -v /dev/nvidia*` for "
+            "processes without a context. To free the memory of a dead process, run `nvidia-smi --gpu-reset -i N`",
             Evidence("free memory", fine_size(free), "nvmlDeviceGetMemoryInfo"),
             blame=Blame.HOST if gpu.processes == () and not is_contained(node) else Blame.APPLICATION,
         )
@@ -65,8 +65,8 @@ MOST_RETIRED_PAGES = Bound(
     "NVIDIA's Dynamic Page Retirement guide [U]",
     "too low: a usable GPU is rejected; too high: a GPU that can't retire pages passes",
 )  # fmt: skip
-RESET = "drain the node and reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot"
-REPLACE = "take the GPU out of service: NVIDIA replaces boards in this state"
+RESET = "drain the node, then run `nvidia-smi --gpu-reset -i N` or reboot"
+REPLACE = "take the GPU out of service, because NVIDIA replaces boards in this state"
 ECC, REMAP, PAGES = "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetRetiredPages"
 
 Fault = tuple[Severity, str, str, Evidence]
@@ -118,14 +118,14 @@ def _faults(gpu: Gpu) -> Iterator[Fault]:
     if remap and remap.is_pending:
         yield (
             Severity.WARN,
-            "a bad memory row is replaced only at the next reset",
+            "the GPU has a bad memory row and replaces it only at the next reset",
             RESET,
             Evidence("row remap pending", "yes", REMAP),
         )
     count = known_or(pages.single_bit, 0) + known_or(pages.double_bit, 0) if pages else 0
     if count >= MOST_RETIRED_PAGES.value:
-        problem = f"{count} memory pages are retired, and no more can be"
+        problem = f"{count} memory pages are retired, and the GPU can't retire more pages"
         yield Severity.FAIL, problem, REPLACE, Evidence("retired pages", str(count), PAGES)
     if pages and pages.is_pending is True:
-        problem = "a bad memory page is retired only at the next reset"
+        problem = "the GPU has a bad memory page and retires it only at the next reset"
         yield Severity.WARN, problem, RESET, Evidence("retirement pending", "yes", f"{PAGES}PendingStatus")

@@ -40,7 +40,7 @@ def _mix_finding(subject: str, problem: str, models: str) -> Finding:
     return gpu_mix.finding(
         Severity.WARN,
         subject,
-        f"{problem}; every step waits for the slowest GPU",
+        f"{problem}, so every step waits for the slowest GPU",
         "use GPUs of one model (choose them with `--gpus`), or nodes with the same GPUs",
         Evidence("GPU models", models, "nvmlDeviceGetName"),
     )
@@ -74,8 +74,8 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
     yield gpu_set.finding(
         Severity.WARN if gains else Severity.INFO,
         f"{node.host} GPUs {listed(advice.gpus)}",
-        f"the set spans {'; it also spans '.join(crossing_text(each) for each in advice.crossings)}",
-        f"use `--gpus {listed(advice.better)}`: {advice.reason}",
+        f"the set spans {'; and '.join(crossing_text(each) for each in advice.crossings)}",
+        f"use `--gpus {listed(advice.better)}`, because {advice.reason}",
         Evidence(f"GPUs {listed(advice.gpus)}, slowest path", advice.worst or "unknown", "topology"),
         Evidence(f"GPUs {listed(advice.better)}, slowest path", advice.better_worst or "unknown", "topology"),
     )

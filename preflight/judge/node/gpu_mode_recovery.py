@@ -31,14 +31,19 @@ def gpu_mode(node: NodeFacts, case: Case) -> Findings:
 def _modes(gpu: Gpu) -> Iterator[tuple[Severity, str, str, Evidence]]:
     smi = f"`nvidia-smi -i {gpu.nvml_index}"
     if gpu.mig_mode is Mode.ENABLED:
-        problem = "MIG is on: MIG instances have no peer access, and NCCL takes them for one GPU"
+        problem = "MIG is on, but MIG instances have no peer access, and NCCL treats them as one GPU"
         fix = f"{smi} -mig 0` (end its processes first), or choose other GPUs with --gpus"
         yield Severity.FAIL, problem, fix, Evidence("MIG mode", "enabled", "nvmlDeviceGetMigMode")
     if gpu.compute_mode is ComputeMode.PROHIBITED:
         fix = f"{smi} -c DEFAULT`, or choose other GPUs with --gpus"
-        yield Severity.FAIL, "its compute mode admits no process", fix, Evidence("compute mode", "prohibited", COMPUTE)
+        yield (
+            Severity.FAIL,
+            "the compute mode of the GPU admits no process",
+            fix,
+            Evidence("compute mode", "prohibited", COMPUTE),
+        )
     elif gpu.compute_mode in EXCLUSIVE:
-        problem = "its compute mode admits one process, so a second process fails at its start"
+        problem = "the compute mode of the GPU admits one process, so a second process fails at its start"
         fix = f"{smi} -c DEFAULT` if another process (a monitor, a data loader) must use it"
         yield Severity.WARN, problem, fix, Evidence("compute mode", "exclusive", COMPUTE)
 
@@ -55,7 +60,7 @@ NEEDS = {
 RECOVERY_FIXES = {
     RecoveryAction.GPU_RESET: "drain the node, then run `nvidia-smi --gpu-reset -i N`",
     RecoveryAction.NODE_REBOOT: "drain the node and reboot it",
-    RecoveryAction.DRAIN_P2P: "wait until jobs that use peer access end, then rerun the check",
+    RecoveryAction.DRAIN_P2P: "wait until all jobs that use peer access end, then rerun the check",
     RecoveryAction.DRAIN_AND_RESET: "wait until running jobs end, then run `nvidia-smi --gpu-reset -i N`",
     RecoveryAction.RECOVER_IMEX_DOMAIN: "restart nvidia-imex on every node of the domain",
     RecoveryAction.BUS_RESET: "drain the node and reset the PCI bus, or power-cycle it",
@@ -81,7 +86,7 @@ def gpu_recovery(node: NodeFacts, case: Case) -> Findings:
         yield gpu_recovery.finding(
             Severity.FAIL,
             subject(node, gpu),
-            f"needs {NEEDS[action]} to recover, says the driver",
+            f"the driver reports that the GPU needs {NEEDS[action]} to recover",
             RECOVERY_FIXES[action],
             Evidence("recovery action", words, "NVML field 230"),
             parts=part_of_gpu(node, gpu.nvml_index),

@@ -33,7 +33,7 @@ def gpu_of_another_maker(node: NodeFacts, case: Case) -> Findings:
             yield gpu_of_another_maker.finding(
                 Severity.FAIL if case.wants_gpus else Severity.INFO,
                 f"{node.host} {maker.what}s",
-                f"the node has {called(devices)}, but preflight tests NVIDIA GPUs only, so these stay untested",
+                f"the node has {called(devices)}, which are not tested, because preflight tests only NVIDIA GPUs",
                 f"{maker.tools}; `preflight check --backend gloo` tests the CPU path",
                 *(Evidence(each.what, each.device or each.where, each.where) for each in devices),
                 *_build(node),

@@ -36,8 +36,8 @@ def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
                 Severity.FAIL,
                 f"{node.host} {port.hca}:{port.port}",
                 f"the link is up, but the port is {state.value}, not ACTIVE",
-                "no subnet manager has configured the port: start a subnet manager (OpenSM or UFM), or repair the "
-                "path to it",
+                "start a subnet manager (OpenSM or UFM), or repair the path to it: no subnet manager has configured "
+                "this port",
                 Evidence("port state", state.value, f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
                 Evidence("subnet manager's LID", str(known_or(port.sm_lid, 0) or "none"), "sm_lid"),
             )
@@ -70,8 +70,9 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
                 yield hca_siblings.finding(
                     Severity.WARN,
                     f"{node.host} {port.hca}:{port.port}",
-                    f"it runs at {rate:g} Gbit/s, but other ports of its model ({device}) at {fastest:g} Gbit/s",
-                    "check the cable, the transceiver and the switch port; `mlxlink -d DEVICE` shows the negotiated "
+                    f"the port runs at {rate:g} Gbit/s, but other ports of its model ({device}) run at {fastest:g} "
+                    f"Gbit/s",
+                    "check the cable, the transceiver and the switch port. `mlxlink -d DEVICE` shows the negotiated "
                     "rate",
                     Evidence(
                         "port rate", f"{rate:g} Gbit/s", f"/sys/class/infiniband/{port.hca}/ports/{port.port}/rate"
@@ -83,7 +84,7 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
                 Severity.INFO,
                 f"{node.host} {', '.join(f'{port.hca}:{port.port}' for port in down)}",
                 f"down, while other ports of the model ({device}) are active, so NCCL does not use it",
-                "check its cable and switch port, unless the port is meant to have no cable",
+                "check the cable and the switch port, unless no cable is intended",
                 *(Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}") for port in down),
             )
 
@@ -117,10 +118,10 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
         yield hca_port_inactive.finding(
             Severity.WARN,
             f"{node.host} {port.hca}:{port.port}",
-            "it has no link, but the same port of every other adapter of its model is active, so this network port "
-            "is lost",
-            "check its cable, transceiver and switch port (`mlxlink -d DEVICE`); if it is meant to have no cable, "
-            "set [expect] active_ports in the policy",
+            "the port has no link, but the same port of every other adapter of its model is active, so this network "
+            "port is lost",
+            "check its cable, transceiver and switch port (`mlxlink -d DEVICE`). If no cable is intended, set "
+            "[expect] active_ports in the policy",
             Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
         )
     for nic in verbs_nics(node):
@@ -171,7 +172,7 @@ def rdma_devices(node: NodeFacts, case: Case) -> Findings:
         f"({', '.join(missing)}): NCCL can't open these adapters and uses sockets",
         RDMA.container
         if is_contained(node)
-        else "load `ib_uverbs` and check udev's rules; `ls /dev/infiniband` must list the files",
+        else "run `modprobe ib_uverbs` and check udev's rules, until `ls /dev/infiniband` lists the files",
         Evidence("device files", ", ".join(rdma.uverbs) or "none", "/dev/infiniband"),
         Evidence("adapters", ", ".join(known(rdma.uverbs_expected)), "/sys/class/infiniband_verbs"),
         blame=owner(node),
@@ -200,9 +201,9 @@ def roce_gid(node: NodeFacts, case: Case) -> Findings:
             yield roce_gid.finding(
                 Severity.WARN,
                 f"{node.host} {port.hca}:{port.port}",
-                "it has no RoCE v2 GID, so NCCL can use it at most within its own Ethernet segment",
-                "give its interface an IP address and bring it up; `cma_roce_mode` or the driver's options "
-                "choose version 2",
+                "the port has no RoCE v2 GID, so NCCL can use it at most within its own Ethernet segment",
+                "give its interface an IP address and bring the interface up. Choose RoCE v2 with `cma_roce_mode` or "
+                "the driver's options",
                 Evidence("GIDs", str(len(known(port.gids))), gids),
             )
 
@@ -252,7 +253,7 @@ def roce_same_network(node: NodeFacts, case: Case) -> Findings:
             yield roce_same_network.finding(
                 Severity.WARN,
                 f"{node.host} {', '.join(netif.name for netif in sharing)}",
-                f"these RoCE interfaces are all in {network}, and they answer ARP requests for each other's addresses",
+                f"these RoCE interfaces are all in {network}, and each answers ARP requests for the others' addresses",
                 "run `sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2` on every node "
                 "(and put both into /etc/sysctl.d), or put each port into a different network",
                 Evidence("arp_ignore is 0 or 3 on", ", ".join(answering), "/proc/sys/net/ipv4/conf"),

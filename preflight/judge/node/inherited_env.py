@@ -66,8 +66,8 @@ def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> 
     if setting.name == VISIBLE and case.wants_gpus and _is_counted_by_speed(setting.value, node):
         yield Remark(
             Severity.WARN,
-            "may select other GPUs than nvidia-smi lists under these numbers: the node has several GPU models, and "
-            f"CUDA numbers the fastest first unless {ORDER} is set",
+            "may select other GPUs than nvidia-smi lists under these numbers, because CUDA numbers the fastest GPU "
+            f"model first unless {ORDER} is set",
             f"`export {ORDER}`, or list the GPUs by UUID",
         )
     if setting.name not in IFNAMES:

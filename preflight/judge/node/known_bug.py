@@ -76,14 +76,14 @@ def _counts(bug: KnownBug, fit: BugFit, around: Surroundings, failures: set[Effe
 
 def _finding(node: NodeFacts, bugs: list[KnownBug], around: Surroundings, failures: set[Effect]) -> Finding:
     bug = bugs[0]
-    here = "a trial failed in the same way" if bug.effect in failures else "it did not occur here"
+    here = "a trial failed in the same way" if bug.effect in failures else "the bug did not occur here"
     fixed = f", fixed in {bug.fixed}" if bug.fixed else ""
     condition = f", if {bug.where}" if bug.where else ""
     more = f" ({len(bugs) - 1} more with -v)" if bugs[1:] else ""
     return known_bug.finding(
         Severity.INFO,
         f"{node.host} {bug.version_in(around)}",
-        f"this version has a known bug{fixed}; {here}{more}: {bug.says}{condition}",
+        f"this version has a known bug{fixed}: {bug.says}{condition}; {here}{more}",
         bug.do,
         *_evidence(bugs, around),
     )

@@ -49,15 +49,15 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     ipoib = (netif for netif in known_or(node.netifs, ()) if netif.kind is NetifKind.IPOIB and netif.is_up)
     adapters = [*(netif.name for netif in ipoib), *(nic.name for nic in _rdma(node))]
     if proofs:
-        severity, why = proven_severity(case), "and a trial failed because RDMA could not lock memory"
+        severity, why = proven_severity(case), "and a trial failed because RDMA could not lock enough"
     elif adapters:
-        severity, why = Severity.WARN, f"too little for RDMA over {adapters[0]}"
+        severity, why = Severity.WARN, f"but RDMA over {adapters[0]} needs more"
     else:
-        severity, why = Severity.INFO, "too little for InfiniBand and RoCE (sockets, NVLink and /dev/shm lock none)"
+        severity, why = Severity.INFO, "but InfiniBand and RoCE need more (sockets, NVLink and /dev/shm need none)"
     yield memlock.finding(
         severity,
         f"{node.host} RLIMIT_MEMLOCK",
-        f"at most {fine_size(allowed)} of memory can be locked, {why}",
+        f"only {fine_size(allowed)} of memory can be locked, {why}",
         repairs.MEMLOCK.where(is_contained(node)),
         Evidence("RLIMIT_MEMLOCK", fine_size(allowed), "getrlimit"),
         *(Evidence("RDMA adapter or IPoIB interface", name, "/sys/class") for name in adapters),
@@ -114,17 +114,17 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
     proofs = symptoms_of(case, NOFILE)
     needed = AT_REST.whole + PER_PEER.whole * case.world_size
     if proofs:
-        severity, why = proven_severity(case), "a trial failed with 'Too many open files'"
+        severity, why = proven_severity(case), "and a trial failed with 'Too many open files'"
     elif allowed < needed:
-        severity, why = Severity.WARN, f"{case.world_size} ranks may need {needed} each"
+        severity, why = Severity.WARN, f"but each of the {case.world_size} ranks may need {needed}"
     elif len(case.nodes) > 1 and allowed < COMFORTABLE.whole:
-        severity, why = Severity.INFO, "enough for this run, but a job with many nodes and data loaders needs thousands"
+        severity, why = Severity.INFO, "but a job with many nodes and data loaders needs thousands"
     else:
         return
     yield nofile.finding(
         severity,
         f"{node.host} RLIMIT_NOFILE",
-        f"the limit of open files is {allowed}: {why}",
+        f"the limit of open files is {allowed}, {why}",
         "start the container with `--ulimit nofile=65536:65536` (docker, podman)"
         if is_contained(node)
         else "run `ulimit -n $(ulimit -Hn)` before the job; to make it permanent, put `* - nofile 65536` into "
@@ -159,13 +159,13 @@ def pids(node: NodeFacts, case: Case) -> Findings:
     if isinstance(limit, Limit) or (limit >= ranks * PER_RANK.whole and not proofs):
         return
     if proofs:
-        severity, why = proven_severity(case), "a trial failed when it started a thread or a process"
+        severity, why = proven_severity(case), "and a trial failed when it started a thread or a process"
     else:
-        severity, why = Severity.WARN, f"{ranks} ranks with data loaders may need {ranks * PER_RANK.whole}"
+        severity, why = Severity.WARN, f"but {ranks} ranks with data loaders may need {ranks * PER_RANK.whole}"
     yield pids.finding(
         severity,
         f"{node.host} {source}",
-        f"the limit of processes and threads is {limit}: {why}",
+        f"the limit of processes and threads is {limit}, {why}",
         _pids_fix(node, max(4096, ranks * PER_RANK.whole)),
         Evidence("limit of processes", str(limit), source),
         *(proof.evidence() for proof in proofs),
@@ -190,8 +190,9 @@ def _tightest(node: NodeFacts) -> tuple[int | Limit, str]:
 
 def _pids_fix(node: NodeFacts, need: int) -> str:
     if is_contained(node):
-        return f"docker/podman: `--pids-limit={need}`; Kubernetes: the kubelet's `podPidsLimit`; or fewer `num_workers`"
-    return f"`ulimit -u {need}`, systemd: `TasksMax={need}` in the unit or slice; or fewer `num_workers`"
+        container = f"`--pids-limit={need}` (docker, podman) or the kubelet's `podPidsLimit` (Kubernetes)"
+        return f"set {container}, or use fewer `num_workers`"
+    return f"run `ulimit -u {need}`, set `TasksMax={need}` in systemd's unit or slice, or use fewer `num_workers`"
 
 
 CURED_IN = (2, 28)

@@ -27,11 +27,12 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
         yield netif_usable.finding(
             Severity.FAIL if len(case.nodes) > 1 else Severity.WARN,
             f"{node.host} network",
-            "only loopback is up with carrier and an address"
+            "only the loopback interface is up and has a carrier and an address"
             + ("" if len(case.nodes) > 1 else "; loopback is enough for one node, but not for several"),
-            "docker: use `--network host`; Kubernetes: use `hostNetwork: true`, or read the CNI's log"
+            "use `--network host` (docker) or `hostNetwork: true` (Kubernetes), or read the CNI's log"
             if is_contained(node)
-            else "run `ip -br addr` to see what is missing: `ip link set DEV up`, a cable, or an address from DHCP",
+            else "run `ip -br addr` to find what is missing. Then run `ip link set DEV up`, connect the cable, or "
+            "request an address from DHCP",
             *(
                 tuple(Evidence(netif.name, _state(netif), "/sys/class/net, getifaddrs") for netif in netifs)
                 or (Evidence("interfaces", "none", "/sys/class/net"),)
@@ -53,7 +54,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
                 Severity.INFO,
                 f"{node.host} {netif.name!r}",
                 "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can't name an interface with a comma in its name",
-                "if the job must use it, set it down and run `ip link set dev OLD name NEW`",
+                "if the job must use this interface, set it down and run `ip link set dev OLD name NEW`",
                 Evidence("interface name", repr(netif.name), "/sys/class/net"),
                 blame=owner(node),
             )

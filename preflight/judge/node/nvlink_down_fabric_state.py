@@ -42,9 +42,9 @@ def nvlink_down(node: NodeFacts, case: Case) -> Findings:
             yield nvlink_down.finding(
                 Severity.FAIL if switched else Severity.WARN,
                 subject(node, gpu),
-                f"{has} of {most} NVLinks are up{are_down}; its peers have {most}",
-                "run `nvidia-smi nvlink -s` and `dmesg | grep -i nvlink`; reset all GPUs of the board, or reboot. "
-                "If it stays down, reseat the bridge, or let the vendor check the board",
+                f"only {has} of {most} NVLinks are up{are_down}; the other GPUs have {most}",
+                "run `nvidia-smi nvlink -s` and `dmesg | grep -i nvlink`. Reset all GPUs of the board, or reboot. If "
+                "the link stays down, reseat the bridge, or let the vendor check the board",
                 Evidence("active links", f"{has}, peers {most}", "nvmlDeviceGetNvLinkState"),
                 parts=part_of_gpu(node, gpu.nvml_index),
             )
@@ -68,8 +68,8 @@ def active_links(gpu: Gpu) -> int:
 FIX = f"{FABRIC_MANAGER}; NVLink 5 boards need nvlsm and ib_umad as well"
 CHANNELS = "nvidia-caps-imex-channels"  # below /dev; nothing makes it by default
 NO_CHANNEL = (
-    "for jobs on several nodes: load the driver with NVreg_CreateImexChannel0=1 and start nvidia-imex on each node "
-    "(`nvidia-imex-ctl -N` shows its state); pass /dev/nvidia-caps-imex-channels into a container"
+    "for jobs on several nodes, load the driver with NVreg_CreateImexChannel0=1 and start nvidia-imex on each node "
+    "(`nvidia-imex-ctl -N` shows its state). Pass /dev/nvidia-caps-imex-channels into containers"
 )
 
 
@@ -102,7 +102,7 @@ def fabric_state(node: NodeFacts, case: Case) -> Findings:
         yield fabric_state.finding(
             Severity.WARN if len(case.nodes) > 1 else Severity.INFO,
             node.host,
-            "there is no IMEX channel, so NCCL reaches GPUs of other nodes over the network and not over NVLink",
+            "there is no IMEX channel, so NCCL reaches the GPUs of other nodes over the network instead of NVLink",
             NO_CHANNEL,
             Evidence("/dev", f"no {CHANNELS}", "NVIDIA's IMEX guide"),
             blame=Blame.CONTAINER if is_contained(node) else None,

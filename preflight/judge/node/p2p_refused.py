@@ -15,22 +15,21 @@ from preflight.model.repairs import FABRIC_MANAGER
 # What these GPUs can't do is not broken; a GeForce without peer access is healthy.
 BY_NATURE = (P2pStatus.OK, P2pStatus.GPU_NOT_SUPPORTED, P2pStatus.NOT_SUPPORTED)
 FIXES = {
-    P2pStatus.DISABLED_BY_REGKEY: "run `grep -r NVreg /etc/modprobe.d` to find the option that switches it off; "
-    "remove the option, rebuild the initramfs and reboot",
-    P2pStatus.CHIPSET_NOT_SUPPORTED: "nothing to repair: NCCL copies through host memory. In a virtual machine, ask "
+    P2pStatus.DISABLED_BY_REGKEY: "run `grep -r NVreg /etc/modprobe.d` to find the option that switches P2P off. "
+    "Remove the option, rebuild the initramfs and reboot",
+    P2pStatus.CHIPSET_NOT_SUPPORTED: "no repair is needed: NCCL copies through host memory. In a virtual machine, ask "
     "the provider for peer access (ACS and topology of the host)",
-    P2pStatus.TOPOLOGY_NOT_SUPPORTED: "nothing to repair: choose GPUs of one socket or switch with --gpus",
+    P2pStatus.TOPOLOGY_NOT_SUPPORTED: "choose GPUs of one socket or switch with --gpus; no repair is needed",
 }
 RIGHT_SINCE = (535, 183, 6)  # before, the driver refused on NVSwitch machines what it then allowed
 OVER_NVLINK = (
-    f"{FABRIC_MANAGER}; drivers before 535.183.06 report this wrongly on NVSwitch machines: check with `nvidia-smi "
-    "topo -p2p r`"
+    f"{FABRIC_MANAGER}; drivers before 535.183.06 report this wrongly on NVSwitch machines, so check with `nvidia-smi "
+    f"topo -p2p r`"
 )
 
 CONFIDENTIAL = (
-    "nothing to repair: confidential computing is on, which allows no peer access. On HGX boards, the protected PCIe "
-    "mode of confidential computing allows peer access between all GPUs of one virtual machine (`nvidia-smi "
-    "conf-compute -q` shows the mode)"
+    "no repair is needed: confidential computing is on and allows no peer access. On HGX boards, use its protected "
+    "PCIe mode for peer access between all GPUs of one virtual machine (`nvidia-smi conf-compute -q` shows the mode)"
 )
 
 

@@ -13,8 +13,8 @@ from preflight.model.hca import ETHERNET, PortState
 MISREADS_ITS_PEER = "mlx5_core"
 LINK = "ethtool"  # where the speeds come from: the kernel's answer, as ethtool prints it
 FIX = (
-    "check the cable, the transceiver and the switch port; `ethtool INTERFACE` shows what both ends offer, and "
-    "`mlxlink -d DEVICE` as root what the cable can carry"
+    "check the cable, the transceiver and the switch port. `ethtool INTERFACE` shows what both ends offer. `mlxlink "
+    "-d DEVICE` (as root) shows what the cable can carry"
 )
 
 
@@ -47,20 +47,20 @@ def roce_port_speed(node: NodeFacts, case: Case) -> Findings:
                 yield roce_port_speed.finding(
                     Severity.WARN,
                     f"{node.host} {port.hca}:{port.port}",
-                    f"it runs at {rate:g} Gbit/s, but both ends of its cable offer {both} Gbit/s",
+                    f"the port runs at {rate:g} Gbit/s, but both ends of its cable offer {both} Gbit/s",
                     FIX,
                     Evidence("speed", f"{rate:g} Gbit/s", LINK),
                     Evidence("both ends offer", f"{both} Gbit/s", LINK),
                 )
             elif rate < own:
-                offer = f"the two ends offer at most {both}" if both else "what its peer offers is not known"
-                below[f"{rate:g} Gbit/s, although the port can have {own}; {offer}"].append(port)
+                offer = f"the two ends of the cable offer at most {both}" if both else "the peer's offer is not known"
+                below[f"{rate:g} Gbit/s but supports {own} Gbit/s; {offer}"].append(port)
     for text, slower in below.items():
         yield roce_port_speed.finding(
             Severity.INFO,
             f"{node.host} {', '.join(f'{port.hca}:{port.port}' for port in slower)}",
-            f"runs at {text}",
-            f"nothing to do if the switch is meant for this speed; otherwise {FIX}",
+            f"each port runs at {text}",
+            f"do nothing if the switch is meant for this speed; otherwise {FIX}",
             Evidence("speed", text, LINK),
         )
     for port, _ in active:

@@ -73,8 +73,8 @@ def _unlike(node: NodeFacts, ports: Sequence[HcaPort]) -> Findings:
     yield roce_traffic_classes.finding(
         Severity.WARN if is_forgotten else Severity.INFO,
         f"{node.host} {', '.join(others)}",
-        f"other traffic classes than {', '.join(by_text[common])}: under load one port loses packets that another one "
-        "holds back",
+        f"the traffic classes differ from those of {', '.join(by_text[common])}, so under load one port loses packets "
+        f"that another port holds back",
         "configure all ports of one network alike (`mlnx_qos -i INTERFACE` shows trust, PFC and the priority of each "
         "DSCP)",
         *(Evidence(", ".join(names), text, "the kernel's DCB") for text, names in by_text.items()),
@@ -98,9 +98,9 @@ def _without_flow_control(node: NodeFacts, ports: Sequence[HcaPort]) -> Findings
         yield roce_traffic_classes.finding(
             Severity.INFO,
             f"{node.host} {', '.join(names)}",
-            f"NCCL's traffic has no flow control: {text}; if the fabric relies on PFC, packets are lost under load",
-            "ask those who run the fabric which traffic class RDMA uses, and set NCCL_IB_TC to it (the DSCP times 4) "
-            "on every node",
+            f"NCCL's traffic has no flow control ({text}), so packets are lost under load if the fabric relies on PFC",
+            "ask the administrators of the fabric which traffic class RDMA uses, and set NCCL_IB_TC to this class "
+            "(the DSCP times 4) on every node",
             Evidence(IB_TC, _set(node) or "not set", "inherited environment and NCCL's configuration files"),
         )
 

@@ -67,7 +67,7 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
 
 def _too_small_problem(case: Case, shm: ShmFacts, local_ranks: int, *, failed: bool) -> str:
     if failed:
-        return f"/dev/shm is too small: a trial ran out of its {fine_size(shm.size_bytes)}"
+        return f"/dev/shm has {fine_size(shm.size_bytes)}, and a trial needed more"
     need = f"NCCL may need {fine_size(nccl_shm_bytes(local_ranks))} for {local_ranks} local ranks"
     idle = "" if case.wants_gpus else "; gloo needs none of it, but data loaders and a later NCCL job do"
     return f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free, but {need}{idle}"
@@ -96,7 +96,7 @@ def shm_stale(node: NodeFacts, case: Case) -> Findings:
         f"{node.host} /dev/shm",
         f"{len(files)} segment{'s' if len(files) > 1 else ''} of dead NCCL jobs "
         f"take{'' if len(files) > 1 else 's'} {fine_size(shm.stale_nccl_bytes)} of {fine_size(shm.size_bytes)}",
-        f"when no NCCL job runs here: `rm {named}`{rest}",
+        f"run `rm {named}`{rest} when no NCCL job runs here",
         Evidence("stale files", ", ".join(files[:MOST_NAMED]), "/dev/shm against /proc/*/maps"),
         Evidence("stale bytes", str(shm.stale_nccl_bytes), "stat"),
         blame=owner(node),

@@ -25,8 +25,8 @@ def torch_version(node: NodeFacts, case: Case) -> Findings:
             Severity.FAIL if case.world_size else Severity.INFO,
             f"{node.host} torch",
             f"torch was not found, so no trial can run: {torch.reason}",
-            "run preflight with the training environment's own Python: `source VENV/bin/activate && "
-            "pip install preflight-nccl`; if there is no such environment, `pip install 'preflight-nccl[torch]'`",
+            "run `source VENV/bin/activate && pip install preflight-nccl` in the training environment. If there is no "
+            "such environment, run `pip install 'preflight-nccl[torch]'`",
             Evidence("torch", torch.reason, "installed packages of the Python that runs preflight"),
         )
     elif (0,) < version_tuple(torch.version) < OLDEST_RUN:
@@ -35,7 +35,7 @@ def torch_version(node: NodeFacts, case: Case) -> Findings:
             Severity.WARN,
             f"{node.host} torch",
             f"torch {torch.version} is older than {oldest}, the oldest version that preflight was tested with",
-            f"train with torch {oldest} or newer, or do not rely on this run's results alone",
+            f"train with torch {oldest} or newer, or confirm this run's results by another test",
             Evidence("torch", torch.version, torch.location),
         )
 
@@ -78,6 +78,6 @@ def _fix(node: NodeFacts) -> str:
     major = version_tuple(cuda)[:1]
     wheel = next((name for least, name in WHEELS if major >= (least,)), "")
     unknown = "run `nvidia-smi` to see the newest CUDA that the driver runs, and install a torch for it"
-    which = f"the driver runs CUDA {cuda}" if wheel else unknown
     index = f"https://download.pytorch.org/whl/{wheel or 'cu126'}"
-    return f"{which}: `pip install --force-reinstall torch --index-url {index}`"
+    install = f"`pip install --force-reinstall torch --index-url {index}`"
+    return f"run {install} (the driver runs CUDA {cuda})" if wheel else f"{unknown}, such as {install}"

@@ -80,9 +80,9 @@ def baseline_missed(case: Case) -> Findings:
     yield baseline_missed.finding(
         Severity.FAIL if below else Severity.WARN,
         f"{case.nodes[0].host} {what(worst)}",
-        f"{worst.share:.1%} of the baseline ({worst.reference.nodes} nodes; {least}), confirmed in "
+        f"the speed is {worst.share:.1%} of the baseline ({worst.reference.nodes} nodes; {least}), confirmed in "
         f"{TIMES} measurements{others}",
-        "find the slow rank or link in the report (`--profile burn` tests each one alone), and compare nodes with "
+        "find the slow rank or link in the report; `--profile burn` tests each one alone. Compare nodes with "
         "`preflight fleet`. If healthy nodes have newer software, make a new baseline from them",
         *(_evidence(each, case.baseline_source) for each in slow[:MOST_NAMED]),
     )
@@ -117,8 +117,8 @@ def policy_floor(case: Case) -> Findings:
             yield policy_floor.finding(
                 Severity.FAIL,
                 what,
-                f"{rate_text(best)}, but the policy demands at least {rate_text(floor.busbw_gb_s)}",
-                "find the slow rank or link in the report; compare nodes with `preflight fleet`",
+                f"the speed is {rate_text(best)}, but the policy demands at least {rate_text(floor.busbw_gb_s)}",
+                "find the slow rank or link in the report, and compare nodes with `preflight fleet`",
                 Evidence("busbw", rate_text(best), f"trial '{DEFAULT}'"),
                 Evidence("minimum of the policy", rate_text(floor.busbw_gb_s), case.policy.source),
             )

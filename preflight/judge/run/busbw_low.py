@@ -74,9 +74,8 @@ def busbw_low(case: Case) -> Findings:
         Severity.INFO if other else severity,
         f"trial {trial.candidate}, {collective} {fine_size(worst.result.size_bytes)}",
         _problem(worst) + (f" [{other} decides; was {severity.value}]" if other else ""),
-        "look for a link below its width or generation, a throttled GPU, or a rank that is bound to the wrong "
-        "socket: `nvidia-smi "
-        "-q -d CLOCK,PERFORMANCE,PCIE`, `nvidia-smi nvlink -s`, `nvidia-smi topo -m`",
+        "look for a link below its width or generation, a throttled GPU, or a rank on the wrong socket. Run "
+        "`nvidia-smi -q -d CLOCK,PERFORMANCE,PCIE`, `nvidia-smi nvlink -s` and `nvidia-smi topo -m`",
         Evidence("expected speed", worst.expected.formula, "preflight/data/links.toml"),
         *(_evidence(each) for each in measured),
         Evidence("paths of the data", ", ".join(sorted(ways)) or "not known", f"trial {trial.candidate}"),
@@ -96,7 +95,7 @@ def _problem(worst: Measured) -> str:
         f"{worst.busbw_gb_s / expected.limit_gb_s:.0%} of the {rate_text(expected.limit_gb_s)} that its links can carry"
     )
     healthy = f"{three_digits(expected.low_gb_s)} to {three_digits(expected.high_gb_s)} is healthy"
-    return f"{rate_text(worst.busbw_gb_s)} busbw is {how}: {limit}; {healthy}{_late(worst.result)}"
+    return f"a busbw of {rate_text(worst.busbw_gb_s)} is {how}, because it is {limit}; {healthy}{_late(worst.result)}"
 
 
 def _evidence(each: Measured) -> Evidence:

@@ -90,7 +90,7 @@ def _kinds(node: NodeStorage) -> Iterator[str]:
 WORDS = {
     "read-only": (
         "these nodes can't write there, so the checkpoint shards of their ranks are lost",
-        "mount it read-write (`mount | grep DIR`), or allow this user to write",
+        "mount the directory read-write (`mount | grep DIR`), or allow this user to write",
     ),
     "unwritable": ("these nodes can't write there", "repair the error in the evidence, then rerun"),
     "missing": (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from preflight.errors import NotRun
 from preflight.judge.check import Case, Findings, run_check
-from preflight.judge.finding_text import fine_size, ranks_text
+from preflight.judge.finding_text import fine_size, ranks_text, steps_text
 from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.workarounds import P2P, cures, default_trial, hidden_faults, must_have_trials
 from preflight.model.collective import Collective
@@ -12,7 +12,8 @@ from preflight.model.trial import AS_IS, DEFAULT, REPEATED, CollectiveResult, Ou
 from preflight.model.units import counted
 
 NO_PART = (
-    "several ranks got wrong data, so check pairs of GPUs (`--gpus A,B`): the GPU that all bad pairs share is at fault"
+    "Check pairs of GPUs with `--gpus A,B`, because several ranks got wrong data. The GPU that all bad pairs share is "
+    "at fault"
 )
 
 
@@ -52,14 +53,14 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
     look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC` and `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
     find = f"run {look} {'if the data stays wrong' if hidden else 'to find the part that corrupts data'}"
     if case.wants_gpus and len(trial.culprits) > 1 and not hidden:
-        find += f"; {NO_PART}"
+        find += f". {NO_PART}"
     return data_verified.finding(
         severity,
         f"trial {trial.candidate}",
         problem,
-        "; ".join([*steps, find])
+        steps_text((*steps, find))
         if is_real
-        else "do not set these settings by hand; preflight does not recommend them",
+        else "do not use these settings, because preflight does not recommend them",
         *evidence,
         blame=blame,
         parts=parts_of_ranks(case, trial.culprits),
@@ -81,7 +82,7 @@ def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
 
 def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveResult]) -> str:
     first = min(wrong, key=lambda result: result.size_bytes)
-    more = f"; so did {counted(len(wrong) - 1, 'other size')}" if wrong[1:] else ""
+    more = f"; {counted(len(wrong) - 1, 'other size')} had wrong elements too" if wrong[1:] else ""
     where = f"on {ranks_text(trial.culprits)}" if trial.culprits else "on an unknown rank"
     elements = f"{first.wrong_elements} wrong element{'' if first.wrong_elements == 1 else 's'}"
     return f"{collective.value} of {fine_size(first.size_bytes)} delivered {elements} {where}{more}"

@@ -118,8 +118,8 @@ def _slow(case: Case, port: HcaPort, test: LinkTest, limit_gbit_s: float) -> Fin
         f"{case.nodes[0].host} {port.hca}:{port.port}",
         f"{test.program} reached {reached:.0f} of {limit_gbit_s:.0f} Gbit/s {of_what} ({reached / limit_gbit_s:.0%}), "
         f"without NCCL{narrow}",
-        "repeat it with `ib_write_bw -d DEVICE -q 4 -s 1048576 --report_gbits`, bound to the adapter's NUMA node; "
-        "if it stays slow, check the cable, the switch port and the adapter's PCIe width",
+        "repeat the test with `ib_write_bw -d DEVICE -q 4 -s 1048576 --report_gbits`, bound to the adapter's NUMA "
+        "node. If the port stays slow, check the cable, the switch port and the adapter's PCIe width",
         Evidence("average", f"{test.gbit_s:.1f} Gbit/s at {size_text(test.size_bytes)}", "--fabric"),
         Evidence("port can carry", f"{limit_gbit_s:.0f} Gbit/s", "/sys/class/infiniband, /sys/bus/pci/devices"),
         parts=part_of_port(case.nodes[0], port.hca, port.port),

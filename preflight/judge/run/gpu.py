@@ -73,9 +73,10 @@ def gpu_slow(case: Case) -> Findings:
         yield gpu_slow.finding(
             Severity.FAIL if share < FAIL_BELOW.value else Severity.WARN,
             gpu_called(case, gpu),
-            f"computes at {share:.0%} of the median GPU: {value:.1f} vs {middle:.1f} TFLOP/s in {dtype}",
-            "compare its clocks, power limit and temperature with the others under load (`nvidia-smi -q -d "
-            "CLOCK,POWER,PERFORMANCE,TEMPERATURE`); check its cooling and power cables",
+            f"the GPU computes at {share:.0%} of the speed of the median GPU ({value:.1f} vs {middle:.1f} TFLOP/s in "
+            f"{dtype})",
+            "compare its clocks, power limit and temperature with the other GPUs under load (`nvidia-smi -q -d "
+            "CLOCK,POWER,PERFORMANCE,TEMPERATURE`). Check its cooling and power cables",
             Evidence("GEMM speed", f"{value:.1f} TFLOP/s; median of the others {middle:.1f}", f"{dtype} GEMM"),
             *_load_evidence(hardware, gpu),
             parts=part_of_gpu(case.nodes[0], gpu),
@@ -121,9 +122,10 @@ def gpu_throttled_under_load(case: Case) -> Findings:
             yield gpu_throttled_under_load.finding(
                 Severity.WARN if SLOWED_BY_HARDWARE.isdisjoint(reasons) else Severity.FAIL,
                 gpu_called(case, test.gpu),
-                f"slowed down during the GEMMs: {' and '.join(SLOWED_BY[reason] for reason in reasons)}{hot}",
-                "check in the BMC the fans, the air or water flow and the power supplies; `nvidia-smi -q -d "
-                "PERFORMANCE` under load shows whether it is still throttled",
+                f"the GPU slowed down during the GEMMs because "
+                f"{' and '.join(SLOWED_BY[reason] for reason in reasons)}{hot}",
+                "check the fans, the air or water flow and the power supplies in the BMC. `nvidia-smi -q -d "
+                "PERFORMANCE` under load shows whether the GPU is still throttled",
                 Evidence("throttle reasons under load", ", ".join(reasons), "NVML during the GEMMs"),
                 parts=part_of_gpu(case.nodes[0], test.gpu),
             )
@@ -160,8 +162,8 @@ def gpu_unkillable(case: Case) -> Findings:
                     Severity.FAIL,
                     f"trial {trial.candidate}, rank {end.rank}",
                     f"rank {end.rank} survived SIGKILL, in {end.stage}",
-                    "drain the node and reboot it, because a process in D state keeps its GPU until then; before "
-                    "that, read `ps -eo pid,stat,wchan:32,cmd | grep ' D'` and `dmesg | grep -iE 'xid|hung'`",
+                    "read `ps -eo pid,stat,wchan:32,cmd | grep ' D'` and `dmesg | grep -iE 'xid|hung'`. Then drain "
+                    "the node and reboot it, because a process in D state keeps its GPU until the reboot",
                     Evidence("how it ended", f"{end.ended} {end.detail}".strip(), f"trial {trial.candidate}"),
                     blame=Blame.GPU if case.wants_gpus else Blame.HOST,
                     parts=parts_of_ranks(case, (end.rank,)),
@@ -186,9 +188,9 @@ def gpu_unusable(case: Case) -> Findings:
         yield gpu_unusable.finding(
             Severity.FAIL,
             gpu_called(case, gpu),
-            f"{WORDS[test.end]} alone, without another GPU and without NCCL: {test.problem}",
-            "read `dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q` for this GPU; reset it or reboot the node. If "
-            "it fails again, replace it",
+            f"the GPU {WORDS[test.end]} in a test without other GPUs and NCCL: {test.problem}",
+            "read `dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q` for this GPU. Then reset the GPU or reboot the "
+            "node. If the GPU fails again, replace it",
             Evidence("GEMMs and host copies", f"{test.end.value}: {test.problem}", f"GPU {gpu}"),
             blame=Blame.HARNESS if signal_from_outside(test.problem) else Blame.GPU,
             parts=part_of_gpu(case.nodes[0], gpu),
@@ -223,7 +225,7 @@ def gpu_wrong_results(case: Case) -> Findings:
         yield gpu_wrong_results.finding(
             Severity.FAIL,
             gpu_called(case, gpu),
-            f"gives wrong results: {problems[0][1]}",
+            f"the GPU gives wrong results: {problems[0][1]}",
             FIX,
             *(Evidence(when, what, "GEMMs and host copies") for when, what in problems[:8]),
             parts=part_of_gpu(case.nodes[0], gpu),

@@ -47,8 +47,9 @@ def intermittent(case: Case) -> Findings:
         Severity.FAIL,
         f"trial {found[0].candidate}",
         f"{how}: {found[0].text()}; no tested setting prevents it",
-        "start no job here. Three runs with `--history DIR` show whether it is one GPU; `preflight check --profile "
-        "burn` tests for longer. `dmesg | grep -iE 'xid|nvrm'`, heat and power under load may show the cause",
+        "start no job here. Run the check three times with `--history DIR` to see whether one GPU is at fault. "
+        "`preflight check --profile burn` tests for longer. `dmesg | grep -iE 'xid|nvrm'`, heat and power under load "
+        "may show the cause",
         *(evidence for tally in found for evidence in _evidence(tally)),
         blame=by_text if by_text and not is_wrong else _blame(case, is_wrong=is_wrong),
     )

@@ -72,7 +72,7 @@ def _xids(case: Case, before: KernelHistory, window_s: float) -> Iterator[Findin
             yield lookback.finding(
                 BY_MEANING[row.meaning],
                 f"{case.nodes[0].host} {subject}",
-                f"Xid {number} {_times(len(lines))} {_ago(before, lines[-1])}: {row.words}",
+                f"Xid {number} occurred {_times(len(lines))} {_ago(before, lines[-1])}: {row.words}",
                 "read `nvidia-smi -q -d ECC,ROW_REMAPPER` and `dmesg -T | grep -i xid`, then do what NVIDIA's Xid "
                 "catalog says",
                 Evidence("Xid", lines[-1].text, KERNEL_LOG),
@@ -88,7 +88,7 @@ def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[s
         went = [line for line in flaps.get(name, ()) if line.at_s >= since_s]
         if went:
             yield _flapped(
-                case, Severity.FAIL, name, f"its link went down and came up again {_times(len(went))}",
+                case, Severity.FAIL, name, f"the link of the port went down and came up again {_times(len(went))}",
                 f"the last time {_ago(before, went[-1])}", Evidence("kernel message", went[-1].text, KERNEL_LOG),
             )  # fmt: skip
         elif isinstance(losses, Gap):
@@ -123,8 +123,8 @@ def _port(case: Case, port: HcaPort, is_since_boot: bool, undecided: list[str]) 
 
 def _flapped(case: Case, severity: Severity, name: str, what: str, when: str, evidence: Evidence) -> Finding:
     fix = (
-        "clean or replace its cable or transceiver, and check the switch port; `ethtool -S` and `mlxlink -d DEVICE "
-        "-c -e` show its errors"
+        "clean or replace its cable or transceiver, and check the switch port. `ethtool -S` and `mlxlink -d DEVICE -c "
+        "-e` show its errors"
     )
     subject = f"{case.nodes[0].host} {name}"
     return lookback.finding(severity, subject, f"{what}, {when}", fix, evidence, blame=Blame.FABRIC)

@@ -12,7 +12,7 @@ from preflight.model.gpu_test import Ending, PairTruth
 from preflight.model.nccl_diagnostics import PAIR, NcclDiagnosis
 
 SOURCE = "NCCL_RUN_DIAGNOSTICS=1"
-COVERS = "it writes eight bytes, and only between GPUs that NCCL expects to talk directly"
+COVERS = "NCCL writes only eight bytes, and only between GPUs that it connects directly"
 ONCE_MORE = "run `preflight check` once more"
 
 
@@ -42,7 +42,7 @@ def nccl_diagnosis(case: Case) -> Findings:
         yield nccl_diagnosis.finding(
             Severity.WARN,
             pairs_called(case.nodes[0], [(pair.a, pair.b) for pair in unseen]),
-            f"in preflight's own test {BROKEN[unseen[0].end]}, but NCCL's own diagnosis found no fault; {COVERS}",
+            f"{BROKEN[unseen[0].end]} in preflight's own test, but NCCL's own diagnosis found no fault; {COVERS}",
             f"trust preflight's copies, which are larger: {_repair(case, [(pair.a, pair.b) for pair in unseen])}",
             Evidence(f"NCCL {diagnosis.nccl}", _summary(diagnosis), SOURCE),
         )
@@ -52,7 +52,7 @@ def nccl_diagnosis(case: Case) -> Findings:
                 Severity.WARN,
                 f"NCCL {diagnosis.nccl}'s own diagnosis",
                 f"NCCL reports: {line}",
-                "look at the part that NCCL names with `nvidia-smi -q` and `dmesg | grep -i xid`",
+                "run `nvidia-smi -q` and `dmesg | grep -i xid` to check the part that NCCL names",
                 Evidence(f"NCCL {diagnosis.nccl}", line, SOURCE),
             )
     if diagnosis.problem:
@@ -63,7 +63,7 @@ def _from_nccl(case: Case, diagnosis: NcclDiagnosis, lines: dict[tuple[int, int]
     """Return one finding for pairs that NCCL calls broken and preflight's own copies judge alike."""
     fix = _repair(case, lines)
     if own is Ending.OK:
-        beside, fix = "preflight's own copies arrived", f"{ONCE_MORE}; if NCCL names them again: {fix}"
+        beside, fix = "preflight's own copies arrived", f"{ONCE_MORE}. If NCCL names these GPUs again, {fix}"
     elif own is None:
         beside = "preflight did not test this itself"
     else:

@@ -14,7 +14,7 @@ OTHER_REASONS = frozenset({PathEnd.OK, PathEnd.ITSELF, PathEnd.SMALL_ONLY, PathE
 MEANING = {
     PathEnd.REFUSED: "refused: a firewall rejects connections, or another host has that address",
     PathEnd.NO_ROUTE: "there is no route from its network to the other nodes",
-    PathEnd.DROPPED: "no answer: a firewall or a switch drops packets, or it is in another network",
+    PathEnd.DROPPED: "no answer: a firewall or a switch drops packets, or the interface is in another network",
     PathEnd.STRANGER: "another program answers, so another host has that address",
     PathEnd.FAILED: "connections fail",
 }
@@ -46,9 +46,9 @@ def netif_reaches_nobody(case: Case) -> Findings:
         yield netif_reaches_nobody.finding(
             Severity.INFO if default_works(case) else proven_severity(case),
             f"{netif} on {first_hosts(map(between.host_of, by_node))}",
-            f"it reaches no other node ({MEANING[most]}){use}",
-            f"`ip route get ADDRESS from {offer.address if offer else 'ADDRESS'}` on {between.host_of(first)}; if "
-            "the route is right, check its cable, VLAN or firewall",
+            f"the interface reaches no other node ({MEANING[most]}){use}",
+            f"run `ip route get ADDRESS from {offer.address if offer else 'ADDRESS'}` on {between.host_of(first)}. If "
+            f"the route is right, check the interface's cable, VLAN or firewall",
             *(
                 _path(between, each, each.end.value + (f": {each.detail}" if each.detail else ""))
                 for each in results[:8]
@@ -134,8 +134,8 @@ def path_drops_large(case: Case) -> Findings:
             f"{netif} between {first_hosts(hosts)}",
             f"small packets arrive but large packets are dropped, so a hop has a smaller MTU than {netif}"
             + (f" ({mtu})" if mtu else ""),
-            f"`ping -M do -s {(mtu or 1500) - IP_AND_ICMP_BYTES} {address}` on {between.host_of(first.from_node)}, "
-            f"with smaller sizes until it answers; then set that MTU at the switch, or run `ip link set {netif} mtu "
+            f"run `ping -M do -s {(mtu or 1500) - IP_AND_ICMP_BYTES} {address}` on {between.host_of(first.from_node)}, "
+            f"with smaller sizes until it answers. Then set that MTU at the switch, or run `ip link set {netif} mtu "
             "N` on every node",
             *(_path(between, r, f"{r.detail} (MTU {_mtu(between, r) or 'not known'})") for r in results[:8]),
         )

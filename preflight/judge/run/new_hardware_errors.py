@@ -20,11 +20,11 @@ MOST_REPAIRED_PER_MINUTE = Bound(
     "too low: healthy links cause warnings; too high: a link that wears out passes",
 )  # fmt: skip
 FIXES = {
-    Blame.GPU: "read `nvidia-smi -q -d ECC,ROW_REMAPPER` and `dmesg | grep -i xid`; drain the node and reset the "
-    "GPU. If it happens again, replace the GPU",
-    Blame.HOST: "reseat the card and its riser or cable; read `lspci -vvv` (DevSta, LnkSta) and the BMC's log to "
-    "find the slot",
-    Blame.FABRIC: "clean or replace the cable or transceiver of this port; `ibstat` and `mlxlink -d DEVICE -c -e` "
+    Blame.GPU: "read `nvidia-smi -q -d ECC,ROW_REMAPPER` and `dmesg | grep -i xid`. Drain the node and reset the GPU. "
+    "If the error returns, replace the GPU",
+    Blame.HOST: "find the slot in `lspci -vvv` (DevSta, LnkSta) and the BMC's log, then reseat the card and its riser "
+    "or cable",
+    Blame.FABRIC: "clean or replace the cable or transceiver of this port. `ibstat` and `mlxlink -d DEVICE -c -e` "
     "show its errors",
 }
 BY_MEANING = {
@@ -72,7 +72,7 @@ def new_hardware_errors(case: Case) -> Findings:
             severity,
             change.subject,
             f"{change.name.replace('_', ' ')}: {how_many}",
-            FIXES[blame_of(change)] if severity is not Severity.INFO else "nothing to repair if this is the only error",
+            FIXES[blame_of(change)] if severity is not Severity.INFO else "repair nothing if this is the only error",
             Evidence(change.name, f"{before} before, {after} after", change.source),
             *_catalogued(change),
             blame=blame_of(change),

@@ -61,9 +61,12 @@ def _accused(node: int, how: GroupOutcome, observed: Isolation, hosts: Sequence[
     partners = _partners(node, failed, hosts)
     severity = Severity.FAIL
     if how is GroupOutcome.DEAD:
-        problem = f"is dead: it fails with {partners}, which {_verb(failed, 'works', 'work')} with other nodes"
-        look = f"look at {_first_look(node, observed)} (`ip -s link`, `ibstat`, `perfquery`, `dmesg | tail`)"
-        fix = f"take {name} out of the job; {look}"
+        problem = (
+            f"is dead: it fails with {partners}, although {_verb(failed, 'that node works', 'those nodes work')} with "
+            f"others"
+        )
+        look = f"check {_first_look(node, observed)} (`ip -s link`, `ibstat`, `perfquery`, `dmesg | tail`)"
+        fix = f"take {name} out of the job. Then {look}"
     else:
         own = max(_speeds(failed), default=0.0)
         others = _speeds([g for done in observed.rounds for g in done.groups if g.observed is GroupOutcome.OK])
@@ -72,8 +75,8 @@ def _accused(node: int, how: GroupOutcome, observed: Isolation, hosts: Sequence[
         reaching = f"{_verb(failed, 'reaches', 'reach')} {beside:.3g} GB/s with other nodes"
         problem = f"is slow: {own:.3g} GB/s at best with {partners}, which {reaching}"
         fix = (
-            f"compare {name} with the others: link speed and width, retransmissions (`ethtool`, `nstat`, `ibstat`), "
-            "clocks and throttling of its GPUs, other processes"
+            f"compare {name} with the other nodes in link speed and width, retransmissions (`ethtool`, `nstat`, "
+            f"`ibstat`), clocks and throttling of the GPUs, and other processes"
         )
     return node_at_fault.finding(
         severity,
@@ -91,9 +94,8 @@ def _bad_path(path: BadPath, observed: Isolation, hosts: Sequence[str]) -> Findi
     return node_at_fault.finding(
         Severity.WARN,
         names,
-        f"{names} fail or are slow only with each other, so the path between them is at fault, or was disturbed for "
-        "a short time",
-        "check the switches and routes between these two nodes; rerun to see whether the fault stays",
+        f"{names} fail or are slow only with each other, so the path between them is at fault or was disturbed",
+        "check the switches and routes between these two nodes, then rerun to see whether the fault stays",
         *_evidence([g for g in both if g.observed is not GroupOutcome.OK], hosts),
     )
 
@@ -140,11 +142,11 @@ def _single(node: int, observed: Isolation) -> str:
     if not bad:
         return "; if tested alone, each of its ranks works with the same rank of a good node"
     if len(bad) == len(own):
-        return "; each of its ranks shows the same if tested alone"
+        return "; each of its ranks shows the same fault if tested alone"
     word = "rank" if len(bad) == 1 else "ranks"
     return (
-        f"; only its local {word} {', '.join(bad)} {'shows' if len(bad) == 1 else 'show'} this: check that GPU, "
-        "its NIC and its rail"
+        f"; only its local {word} {', '.join(bad)} {'shows' if len(bad) == 1 else 'show'} this fault, so check that "
+        f"GPU, its NIC and its rail"
     )
 
 
@@ -157,7 +159,7 @@ def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
     if not bad:
         return f"; over {_alone(own)} it works with {partner}"
     if len(bad) == len(own):
-        return f"; over {_alone(own)} it shows the same, so the node is at fault rather than one of them"
+        return f"; over {_alone(own)} the node shows the same fault, so the node itself is at fault"
     good = [each for each in own if each not in bad]
     how = "it is slow" if all(each.shown is GroupOutcome.SLOW for each in bad) else "it does not"
     return f"; over {_alone(good)} it works with {partner}; over {_alone(bad)} {how}: {_blamed(bad)}"

@@ -50,9 +50,9 @@ def numa_copy(case: Case) -> Findings:
         yield numa_copy.finding(
             Severity.WARN,
             gpu_called(case, gpu),
-            f"memory of its own NUMA node is slower ({rate_text(near_gb_s)}) than that of another "
-            f"({rate_text(far_gb_s)}), so launchers that bind to the GPU's own node bind to the wrong node",
-            "compare `nvidia-smi topo -m` with the board's manual; update the firmware, or bind ranks by hand "
+            f"memory of the GPU's own NUMA node is slower than memory of another node ({rate_text(near_gb_s)} vs "
+            f"{rate_text(far_gb_s)}), so launchers bind ranks to the wrong node",
+            "compare `nvidia-smi topo -m` with the board's manual. Update the firmware, or bind ranks by hand "
             "(`numactl --cpunodebind`)",
             Evidence(direction, f"near {rate_text(near_gb_s)}, far {rate_text(far_gb_s)}", "pinned memory"),
         )
@@ -112,10 +112,10 @@ def pcie_copy_slow(case: Case) -> Findings:
             yield pcie_copy_slow.finding(
                 Severity.FAIL if is_failing else Severity.WARN,
                 gpu_called(case, gpu),
-                f"copies {words} at {rate_text(speed)}; {who} {rate_text(usual)} ({speed / usual:.0%})",
-                "run `nvidia-smi -q -d PCIE` during a copy. If it shows fewer lanes or an older generation than the "
-                "slot has, reseat the card or riser. If not, check the slot's switch, and payload size and relaxed "
-                "ordering in the BIOS",
+                f"the GPU copies {words} at {rate_text(speed)}, but {who} {rate_text(usual)} ({speed / usual:.0%})",
+                "run `nvidia-smi -q -d PCIE` during a copy. If the output shows fewer lanes or an older generation "
+                "than the slot has, reseat the card or riser. If not, check the slot's switch, and payload size and "
+                "relaxed ordering in the BIOS",
                 Evidence(f"{direction} copy", rate_text(speed), "pinned memory"),
                 *_link(hardware, gpu),
                 parts=part_of_gpu(case.nodes[0], gpu),

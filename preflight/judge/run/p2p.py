@@ -53,8 +53,8 @@ def p2p_data(case: Case) -> Findings:
         yield p2p_data.finding(
             Severity.WARN if safe else Severity.FAIL,
             pairs_called(case.nodes[0], sorted({(pair.a, pair.b) for pair in pairs})),
-            f"{faults}, over {'NVLink' if over_nvlink else 'PCIe'}, without NCCL; {UNPROTECTED}, so these copies "
-            "stay wrong",
+            f"{faults} over {'NVLink' if over_nvlink else 'PCIe'}, even without NCCL; {UNPROTECTED} from these broken "
+            f"copies",
             repair_of_copies(case.nodes[0], over_nvlink),
             *(_evidence(pair) for pair in pairs[:8]),
             *_configuration(case.nodes[0]),
@@ -84,7 +84,7 @@ def _configuration(node: NodeFacts) -> Iterator[Evidence]:
 def repair_of_copies(node: NodeFacts, over_nvlink: bool) -> str:
     """Return the repair of copies between two GPUs that NVLink connects, or that PCIe does."""
     if over_nvlink:
-        return f"{NVLINKS}; {FABRIC_MANAGER}; reset or replace the GPU"
+        return f"{NVLINKS}. Also {FABRIC_MANAGER}. Otherwise reset or replace the GPU"
     hypervisor = "none" if isinstance(node.system, Gap) else known_or(node.system.hypervisor, "none")
     return P2P if hypervisor == "none" else P2P_VIRTUAL
 
@@ -116,8 +116,9 @@ def p2p_slow(case: Case) -> Findings:
         finding = p2p_slow.finding(
             Severity.FAIL if slow.is_far_below else Severity.WARN,
             pairs_called(case.nodes[0], [slow.pair]),
-            f"copies at {rate_text(slow.time.gb_s)} over {slow.limit.level or 'an unknown path'}; {slow.usual}",
-            "look for links that are down or retry (`nvidia-smi nvlink -s` and `-e`); reseat the bridge"
+            f"the pair copies at {rate_text(slow.time.gb_s)} over {slow.limit.level or 'an unknown path'}, but "
+            f"{slow.usual}",
+            "look for links that are down or retry (`nvidia-smi nvlink -s` and `-e`), then reseat the bridge"
             if slow.over_nvlink
             else "check the lanes and generation of the slots (`lspci -vv | grep LnkSta`), and ACS on the bridges "
             "between them",

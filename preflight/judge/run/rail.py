@@ -34,7 +34,7 @@ ALIKE = Bound(
 )  # fmt: skip
 FIX = (
     "check this port's rate, width and symbol errors (`ibstat`, `ibqueryerrors`, `ethtool -S`), its cable and its "
-    "switch port; then check its PCIe slot with `nvidia-smi topo -m`"
+    "switch port. Then check its PCIe slot with `nvidia-smi topo -m`"
 )
 
 
@@ -90,7 +90,9 @@ def _failed(
         second = again.get(_called(rail))
         came_again = second is not None and second.outcome in FAILED
         often = "" if second is None else " in both tests" if came_again else " in one of two tests"
-        finding = _finding(case, _called(rail), severity, f"fails alone{often}, {others}: {rail.problem}", rail)
+        finding = _finding(
+            case, _called(rail), severity, f"the port fails alone{often}, {others}: {rail.problem}", rail
+        )
         yield replace(finding, is_unconfirmed=severity is Severity.FAIL and not came_again)
 
 
@@ -106,7 +108,7 @@ def _slow(case: Case, rails: Sequence[RailTest], again: Mapping[str, RailTest]) 
         if second is not None and not came_again and severity is Severity.WARN:
             continue
         often = "" if second is None else " in both tests" if came_again else f" once, then {rate_text(best)}"
-        detail = f"carries {rate_text(shown)} alone{often}, vs {rate_text(middle)}"
+        detail = f"the port carries {rate_text(shown)} alone{often}, vs a median of {rate_text(middle)}"
         finding = _finding(case, _called(rails[i]), severity, f"{detail} ({shown / middle:.0%})", rails[i])
         yield replace(finding, is_unconfirmed=severity is Severity.FAIL and not came_again)
 

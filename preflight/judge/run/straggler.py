@@ -69,7 +69,7 @@ def straggler(case: Case) -> Findings:
     finding = straggler.finding(
         severity,
         f"rank {rank}",
-        f"rank {rank}{' or a link into it' if case.wants_gpus else ''} is at least {mildest.time.slowdown:.2f}x slower "
+        f"rank {rank}{' or a link to it' if case.wants_gpus else ''} is at least {mildest.time.slowdown:.2f}x slower "
         f"than the median{often}: {mildest.time.own_us:.0f} vs {mildest.others_us:.0f} µs ({_what(mildest)})",
         _fix(case, rank),
         *(_evidence(each, one) for each, found in again for one in found),
@@ -109,10 +109,11 @@ def _what(late: Late) -> str:
 def _fix(case: Case, rank: int) -> str:
     if case.wants_gpus:
         return (
-            f"compare the GPU of rank {rank} with the others: `nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PCIE` "
-            "(throttling, PCIe width), `nvidia-smi` (another process), `nvidia-smi topo -m` (its links)"
+            f"compare the GPU of rank {rank} with the others: run `nvidia-smi -q -d "
+            f"CLOCK,PERFORMANCE,TEMPERATURE,PCIE` (throttling, PCIe width), `nvidia-smi` (other processes) and "
+            f"`nvidia-smi topo -m` (links)"
         )
     return (
-        f"find other processes on the CPUs of rank {rank} (`top`, `taskset -cp PID`), and check the cgroup's CPU "
-        "limit; then rerun"
+        f"find other processes on the CPUs of rank {rank} (`top`, `taskset -cp PID`), check the cgroup's CPU limit, "
+        f"and rerun"
     )

@@ -58,8 +58,8 @@ def transport_below_links(case: Case) -> Findings:
         ranks_text(ranks),
         f"{len(below)} {'pairs' if len(below) > 1 else 'pair'} of ranks went over {ways}, although their GPUs have "
         f"a faster path ({', '.join(levels)})",
-        "look for NCCL_P2P_DISABLE or NCCL_P2P_LEVEL in nccl.conf, and for containers that do not share host name "
-        "and /dev/shm (`--ipc=host --uts=host`); check `nvidia-smi topo -p2p r`",
+        "look for NCCL_P2P_DISABLE or NCCL_P2P_LEVEL in nccl.conf, and for containers that do not share host name and "
+        "/dev/shm (`--ipc=host --uts=host`). Check `nvidia-smi topo -p2p r`",
         *(_evidence(locality, case, pair, way) for pair, way in sorted(below.items())[:MOST_SHOWN]),
     )
 
@@ -138,8 +138,8 @@ def silent_fallback(case: Case) -> Findings:
                 f"{node.host} network",
                 f"{'ports are' if len(active) > 1 else 'a port is'} active for RDMA, but NCCL uses sockets; jobs on "
                 "several nodes then get a fraction of the fabric's speed",
-                "install aws-ofi-nccl and add its folder to LD_LIBRARY_PATH; the trial's NCCL log (`preflight check "
-                "--keep`, lines with NET/) shows why it was not used"
+                "install aws-ofi-nccl and add its folder to LD_LIBRARY_PATH. The trial's NCCL log (`preflight check "
+                "--keep`, lines with NET/) shows why NCCL did not use it"
                 if is_efa
                 else "find the reason in the trial's NCCL log (`preflight check --keep`, lines with NET/): "
                 "libibverbs or /dev/infiniband is missing, `ulimit -l` is too low, a network plugin interferes, or "
@@ -175,7 +175,7 @@ def _cloud_networks(case: Case) -> Findings:
                     f"{prefix}* is set for {network}, but NCCL used sockets; jobs on several nodes then get a "
                     "fraction of the network's speed",
                     f"add the folder of {network}'s plugin to LD_LIBRARY_PATH and start its service, as the cloud's "
-                    "guide says; the trial's NCCL log (`preflight check --keep`, lines with NET/) shows why",
+                    f"guide says. The trial's NCCL log (`preflight check --keep`, lines with NET/) shows why",
                     Evidence("transport in use", FELL_BACK.text, f"trial {trial.candidate}, NCCL's log"),
                 )
         if trial.candidate == AS_IS:
@@ -237,8 +237,7 @@ def nvls_absent(case: Case) -> Findings:
             f"NCCL set up no NVLS, although {len(case.gpus)} GPUs behind NVSwitches can use it, so large all-reduces "
             "lose about a quarter of their speed",
             "find the reason in the trial's NCCL log (`preflight check --keep`): `NVLS multicast support is not "
-            "available`, or "
-            f"`Failed to bind NVLink SHARP`; {FABRIC_MANAGER}",
+            f"available`, or `Failed to bind NVLink SHARP`. Then {FABRIC_MANAGER}",
             Evidence("transports", ", ".join(path_names(default.transport)) or "none", "trial default, NCCL's log"),
         )
 

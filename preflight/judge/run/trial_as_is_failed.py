@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
-from preflight.judge.finding_text import first_line, ranks_text
+from preflight.judge.finding_text import first_line, ranks_text, steps_text
 from preflight.judge.infiniband_paths import (
     FaultyEnd,
     IbPath,
@@ -105,7 +105,7 @@ def _under_load(case: Case) -> Findings:
             f"trial {failed[0].candidate}",
             f"the default settings work at first but fail{how} ({len(failed)} of {len(repeats)} times): "
             f"{describe(failed[0])}",
-            "check `dmesg | grep -iE 'xid|nvrm'`, and heat and power under load; `preflight check --profile burn "
+            "check `dmesg | grep -iE 'xid|nvrm'`, and heat and power under load. `preflight check --profile burn "
             "--keep` keeps every log",
             *evidence(failed[0]),
             blame=blame_by_text(case, failed[0]) or Blame.HOST,
@@ -147,7 +147,7 @@ def _how_it_ended(end: RankEnd) -> str:
     if end.ended in ONLY_SUFFERED:
         return f"{ONLY_SUFFERED[end.ended]} in {STAGES.get(end.stage, end.stage)}"
     if end.ended == "stuck":
-        return f"stuck in {STAGES.get(end.stage, end.stage)}, no answer within the time limit"
+        return f"stuck in {STAGES.get(end.stage, end.stage)}, without an answer within the time limit"
     return f"{end.ended} in {STAGES.get(end.stage, end.stage)}: {first_line(end.detail) or 'no message'}"
 
 
@@ -172,27 +172,27 @@ def _blame(case: Case, default: TrialResult) -> Blame:
 def _look_at(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
     """Return where to look on a path that failed; "" where none is known."""
     if faulty:
-        return f"; then check {faulty.end}: {LOOK_AT_PORT}"
-    unknown = "only a third node can show which end is at fault"
-    return f"; then check both ends of the path: {LOOK_AT_PORT}; {unknown}" if paths else ""
+        return f". Then check {faulty.end}: {LOOK_AT_PORT}"
+    both = f". Then check both ends of the path: {LOOK_AT_PORT}. Only a third node can show which end is at fault"
+    return both if paths else ""
 
 
 def _fix(case: Case, default: TrialResult) -> str:
     hidden = hidden_faults(case)
     if hidden:
-        return "; ".join(each.repair for each in hidden)
+        return steps_text(each.repair for each in hidden)
     if cures(case):
         return f"{BEFORE_THE_JOB}, and add its lines to the site's settings"
     if symptoms_in(default, TOPOLOGY):
         return (
-            "run `unset NCCL_TOPO_FILE` and remove it from nccl.conf, so that NCCL detects the topology; or use the "
+            "run `unset NCCL_TOPO_FILE` and remove it from nccl.conf, so that NCCL detects the topology. Or use the "
             "topology file of this machine type"
         )
     who = ranks_text(default.culprits) if default.culprits else "each rank"
     commands = "`dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q`" if case.wants_gpus else "`dmesg | tail`"
     return (
-        f"read the log of {who} in the directory that this run printed, or, if it printed none, run it again with "
-        f"--keep; then run {commands}"
+        f"read the log of {who} in the directory that this run printed (if it printed none, rerun with --keep). Then "
+        f"run {commands}"
     )
 
 
@@ -213,10 +213,11 @@ def as_is_failed(case: Case) -> Findings:
             yield as_is_failed.finding(
                 Severity.WARN,
                 f"trial {trial.candidate}",
-                f"with the inherited variables: {describe(trial)}; without them it works",
-                "find the file that sets them: `grep -rnE '(NCCL|GLOO|TORCH)_' ~/.bashrc ~/.profile /etc/profile.d`",
+                f"with the inherited variables, the run fails ({describe(trial)}); without them, it works",
+                "run `grep -rnE '(NCCL|GLOO|TORCH)_' ~/.bashrc ~/.profile /etc/profile.d` to find the file that sets "
+                "them",
                 *evidence(trial),
-                workaround=f"{BEFORE_THE_JOB}; it unsets them",
+                workaround=f"{BEFORE_THE_JOB}, which unsets them",
             )
         elif case.wants_gpus and works(trial) and slowdown(trial, default) > FAR_SLOWER.value:
             names = ", ".join(default.unset) or "the inherited variables"
@@ -225,6 +226,6 @@ def as_is_failed(case: Case) -> Findings:
                 f"trial {trial.candidate}",
                 f"with the inherited variables, the largest collective is {slowdown(trial, default):.1f}x slower than "
                 "with default settings",
-                f"unset those that the job does not need: {names}; if preflight.env does not unset them, compare them "
-                "with `preflight check --profile standard`",
+                f"unset the variables that the job does not need: {names}. If preflight.env does not unset them, "
+                f"compare them with `preflight check --profile standard`",
             )

@@ -27,8 +27,8 @@ def world_size(case: Case) -> Findings:
                 Severity.FAIL,
                 f"trial {trial.candidate}",
                 problem,
-                "check that the launcher starts one group: look at WORLD_SIZE, RANK, SLURM_NTASKS and extra "
-                "`mpirun` or `srun` wrappers, then run `preflight check --nproc N` alone",
+                "check that the launcher starts one group (WORLD_SIZE, RANK, SLURM_NTASKS, extra `mpirun` or `srun` "
+                "wrappers), then run `preflight check --nproc N` alone",
                 Evidence("world size asked for", str(case.world_size), "preflight check"),
                 Evidence(
                     "world size on rank",
@@ -43,8 +43,7 @@ def _problem(trial: TrialResult, asked: int) -> str:
     if wrong:
         sizes = ", ".join(map(str, sorted(set(wrong.values()))))
         return (
-            f"{ranks_text(wrong)} had a world size of {sizes}, not the {asked} asked for, so the ranks did not form "
-            "one group"
+            f"{ranks_text(wrong)} had a world size of {sizes} instead of {asked}, so the ranks did not form one group"
         )
     present = [rank for rank, _ in trial.world_size_reported]
     missing = set(range(asked)) - set(present)
@@ -77,7 +76,7 @@ def nodes_differ(case: Case) -> Findings:
         yield nodes_differ.finding(
             Severity.FAIL if difference.must is Must.EQUAL else Severity.WARN,
             f"{difference.what} on {first_hosts(host for _, hosts in difference.values[1:] for host in hosts)}",
-            f"differs between the nodes: {difference.why}",
+            f"this value differs between the nodes: {difference.why}",
             difference.fix,
             *(
                 Evidence(difference.what, f"{value} on {first_hosts(hosts)}", "each node's own facts")

@@ -62,7 +62,10 @@ def expected_busbw(
     least, most = (f"{end:.0%}" for end in (reach.low, reach.high))
     if share < ALMOST_ALL:
         least, most = f"{least} x {share:.2f}", f"{most} x {math.sqrt(share):.2f}"
-    formula = [f"{words} on the slowest GPU", f"healthy busbw at {size_text(size_bytes)} is {least} to {most} of this"]
+    formula = [
+        f"{words} on the slowest GPU",
+        f"healthy busbw at {size_text(size_bytes)} is {least} to {most} of this rate",
+    ]
     if path == NVLS_PATH:
         formula.append(f"NVLS applies to all-reduce over {len(gpus)} GPUs and may exceed the links")
     # A small message may come nearer to the links than the least healthy machine's, but not as near as a large one.

@@ -20,7 +20,7 @@ CLOCK_S = 1.0  # beyond, the lines of two nodes' logs can't be put in order
 NOT_READ = "not read"
 GID_INDEX = "NCCL_IB_GID_INDEX"
 MOST_DIGITS = 3
-UNREAD_ECN = Gap("not compared: not every node shows it")
+UNREAD_ECN = Gap("not compared, because some nodes do not show this value")
 OWN_BY_NODE = ("IFNAME", "NCCL_IB_HCA", "VISIBLE_DEVICES", "TOPO_FILE", "HOSTNAME", "HOSTID", "RANK", "PREFLIGHT")
 
 
@@ -96,12 +96,14 @@ def _facts(nodes: Sequence[NodeFacts], backend: str) -> list[Fact]:
         Fact("CUDA of the driver", _at("driver", "cuda"), Must.NOT),
         Fact("GPUs", _gpus, Must.BETTER, "the slowest GPU limits the speed, and ranks per node must fit the "
         "smallest node"),
-        Fact("Python", _at("software", "python"), Must.BETTER, "what one rank pickles another can't always load"),
+        Fact("Python", _at("software", "python"), Must.BETTER, "a rank can't always load what another Python version "
+        "pickled"),
         Fact("kernel", _at("system", "kernel"), Must.NOT),
         Fact("firmware of the adapters", _firmware, Must.NOT),
-        Fact("RDMA adapters", _hcas, Must.BETTER, "no node can use a rail that one node lacks", "`ibstat` there"),
-        _classes_of(nodes, of_nccl, "under load one end loses packets that the other holds "
-             "back", "configure PFC, ECN and the priority of each DSCP alike (`mlnx_qos -i INTERFACE` shows them)"),
+        Fact("RDMA adapters", _hcas, Must.BETTER, "a rail that one node lacks can't be used by any node", "`ibstat` "
+        "there"),
+        _classes_of(nodes, of_nccl, "under load, one end loses packets that the other end holds back", "configure "
+        "PFC, ECN and the priority of each DSCP alike (`mlnx_qos -i INTERFACE` shows them)"),
         _gids(nodes),
         Fact("interfaces", _names, Must.NOT),
         Fact("/dev/shm", _at("shm", "size_bytes", text=_size), Must.NOT),

@@ -172,7 +172,9 @@ def _judge(
         name=name,
         netifs=tuple(sorted(members.items())),
         problem=problem,
-        speed_mbit_s=min(speeds) if len(speeds) == len(offers) else Gap("not every driver says its link's speed"),
+        speed_mbit_s=min(speeds)
+        if len(speeds) == len(offers)
+        else Gap("some drivers do not report the speed of their link"),
         is_physical=all(offer.kind in PHYSICAL for offer in offers),
         rtt_us=median(trips) if trips else Gap("no round trip was measured"),
         gb_s=min(rates) if rates else Gap("no throughput was measured"),

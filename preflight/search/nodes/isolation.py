@@ -51,7 +51,7 @@ def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Is
         reason = "fewer than three nodes can't show which node is at fault"
         return Isolated(unresolved=tuple(range(node_count)), ended_because=reason)
     if len(history) >= most_rounds(node_count):
-        return pairs.end("the rounds are used up")
+        return pairs.end("no more rounds were allowed")
     if not history:
         return NodeGroupRound(tuple((i, i + 1) for i in range(0, node_count - 1, 2)), "neighbours")
     suspects = pairs.suspects()

@@ -44,7 +44,7 @@ def why_not_joint(solo_results: Mapping[int, SoloResult]) -> str:
         routes.setdefault((solo.backend, solo.is_cpu_path), solo.host)
     if len(routes) > 1:
         differing = ", ".join(f"{backend} on {host}" for (backend, _), host in routes.items())
-        return f"the nodes were not tried together: they would run different tests: {differing}"
+        return f"the nodes were not tried together, because they would run different tests: {differing}"
     return ""
 
 

@@ -41,7 +41,7 @@ from preflight.model.trial import (
     odds,
 )
 
-PROVISIONAL_TEXT = "provisional, confirm with --profile standard"
+PROVISIONAL_TEXT = "provisional; confirm it with --profile standard"
 PROVED_ODDS = Bound(
     odds(Profile.STANDARD.effort.runs_each, Profile.STANDARD.effort.runs_each), "to 1 against chance",
     "four runs of each in random order reach it; a workaround with lower odds is called provisional",
@@ -93,8 +93,8 @@ class Tally:
         return len(set(self.ways)) < 2 and len(set(filter(None, self.places))) < 2
 
     def text(self) -> str:
-        """Return `the default hung in 1 of 3 tries`, or `hung at the start in 1 and ... in 2 of 3 tries`."""
-        who = "the default" if self.candidate == DEFAULT else f"trial '{self.candidate}'"
+        """Return `the default settings hung in 1 of 3 tries`, or `hung at the start in 1 and ... in 2 of 3 tries`."""
+        who = "the default settings" if self.candidate == DEFAULT else f"trial '{self.candidate}'"
         tries = f"of {len(self.ways)} tr{'y' if len(self.ways) == 1 else 'ies'}"
         places = len(set(filter(None, self.places)))
         ends = [
@@ -224,8 +224,8 @@ def proof_text(control: Control, default: TrialResult) -> str:
     first = way_of(default.outcome) or Way.ERROR
     text = (
         f"in random order (seed {control.seed}), {len(failures)} of {of_default} runs with the default settings "
-        f"{first.value if {first} >= set(failures) else 'failed'} and {worked} of {worked} with the workaround "
-        f"worked; an intermittent fault gives this result by chance at most 1 time in {odds_of(control)}"
+        f"{first.value if {first} >= set(failures) else 'failed'}, and {worked} of {worked} with the workaround "
+        f"worked; an intermittent fault gives this result by chance in at most 1 of {odds_of(control)} cases"
     )
     return text if odds_of(control) >= PROVED_ODDS.value else f"{text} ({PROVISIONAL_TEXT})"
 

@@ -91,7 +91,7 @@ def gid(view: NodeView) -> Iterator[Planned]:
         return
     if view.version is None or view.version >= AUTOMATIC_GID_SINCE:
         unknown = "NCCL's version is not known; " if view.version is None else ""
-        yield LeftOut(name, f"{unknown}NCCL 2.21 and later choose the GID themselves; this variable turns that off")
+        yield LeftOut(name, f"{unknown}NCCL 2.21 and later choose the GID; this variable turns this choice off")
         return
     indices = {v2_index(port) for port in roce}
     is_shared = len(indices) == 1 and None not in indices

@@ -48,7 +48,7 @@ def parse_gpu(each: Json) -> GpuState:
 
     def why_not(value: Json) -> Gap:
         is_told = isinstance(value, dict) and "unreadable" in value
-        return Gap(str(value["unreadable"]) if is_told else "NVML did not say it")
+        return Gap(str(value["unreadable"]) if is_told else "NVML did not report this value")
 
     index = int(each["nvml_index"])
     if "unreadable" in each:

@@ -24,7 +24,7 @@ from preflight.system.machine import Machine
 DEFAULT_ADDRESS = "localhost:28028"
 ANSWER_S, LEG_S = 5.0, 2
 GONE = "does not answer"
-NOT_ASKED = "NCCL's RAS was not asked: "
+NOT_ASKED = "NCCL's RAS was not queried: "
 INSIST = "; `--ras` queries it anyway"
 PORT = re.compile(r"\d{1,5}", re.ASCII)
 COMPLAINT = re.compile(r"^(?:INCOMPLETE|DEAD|TIMEOUT)\b", re.MULTILINE)
@@ -71,7 +71,9 @@ def ask_ras(
     if not listening & own:
         return Gap(f"no rank of this job listens on RAS's port {port}: RAS is off, or there is no NCCL 2.24 or newer")
     if listening - own:
-        return Gap(f"another process listens on RAS's port {port} too, and may answer: give each job an NCCL_RAS_ADDR")
+        return Gap(
+            f"another process listens on RAS's port {port} too and may answer, so give each job its own NCCL_RAS_ADDR"
+        )
     if reason := _why_not_asked(machine, ranks, how, reviews):
         return Gap(f"{NOT_ASKED}{reason}")
     data = b""
@@ -83,7 +85,11 @@ def ask_ras(
     except OSError as error:
         return Gap(f"RAS at {address} does not answer: {error}")
     text = data.decode("utf-8", "backslashreplace")
-    return parse_ras(text, address) if VERSION.search(text) else Gap(f"what listens at {address} is no RAS")
+    return (
+        parse_ras(text, address)
+        if VERSION.search(text)
+        else Gap(f"the process that listens at {address} is not NCCL's RAS")
+    )
 
 
 def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas, reviews: Sequence[RasReview]) -> str:
@@ -92,7 +98,7 @@ def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas
         case AskRas.INSIST:
             return ""
         case AskRas.NEVER:
-            return "`preflight run` never asks it; `preflight stuck --ras` does"
+            return "`preflight run` never queries RAS, but `preflight stuck --ras` does"
         case AskRas.REVIEWED:
             versions = set()
             for each in ranks:

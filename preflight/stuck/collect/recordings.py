@@ -93,13 +93,13 @@ def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag 
         asked_at, end_at = time.time(), time.monotonic() + WAIT_S
         asked = [place for place in places if place.request()]
         if not asked:
-            return Gap(f"no rank listens for a request to dump: {PIPE} was not set when it started")
+            return Gap(f"no rank accepts a request to dump, because {PIPE} was not set when the ranks started")
         while (waiting := [p.rank for p in asked if not p.is_made_since(asked_at)]) and time.monotonic() < end_at:
             time.sleep(POLL_S)
-        silent = f"; asked for one, made none: rank {', '.join(waiting)}" if waiting else ""
+        silent = f"; rank {', '.join(waiting)} wrote no dump on request" if waiting else ""
     found = tuple(recording for place in places if (recording := place.read()) is not None)
     if not found:
-        return Gap(f"there are no flight recorder dumps: {BUFFER} was not set, or nothing dumped{silent}")
+        return Gap(f"there are no flight recorder dumps: {BUFFER} was not set, or no rank wrote a dump{silent}")
     if lag := find_lag(found):
         return RecordedLag(lag.ranks, f"has enqueued {lag.seq} collectives, others {lag.ahead_seq}: not {lag.missing}")
     if clash := find_clash(found):
@@ -132,7 +132,7 @@ def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
             return Gap(f"{path}: {error.strerror}")
         kept = tuple(line[:LINE_CHARS] for line in lines if line.strip())[-MOST_LINES:]
         return OutputTail(path, kept, max(0.0, time.time() - status.st_mtime))
-    return Gap("its output goes to no file")
+    return Gap("the output of this rank goes to no file")
 
 
 def _without_waiting(path: str, flags: int) -> int:

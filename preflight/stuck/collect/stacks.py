@@ -77,7 +77,7 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) 
 
 def _read(ended: Ended | None) -> Stacks:
     if ended is None:
-        return Gap("py-spy was not started, because its time was up")
+        return Gap("py-spy was not started, because its time limit had expired")
     if ended.code is None:
         return Gap(f"py-spy gave no answer within {EACH_S:.0f} s")
     if ended.code != 0:
@@ -164,7 +164,7 @@ def why_not(stderr: str) -> str:
     if FORBIDDEN.search(stderr):
         return f"{NO_PTRACE} for this user: {' '.join(stderr.split())[:80]}"
     if NOT_PYTHON.search(stderr):
-        return "it runs no Python that py-spy knows"
+        return "the process runs no Python that py-spy knows"
     if GONE.search(stderr):
         return HAS_ENDED.reason
     return f"{FAILED}: {' '.join(stderr.split())[:120] or 'it said nothing'}"

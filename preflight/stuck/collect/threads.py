@@ -77,7 +77,7 @@ class ProcessSample:
             wakes: int | Gap = Gap("the kernel does not count this thread's switches")
             if last.switches is not None and before.switches is not None:
                 wakes = last.switches - before.switches
-            asleep_s: float | Gap = Gap("the kernel does not tell when the thread last ran")
+            asleep_s: float | Gap = Gap("the kernel does not report when the thread last ran")
             if last.last_ran_s is not None and self.now_s is not None:
                 asleep_s = max(0.0, self.now_s - last.last_ran_s) if last.state != "R" else 0.0
             cpu_s = round(max(0.0, last.cpu_s - before.cpu_s), 2)

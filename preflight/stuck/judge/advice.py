@@ -8,36 +8,40 @@ from preflight.model.stuck import Activity, Reason
 
 ALONE = (
     "On every rank, call the code that contains collectives. "
-    "If one rank alone calls it (`if rank == 0:`), the others wait until they time out."
+    "If only one rank calls this code (`if rank == 0:`), the others wait until they time out."
 )
 # By the reason, unless a rank is in something else than the others: then by what it is in.
 STEPS: dict[Reason, tuple[str, ...]] = {
     Reason.DEAD_RANK: (
-        "End the job, because a dead rank does not come back. Its log and the kernel log show why it died.",
+        "End the job, because a dead rank does not come back. The rank's log and the kernel log show why it died.",
         "    sudo dmesg -T | grep -i -e 'killed process' -e xid -e segfault",
-        "Kill its data workers too: they keep its connections open, so the other ranks do not notice its death.",
+        "Kill the data workers of the dead rank too, because they keep its connections open and the other ranks do "
+        "not notice its death.",
     ),
     Reason.STOPPED_PROCESS: (
-        "Resume it, unless a debugger, Ctrl-Z or a suspending scheduler stopped it on purpose:",
+        "Resume the process, unless a debugger, Ctrl-Z or a suspending scheduler stopped it on purpose:",
         "    kill -CONT PID",
     ),
     Reason.STORAGE: (
-        "Run `timeout 5 stat PATH` on this node and another to see whether the file system answers. Waiting may "
-        "help. Killing does not help while the kernel blocks the process.",
+        "Run `timeout 5 stat PATH` on this node and another to see whether the file system answers. It may help to "
+        "wait. It does not help to kill the process while the kernel blocks it.",
     ),
-    Reason.GPU_LOST: ("End the job, drain the node and reset the GPU or reboot; dmesg has the Xid.",),
+    Reason.GPU_LOST: ("End the job, drain the node, and reset the GPU or reboot. The Xid is in dmesg.",),
     Reason.NEVER_CAME: (
-        "Read its launcher's output on its node: it was not started, or it died before it could join the others.",
-        "Its node may not reach MASTER_ADDR:MASTER_PORT, or the number of nodes given to the launcher is wrong.",
+        "Read the launcher's output on the node of the missing rank. The rank was not started, or it died before it "
+        "could join the others.",
+        "Check whether the node reaches MASTER_ADDR:MASTER_PORT, and whether the launcher has the right number of "
+        "nodes.",
     ),
     Reason.OTHER_COLLECTIVE: (
-        "End the job: no timeout helps if ranks call different collectives. Compare the lines above.",
+        "End the job, because no timeout helps if ranks call different collectives. Compare the lines above.",
         ALONE,
-        "If a rank is behind and blocked in this call, it hangs in NCCL or the driver. Its C frames show where:",
+        "If a rank is behind and blocked in this call, it hangs in NCCL or the driver. To see where, print its C "
+        "frames:",
         "    py-spy dump --native --pid PID",
     ),
     Reason.PATH_BROKEN: (
-        "No data arrives on this path: check link, firewall, MTU and routes between the two addresses.",
+        "Check the link, firewall, MTU and routes between the two addresses, because no data arrives on this path.",
         "    preflight check",
     ),
     Reason.NOTHING_MOVES: (
@@ -50,42 +54,45 @@ STEPS: dict[Reason, tuple[str, ...]] = {
 ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.SAVE: (
         "Check whether the checkpoint file grows. If so, wait: the other ranks continue after the checkpoint, unless "
-        "the group's timeout expires first. If not, the storage may not answer: run `timeout 5 stat PATH`.",
+        "the group's timeout expires first. If not, run `timeout 5 stat PATH`: the storage may not answer.",
         "Compute a timeout that covers the checkpoint:",
         "    preflight timeout --params N --checkpoint-dir DIR",
         ALONE,
     ),
     Activity.EVALUATION: (
-        "If it makes progress, wait. If not, let each rank evaluate its share. " + ALONE,
+        "If the evaluation makes progress, wait. If not, let each rank evaluate its share. " + ALONE,
     ),
     Activity.DATA_LOADING: (
-        "Check what its data worker reads: the storage may not answer, or only this rank has no data left.",
+        "Check what the rank's data worker reads. The storage may not answer, or this rank may have no data left.",
     ),
     Activity.COMPILING: (
-        "Wait: the first compilation takes minutes. A cache on a local disk (TORCHINDUCTOR_CACHE_DIR) saves this "
-        "time later.",
+        "Wait, because the first compilation takes minutes. A cache on a local disk (TORCHINDUCTOR_CACHE_DIR) saves "
+        "this time later.",
     ),
-    Activity.IMPORTING: ("It imports from slow storage: check whether the storage answers, or copy the packages to "
-    "a local disk.",),
+    Activity.IMPORTING: ("Check whether the storage of the Python packages answers, or copy the packages to a local "
+    "disk.",),
     Activity.FILE_LOCK: (
-        "If the process that holds the lock is a leftover, end it and its children, which hold the lock too. On NFS "
-        "a lock may outlive its process.",
+        "If the process that holds the lock is left from an earlier job, end this process and its children, which "
+        "hold the lock too. On NFS, a lock may outlive its process.",
     ),
-    Activity.LOCK: ("Another thread of this rank holds the lock that its main thread waits for: read all its stacks.",
+    Activity.LOCK: ("Read all stacks of this rank, because another of its threads holds the lock that the main thread "
+    "waits for.",
                     "    py-spy dump --pid PID"),
-    Activity.GIL: ("A native call holds Python's lock, so no other thread of the process runs. Its code must "
+    Activity.GIL: ("A native call holds Python's lock, so no other thread of the process runs. The native code must "
     "release the lock before it waits.",),
-    Activity.FILE_IO: ("Find the process that should be at the other end, or check whether the storage answers.",),
-    Activity.NETWORK_IO: ("Check whether the other side answers, and give such calls a timeout.",),
-    Activity.SUBPROCESS: ("Check what the child does, and give it a timeout.",),
+    Activity.FILE_IO: ("Find the process that should be at the other end of the pipe, or check whether the storage "
+    "answers.",),
+    Activity.NETWORK_IO: ("Check whether the other side of the connection answers, and give such calls a timeout.",),
+    Activity.SUBPROCESS: ("Check what the child process does, and give it a timeout.",),
     Activity.SLEEPING: (
-        "Its program makes it wait, apart from the others. If it has no data left, give all ranks as many batches. "
-        "If not, remove the wait. Its stack (-v) shows the call.",
+        "The rank's own program makes it sleep. If the rank has no data left, give all ranks the same number of "
+        "batches. If not, remove the sleep. The rank's stack (-v) shows the call.",
     ),
-    Activity.STARTING: ("It has not joined the group yet: read its output.",),
+    Activity.STARTING: ("Read the output of this rank, because it has not joined the group yet.",),
 }  # fmt: skip
 OTHERWISE = (
-    "If this line is a long step, wait. If not, find out why it does not end: the other ranks wait for it.",
+    "If this line is a long step, wait. If not, find out why the line does not end, because the other ranks wait for "
+    "it.",
     "    py-spy dump --pid PID",
 )
 

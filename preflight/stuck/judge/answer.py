@@ -102,8 +102,8 @@ def _why_unknown(job: JobState) -> str:
         )
     if any(place.activity is Activity.GPU_WORK for place in waiting) or not waiting:
         return (
-            f"{len(waiting) or count} of {count} ranks busy-wait or work, each in one line. A long step looks like "
-            "a hang. Rerun with --watch as long as a step takes, and on all nodes."
+            f"{len(waiting) or count} of {count} ranks busy-wait or work, each in one line. A long step looks the "
+            f"same as a hang. Rerun with --watch as long as a step takes, and on all nodes."
         )
     return f"{len(waiting)} of {count} ranks wait, but it is unknown for which rank or for what."
 
@@ -157,13 +157,12 @@ def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
             busy = [gpu for gpu in known_or(node.gpus, ()) if known_or(gpu.utilization_percent, 0.0) >= BUSY_PERCENT]
             if waiting := ", ".join(str(gpu.nvml_index) for gpu in busy if gpu.works is False):
                 yield (
-                    f"GPU {waiting} of {node.host}: 100% use at low power; this suggests, but does not prove, a "
-                    "kernel that waits"
+                    f"GPU {waiting} of {node.host} shows 100% use at low power, so a kernel on this GPU likely waits"
                 )
             if xids := known_or(node.xid_lines, ()):
-                yield f"the kernel log of {node.host} holds {len(xids)} Xids, the last: {xids[-1]}"
+                yield f"the kernel log of {node.host} has {len(xids)} Xids; the last one is {xids[-1]}"
         if any(rank.rank_source.startswith("presumed") for rank in node.ranks):
-            yield f"the numbers of the ranks on {node.host} are presumed from the order in which they started"
+            yield f"the rank numbers on {node.host} are a guess from the order in which the ranks started"
 
 
 def _not_seen(job: JobState) -> Iterator[str]:
@@ -172,5 +171,5 @@ def _not_seen(job: JobState) -> Iterator[str]:
         start = f"{node.host}: " if len(job.nodes) > 1 else ""
         yield from (f"{start}{each}" for each in node.not_seen)
     if (rest := job.world_size - len(job.places)) > 0:
-        there = "nodes that were not checked: run `preflight stuck --out DIR` there too"
+        there = "nodes that were not checked; run `preflight stuck --out DIR` on these nodes too"
         yield f"{rest} of {job.world_size} ranks run on {there}"

@@ -79,11 +79,13 @@ def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
         here = [place for place in gone if place.host == host]
         names, ranks = rank_names(here), ranks_of(here)
         left = [
-            f"its process {each.process.pid} ({each.process.name}) is still there and keeps its connections open"
+            f"its process {each.process.pid} ({each.process.name}) still runs and keeps its connections open"
             for node in job.nodes if node.host == host for each in node.orphans if each.rank in ranks
         ]  # fmt: skip
         if are_starting and not left:
-            what = f"{names} on {host} did not start: no process has that rank number, and the others wait for it"
+            what = (
+                f"{names} on {host} did not start, because no process has that rank number; the other ranks wait for it"
+            )
             yield _culprit(Reason.NEVER_CAME, here, host, what)
         else:
             what = f"{names} on {host} {'are' if len(here) > 1 else 'is'} dead" + (f"; {left[0]}" if left else "")
@@ -96,7 +98,7 @@ def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequenc
     for place in stopped:
         at = f" at {place.at}" if place.at else ""
         what = f"{rank_names([place])} on {place.host} (pid {place.pid}) is stopped by a signal{at}"
-        yield _culprit(Reason.STOPPED_PROCESS, [place], place.host, what, ["the kernel gives its state as T"])
+        yield _culprit(Reason.STOPPED_PROCESS, [place], place.host, what, ["the kernel reports process state T"])
     loading = {(place.host, place.pid): place for place in busy if place.activity is Activity.DATA_LOADING}
     for node in job.nodes:
         for rank in node.ranks:
@@ -251,5 +253,5 @@ def nothing_moves(job: JobState) -> Iterator[Culprit]:
         evidence.append(f"no GPU computes: {', '.join(power)}")
     lines = len({place.at for place in seen})
     at = seen[0].at + (f" and {lines - 1} other line{'s' if lines > 2 else ''}" if lines > 1 else "")
-    what = f"all {len(seen)} ranks that were found wait {seen[0].wait} ({at}), and none makes progress"
+    what = f"all {len(seen)} ranks that were found wait {seen[0].wait} ({at}), and none of them makes progress"
     yield _culprit(Reason.NOTHING_MOVES, (), "", what, evidence)

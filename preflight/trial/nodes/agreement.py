@@ -71,7 +71,7 @@ def _room_for(nodes: int) -> Iterator[None]:
 def _why(place: Placement, mine: str, reports: dict[int, str]) -> str:
     missing = [place.name_of(node) for node in range(1, place.nodes) if node not in reports]
     if missing:
-        return f"nothing was heard of {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else "")
+        return f"{missing[0]} sent nothing" + (f" and {len(missing) - 1} more" if missing[1:] else "")
     others = [place.name_of(node) for node, report in sorted(reports.items()) if report != mine]
     if not mine:
         return f"{place.name_of(0)} has no report that it can use"

@@ -28,10 +28,11 @@ WELCOME_S = 5.0
 # Both ends keep to it: nodes meet also over a way that drops large packets, and can then say that it does.
 SMALL_SEGMENT_BYTES = 1200
 REASONS = {
-    errno.ECONNREFUSED: "refused: the host is there, but no process listens on that port yet, or a firewall rejects it",
+    errno.ECONNREFUSED: "refused: the host answers, but no process listens on that port yet, or a firewall rejects "
+    "the connection",
     errno.EHOSTUNREACH: "no route: the host is down or in another network",
     errno.ENETUNREACH: "no route to its network from this node",
-    errno.ETIMEDOUT: "dropped: no answer at all, as when a firewall drops packets",
+    errno.ETIMEDOUT: "dropped: no answer came (a firewall may drop the packets)",
 }
 
 
@@ -131,7 +132,7 @@ class Follower:
                 raise
             raise MeetingError(_reason(link.broke)) from None
         if not self._is_welcome and now - link.since > CONNECT_S + WELCOME_S:
-            raise MeetingError("whoever listens there does not answer as preflight")
+            raise MeetingError("another program than preflight listens there")
         if self._is_welcome:
             link.refuse_silence()
             link.ping(now)
@@ -149,7 +150,7 @@ class Follower:
                 self.node.origins.append(Origin("reached", self._trying, f"from {link.here}"))
             case "refused":
                 host = str(message.get("host"))[:255]
-                self._refused = f"{host} (node 0) does not take this node in: {str(message.get('why'))[:500]}"
+                self._refused = f"{host} (node 0) refuses this node: {str(message.get('why'))[:500]}"
                 raise MeetingError("refused")
             case "joint" if self._is_welcome:
                 self.node.begin(decode(JointPlan, unpack(message.get("z"))))
@@ -171,7 +172,7 @@ class Follower:
         number, what = message.get("number"), str(message.get("what"))
         limit_s, question = message.get("limit_s"), unpack(message.get("z"))
         if not isinstance(number, int) or not isinstance(limit_s, float) or not isinstance(question, dict):
-            raise MeetingError("it asks something that can't be understood")
+            raise MeetingError("its request can't be understood")
         if what == "clock":
             self._reply(number, {"value": time.time()})
         else:
@@ -193,7 +194,7 @@ class Follower:
             launched.fail(f"{self._host or 'node 0'} (node 0) went away{during}: {why}")
             return
         # Before the common trials it may come again: a pod that was restarted does.
-        self._why[self._trying] = f"it was there and went away: {why}" if self._is_welcome else why
+        self._why[self._trying] = f"the connection to it was lost: {why}" if self._is_welcome else why
         self._is_welcome = self._has_sent_solo = False
         self._next_try_at = time.monotonic() + RETRY_S
 
@@ -205,7 +206,7 @@ class Follower:
             looped = is_loopback(plain_address(address)) and not is_address(place.host)
             trap = f"; {place.host} resolves to a loopback address on this node, which reaches no other"
             parts.append(f"{where}: {why}{trap if looped else ''}" if where != place.host else why)
-        tried = "; ".join(parts) or "there was no time to try"
+        tried = "; ".join(parts) or "no time was left to try"
         return f"{place.name_of(0)} at {place.host} was not reached: {tried}"
 
     def finish(self, why: str) -> None:

@@ -80,7 +80,7 @@ class Channel:
 
     def _answer(self, key: str, rank: int, until: float) -> Any:
         if not self.wait(key, until):
-            raise HarnessError(f"the supervisor of rank {rank} gave no answer in time")
+            raise HarnessError(f"the agent of rank {rank} gave no answer in time")
         return self.get(key)
 
     def _path(self, key: str) -> str:

@@ -89,7 +89,7 @@ COMPARED = Comparison("as-is", 8, -0.02, -0.04, -0.05, wins=False)
     ("against", "as_is_us", "words"),
     [
         ((), 1000.0, "their speed was not compared"),
-        ((), 39000.0, "no comparison has confirmed it"),
+        ((), 39000.0, "no comparison has confirmed this speed"),
         ((COMPARED,), 1000.0, "are not clearly slower"),
     ],
 )

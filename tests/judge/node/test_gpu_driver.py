@@ -38,7 +38,7 @@ def test_a_device_on_the_bus_without_a_driver_fails_and_blames_the_host() -> Non
     assert "modprobe nvidia" in finding.fix
 
 
-@pytest.mark.parametrize(("driver", "fix"), [("nouveau", "blacklist nouveau"), ("vfio-pci", "virtual machines")])
+@pytest.mark.parametrize(("driver", "fix"), [("nouveau", "blacklist nouveau"), ("vfio-pci", "virtual machine")])
 def test_a_device_that_another_driver_holds_is_named_with_it(driver: str, fix: str) -> None:
     finding = only(on_gpus(gpu_driver, held_by(driver)))
     assert driver in finding.problem

@@ -15,9 +15,9 @@ from tests.node_facts import gpu_case, gpu_node
 
 FAULTS: list[tuple[dict[str, Any], Severity, str]] = [
     ({"ecc": EccCounts(0, 2, 0, 2)}, Severity.FAIL, "2 uncorrectable memory errors"),
-    ({"row_remap": RowRemap(0, 1, is_pending=True, has_failed=False)}, Severity.WARN, "is replaced only"),
+    ({"row_remap": RowRemap(0, 1, is_pending=True, has_failed=False)}, Severity.WARN, "replaces it only"),
     ({"row_remap": RowRemap(0, 9, is_pending=False, has_failed=True)}, Severity.FAIL, "could not replace"),
-    ({"retired_pages": RetiredPages(0, 1, is_pending=True)}, Severity.WARN, "is retired only"),
+    ({"retired_pages": RetiredPages(0, 1, is_pending=True)}, Severity.WARN, "retires it only"),
     ({"retired_pages": RetiredPages(60, 4, is_pending=False)}, Severity.FAIL, "64 memory pages"),
 ]
 
@@ -46,7 +46,7 @@ def test_several_faults_of_a_gpu_are_one_finding_of_the_worst() -> None:
     both = gpu(0, ecc=EccCounts(0, 1, 0, 1), row_remap=RowRemap(0, 1, is_pending=True, has_failed=False))
     finding = only(on_gpus(gpu_memory_errors, gpu_node(1, gpus=(both,))))
     assert (finding.severity, len(finding.evidence)) == (Severity.FAIL, 2)
-    assert "reset the GPU" in finding.fix
+    assert "nvidia-smi --gpu-reset" in finding.fix
     failed = replace(both, row_remap=RowRemap(0, 9, is_pending=False, has_failed=True))
     assert "out of service" in only(on_gpus(gpu_memory_errors, gpu_node(1, gpus=(failed,)))).fix  # no reset mends that
 

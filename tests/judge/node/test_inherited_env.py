@@ -69,7 +69,7 @@ MIXED = (gpu(0), gpu(1, name="NVIDIA A40"), gpu(2))
 def test_numbers_of_gpus_of_different_models_are_cudas_own() -> None:
     finding = only(on_gpus(inherited_env, gpu_node(3, gpus=MIXED, environment=env(CUDA_VISIBLE_DEVICES="1,2"))))
     assert finding.severity is Severity.WARN
-    assert "numbers the fastest first" in finding.problem
+    assert "numbers the fastest GPU model first" in finding.problem
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in finding.fix
 
 

@@ -16,7 +16,7 @@ def test_an_idle_link_of_full_width_is_fine_whatever_its_generation() -> None:
 def test_half_the_lanes_are_a_warning_with_the_share_that_is_left() -> None:
     finding = only(on_gpus(pcie_width, gpu_node(gpus=(gpu(0), gpu(1, pcie=replace(PCIE, width=8))))))
     assert finding.severity is Severity.WARN
-    assert "x8, of x16" in finding.problem
+    assert "x8 but supports x16" in finding.problem
     assert "50%" in finding.problem
 
 

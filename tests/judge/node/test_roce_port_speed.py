@@ -38,7 +38,7 @@ def test_a_link_below_what_both_ends_offer_is_a_warning(own: int, both: int) -> 
 
 def test_what_mlx5_says_of_the_other_end_accuses_nobody() -> None:
     finding = only(on_gpus(roce_port_speed, node_with((100.0, 200, 200), (200.0, 200, 200), driver="mlx5_core")))
-    assert finding.severity is Severity.INFO and "what its peer offers is not known" in finding.problem
+    assert finding.severity is Severity.INFO and "the peer's offer is not known" in finding.problem
 
 
 @pytest.mark.parametrize(("both", "why"), [(200, "offer at most 200"), (0, "not known"), (FIXED, "not known")])

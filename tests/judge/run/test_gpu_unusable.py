@@ -18,7 +18,7 @@ def test_a_gpu_that_hangs_or_crashes_by_itself_fails(end: Ending, word: str) -> 
     gpus = with_one(hardware().gpus, 1, end=end, problem="at multiply float32: died by SIGSEGV")
     finding = only(found(gpu_unusable, run_with(gpus=gpus)))
     assert (finding.blame, finding.severity) == (Blame.GPU, Severity.FAIL)
-    assert finding.problem.startswith(f"{word} alone")
+    assert finding.problem.startswith(f"the GPU {word} in a test without other GPUs and NCCL: ")
     assert "GPU 1" in finding.subject
 
 

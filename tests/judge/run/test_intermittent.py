@@ -17,7 +17,7 @@ def control(*outcomes: Outcome, chosen: str = "") -> Control:
 def test_a_default_that_failed_once_and_worked_once_comes_and_goes() -> None:
     finding = only(found(intermittent, gpu_case(trial(outcome=Outcome.HANG), control=control(Outcome.OK))))
     assert (finding.severity, finding.blame, finding.is_unconfirmed) == (Severity.FAIL, Blame.HOST, True)
-    assert "the default hung in 1 of 2 tries" in finding.problem
+    assert "the default settings hung in 1 of 2 tries" in finding.problem
 
 
 def test_wrong_data_that_come_and_go_accuse_the_gpu_at_once() -> None:
@@ -35,7 +35,9 @@ def test_a_default_that_never_works_and_fails_elsewhere_each_time_was_not_seen_o
     again = Control(1, 2, "", (), (Rerun(DEFAULT, (), Outcome.HANG, "", 1.0, failed_in="all_gather"),))
     tried = gpu_case(trial(outcome=Outcome.HANG, failed_in="start"), control=again)
     finding = only(found(intermittent, tried))
-    assert "the same settings fail differently each time: the default hung at the start in 1" in finding.problem
+    assert (
+        "the same settings fail differently each time: the default settings hung at the start in 1" in finding.problem
+    )
     assert (finding.is_unconfirmed, only(found(trial_failed, tried)).is_unconfirmed) == (False, False)
 
 

@@ -55,7 +55,7 @@ def test_a_hardware_xid_of_the_last_day_fails_the_gpu_and_an_older_one_does_not(
     case = looking_back((50, XID_79.format(1)), (3, XID_79.format(1)), (2, XID_79.format(1)))
     finding = only(found(lookback, case))
     assert (finding.severity, finding.blame) == (Severity.FAIL, Blame.GPU)
-    assert "Xid 79 2 times 2.0 h ago: the GPU has fallen off the bus" in finding.problem
+    assert "Xid 79 occurred 2 times 2.0 h ago: the GPU has fallen off the bus" in finding.problem
     assert found(lookback, looking_back((50, XID_79.format(1)))) == ()
 
 

@@ -60,7 +60,8 @@ def test_ranks_are_gpus_by_their_place_among_the_chosen() -> None:
 def test_what_preflight_alone_saw_is_said_with_the_reach_of_both() -> None:
     finding = only(found(nccl_diagnosis, of(VERIFIED, ending=Ending.HANG)))
     assert (
-        finding.severity is Severity.WARN and "copies hang, but NCCL's own diagnosis found no fault" in finding.problem
+        finding.severity is Severity.WARN
+        and "copies hang in preflight's own test, but NCCL's own diagnosis found no fault; " in finding.problem
     )
     assert VERIFIED in str(finding.evidence)
 

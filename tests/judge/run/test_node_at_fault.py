@@ -31,7 +31,9 @@ def group(*nodes: int, observed: GroupOutcome, speed: float = 10.0, local_rank: 
 
 def isolated(*groups: GroupTrial, **changes: object) -> Case:
     base = replace(NO_ISOLATION, why="the 4 nodes fail together", candidate="default", is_failing=True)
-    record: Isolation = replace(base, rounds=(IsolationRound("neighbours", groups, 1.0),), **changes)  # type: ignore[arg-type]
+    record: Isolation = (
+        replace(base, rounds=(IsolationRound("neighbours", groups, 1.0),), **changes)  # type: ignore[arg-type]
+    )
     return case(nodes=NODES, isolation=record)
 
 
@@ -47,7 +49,7 @@ def test_a_dead_node_is_named_with_those_that_it_fails_with_and_its_words() -> N
     )
     finding = only(found(node_at_fault, isolated(*groups, dead=(2,))))
     assert (finding.severity, finding.blame, finding.subject) == (Severity.FAIL, Blame.FABRIC, "n02")
-    assert finding.problem == "n02 is dead: it fails with n00 and n01, which work with other nodes"
+    assert finding.problem == "n02 is dead: it fails with n00 and n01, although those nodes work with others"
     assert [each.value for each in finding.evidence] == ["hung: rank 4 stuck"] * 2
 
 
@@ -102,7 +104,7 @@ def test_the_one_rank_that_fails_by_itself_is_named() -> None:
     )
     groups = (group(0, 2, observed=GroupOutcome.DEAD),)
     finding = only(found(node_at_fault, isolated(*groups, dead=(2,), rank_by_rank=singles)))
-    assert finding.problem.endswith("only its local rank 3 shows this: check that GPU, its NIC and its rail")
+    assert finding.problem.endswith("only its local rank 3 shows this fault, so check that GPU, its NIC and its rail")
 
 
 OK, SLOW, DEAD = GroupOutcome.OK, GroupOutcome.SLOW, GroupOutcome.DEAD
@@ -126,7 +128,7 @@ def test_the_one_interface_that_fails_is_named_and_looked_at_first() -> None:
     assert finding.problem.endswith(
         "; over eth1 alone it works with n00; over eth0 alone it does not: that interface, its cable or its switch port"
     )
-    assert "look at eth0 there, the cable and the switch port" in finding.fix
+    assert "check eth0 there, the cable and the switch port" in finding.fix
     shown = [(each.what, each.value) for each in finding.evidence[1:]]
     assert shown == [("n02 eth0 + n00 eth0", "hung: rank 4 stuck"), ("n02 eth1 + n00 eth1", "10 GB/s all_reduce")]
 
@@ -134,7 +136,7 @@ def test_the_one_interface_that_fails_is_named_and_looked_at_first() -> None:
 def test_a_node_that_fails_over_all_or_over_none_by_itself_is_told_so() -> None:
     every = problem_of(way("eth0", DEAD), way("eth1", DEAD), dead=(2,))
     assert every.endswith(
-        "; over each of eth0, eth1 alone it shows the same, so the node is at fault rather than one of them"
+        "; over each of eth0, eth1 alone the node shows the same fault, so the node itself is at fault"
     )
     none = problem_of(way("eth0", OK), way("eth1", OK), dead=(2,))
     assert none.endswith("; over each of eth0, eth1 alone it works with n00")
@@ -153,9 +155,9 @@ def test_a_port_that_no_good_nodes_could_try_may_work_nowhere() -> None:
 
 
 def test_one_way_or_what_the_deadline_cut_says_nothing() -> None:
-    assert problem_of(way("eth0", DEAD), dead=(2,)).endswith("which works with other nodes")
+    assert problem_of(way("eth0", DEAD), dead=(2,)).endswith("although that node works with others")
     cut = way("eth1", GroupOutcome.UNTRIED)
-    assert problem_of(way("eth0", DEAD), cut, dead=(2,)).endswith("which works with other nodes")
+    assert problem_of(way("eth0", DEAD), cut, dead=(2,)).endswith("although that node works with others")
 
 
 def test_a_slow_interface_is_told_beside_good_nodes_only() -> None:

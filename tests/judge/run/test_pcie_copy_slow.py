@@ -21,7 +21,7 @@ def test_copies_at_most_of_the_links_rate_give_nothing() -> None:
 def test_a_copy_far_below_the_link_is_named_with_direction_share_and_link(gb_s: float, severity: Severity) -> None:
     finding = only(found(pcie_copy_slow, run_with(gpus=with_one(hardware().gpus, 1, **at(gb_s)))))
     assert (finding.blame, finding.severity) == (Blame.HOST, severity)
-    assert f"copies from the host at {gb_s:.1f} GB/s; its link can carry 63.0 GB/s" in finding.problem
+    assert f"copies from the host at {gb_s:.1f} GB/s, but its link can carry 63.0 GB/s" in finding.problem
     assert finding.evidence[1].value == "generation 5, x16"
 
 
@@ -30,7 +30,7 @@ def test_one_below_its_siblings_is_found_where_the_links_rate_is_not_known() -> 
         found(pcie_copy_slow, run_with(host_limits_gb_s=(), gpus=with_one(hardware().gpus, 2, **at(54.0, 40.0))))
     )
     assert finding.severity is Severity.WARN
-    assert "to the host at 40.0 GB/s; other GPUs reach 54.0" in finding.problem
+    assert "to the host at 40.0 GB/s, but other GPUs reach 54.0" in finding.problem
 
 
 def test_far_memory_is_not_judged_by_the_link() -> None:

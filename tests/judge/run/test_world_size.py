@@ -16,7 +16,7 @@ def test_independent_single_rank_launches_do_not_pass_for_a_group() -> None:
     finding = only(found(world_size, case(lonely)))
     assert finding.severity is Severity.FAIL
     assert finding.blame is Blame.HARNESS
-    assert "ranks 0, 1 had a world size of 1, not the 2 asked for" in finding.problem
+    assert "ranks 0, 1 had a world size of 1 instead of 2" in finding.problem
 
 
 def test_a_rank_that_took_no_part_in_a_finished_trial_is_named() -> None:

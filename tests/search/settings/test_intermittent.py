@@ -103,7 +103,7 @@ def test_what_is_inherited_is_told_apart_from_the_default_though_neither_sets_an
 
 def test_failing_in_another_way_is_not_failing_alike() -> None:
     found = intermittent((trial(outcome=Outcome.HANG),), (rerun(DEFAULT, Outcome.WRONG_DATA),))
-    assert found[0].text() == "the default hung in 1 and gave wrong data in 1 of 2 tries"
+    assert found[0].text() == "the default settings hung in 1 and gave wrong data in 1 of 2 tries"
     assert not intermittent((trial(outcome=Outcome.CRASH),), (rerun(DEFAULT, Outcome.INIT_ERROR),))
 
 
@@ -113,7 +113,7 @@ def test_failing_at_another_place_is_not_failing_alike_but_wrong_data_may_be_any
         return intermittent((first,), [replace(rerun(DEFAULT, outcome), failed_in=each) for each in places[1:]])
 
     assert ended(Outcome.HANG, "start", "all_reduce", "all_reduce")[0].text() == (
-        "the default hung at the start in 1 and hung during all_reduce in 2 of 3 tries"
+        "the default settings hung at the start in 1 and hung during all_reduce in 2 of 3 tries"
     )
     assert not ended(Outcome.HANG, "all_reduce", "all_reduce")
     assert not ended(Outcome.HANG, "all_reduce", ""), "a place that is not known differs from none"
@@ -163,7 +163,7 @@ def test_fishers_exact_test_decides_and_blocks_multiply(ends: tuple[str, ...], o
     assert (odds_of(control), proof_of(control, tried)) == (odds_shown, proof)
     failures, runs = "".join(ends).count("h"), len("".join(ends))
     assert (
-        f"{failures} of {runs} runs with the default settings hung and {runs} of {runs} with the workaround worked"
+        f"{failures} of {runs} runs with the default settings hung, and {runs} of {runs} with the workaround worked"
         in proof_text(control, tried[0])
     )
 
