@@ -93,7 +93,7 @@ LAUNCHERS = (
         node=NodeVariables(
             ("WORLD_SIZE", "JOB_COMPLETION_INDEX"), "WORLD_SIZE", ("RANK", "JOB_COMPLETION_INDEX"), unless="LOCAL_RANK",
         ),
-        sets_variables="On Kubernetes set variables in the pod spec (spec.containers[].env) of every replica, not in a "
+        sets_variables="On Kubernetes, set variables in the pod spec (spec.containers[].env) of every replica, not in a "
         "shell.",
         sets_limits="On Kubernetes, set limits and volumes in the pod spec of every replica.",
         keeps_logs="kubectl logs POD --previous; kubectl describe pod POD; kubectl get events "
@@ -106,7 +106,8 @@ LAUNCHERS = (
         ranks=(RankVariables("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),),
         job_variables=(("SLURM_JOB_ID", "SLURM_STEP_ID"),),
         node_counts=("SLURM_NNODES",),
-        sets_variables="Under Slurm, export variables before srun, which passes them on unless --export limits them.",
+        sets_variables="Under Slurm, export variables before srun. Slurm passes them to the tasks unless --export "
+        "limits them.",
         sets_limits="Under Slurm, a task gets the limits of slurmd and of the submitting shell: srun bash -c "
         "'ulimit -a; df -h /dev/shm' shows them.",
         keeps_logs="srun --output=job-%j-%t.log keeps one log per task; sacct -j JOBID "

@@ -41,7 +41,7 @@ ACS = (
     "turn ACS off in the firmware, or run `sudo setpci -s BRIDGE ECAP_ACS+6.w=0` after every boot for each PCIe bridge "
     "between the GPUs (`sudo lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'` lists the bridges)"
 )
-P2P = f"{IOMMU}. Also {ACS}"
+P2P = f"{IOMMU}. {ACS[0].upper()}{ACS[1:]}"
 PASS_THROUGH = "the host must set ACS and ATS as the vendor's pass-through guide says"
 P2P_VIRTUAL = f"ask the provider of this virtual machine for a repair: {PASS_THROUGH}"
 P2P_ANYWHERE = f"{IOMMU}. Also {ACS}. In a virtual machine, {PASS_THROUGH}"
@@ -58,8 +58,7 @@ MEMLOCK = Repair(
     "the container runtime (Kubernetes)",
 )
 RDMA = Repair(
-    "check that `ibstat` shows Active and LinkUp and `ulimit -l` prints unlimited. For RoCE, `show_gids` must list "
-    "the address",
+    "check `ibstat` (Active, LinkUp) and `ulimit -l` (unlimited). For RoCE, `show_gids` must list the address",
     "start the container with `--device /dev/infiniband --ulimit memlock=-1` (docker, podman), or request the RDMA "
     "device plugin's resource (Kubernetes). Then check the ports with `ibstat`",
 )

@@ -33,7 +33,7 @@ def isolation_section(report: Report) -> list[Block]:
     why = note(f"Tried in groups: {observed.why} (settings: {observed.candidate}).")
     blocks: list[Block] = [Heading("Which node is at fault"), why, Items(items)]
     if not (observed.dead or observed.slow or observed.paths) and observed.ended_because:
-        blocks.append(note(f"No node is named: {observed.ended_because}."))
+        blocks.append(note(f"No node is named, because {observed.ended_because}."))
     return blocks
 
 

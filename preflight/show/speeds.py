@@ -27,7 +27,7 @@ def judge_text(judge: JudgedBy) -> str:
         case SpeedJudge.BASELINE:
             return f"the baseline {line(judge.detail)}"
         case SpeedJudge.LINKS:
-            return f"what the links should give, without a policy's floor or a baseline: {line(judge.detail)}"
+            return f"what the links should give (without a policy's floor or a baseline): {line(judge.detail)}"
         case SpeedJudge.NOBODY:
             return f"nobody: {line(judge.detail)}"
 

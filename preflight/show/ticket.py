@@ -118,7 +118,7 @@ def _parts(report: Report, told: Collection[Finding]) -> Iterator[str]:
         host = f"{line(node.host)}, " if len(report.nodes) > 1 else ""
         for gpu, by in _gpus(node, report, told):
             names = dict.fromkeys(
-                f"{each}: the error appeared here, but the fault may be elsewhere" if each == SHOWED else each
+                f"{each}: the error was reported here, but the fault may be elsewhere" if each == SHOWED else each
                 for each in by
             )
             yield f"  {host}{_gpu(gpu)} ({', '.join(names)})"

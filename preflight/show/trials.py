@@ -178,7 +178,10 @@ def _given_up(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     tried = [(match[1], trial) for trial in steps if (match := GIVEN_UP.match(trial.reason))]
     spared = [name for subject, trial in tried if is_sound(trial) for name in subject.split(", ")]
     if spared:
-        yield "not needed", f"{', '.join(spared)}: the collectives work without {'them' if spared[1:] else 'it'}"
+        yield (
+            "not needed",
+            f"{', '.join(spared)}: the collectives work without {'them' if spared[1:] else 'it'}",
+        )
     yield from (("not tried", subject) for subject, trial in tried if trial.outcome is Outcome.SKIPPED)
     failures: dict[str, TrialResult] = {}
     for subject, trial in tried:  # several were given up at once: it is the one that the rest does not do without

@@ -24,7 +24,7 @@ SHM = Finding(
     blame=Blame.CONTAINER,
     severity=Severity.WARN,
     subject="n1 /dev/shm",
-    problem="/dev/shm has 64 MiB; 8 ranks of NCCL and their data loaders often need 1 GiB and more",
+    problem="/dev/shm has 64 MiB, but 8 ranks of NCCL and their data loaders often need 1 GiB and more",
     fix="start the container with --shm-size=16g or --ipc=host",
     evidence=(Evidence("size of /dev/shm", "67108864 bytes", "statvfs /dev/shm"),),
 )
@@ -33,7 +33,7 @@ MEMLOCK = Finding(
     blame=Blame.HOST,
     severity=Severity.INFO,
     subject="n1",
-    problem="only 8 MiB can be locked; InfiniBand needs unlimited",
+    problem="only 8 MiB of memory can be locked, but InfiniBand needs more",
     fix="",
     evidence=(),
 )
@@ -86,7 +86,7 @@ def nothing_works() -> Report:
         findings=(NO_INTERFACE,),
         advice=recommend(trials, (), (), cpu_path=True, control=confirmed_best(trials)),
         control=confirmed_best(trials),
-        problems=("netifaces could not be imported: the gateways are unknown",),
+        problems=("netifaces could not be imported, so the gateways are unknown",),
     )
 
 

@@ -66,7 +66,9 @@ def test_whatever_was_found_is_one_screen(name: str, width: int) -> None:
 
 
 def test_the_worst_stands_first_and_names_its_fix() -> None:
-    bad = Finding("gpu-lost", Blame.GPU, Severity.FAIL, "n1 GPU 3", "it fell off the bus", "reboot, then RMA", ())
+    bad = Finding(
+        "gpu-lost", Blame.GPU, Severity.FAIL, "n1 GPU 3", "the GPU has fallen off the bus", "reboot, then RMA", ()
+    )
     note = Finding("a-note", Blame.HOST, Severity.INFO, "n1", "of no importance", "nothing", ())
     page = screen_of(dataclasses.replace(healthy(), findings=(note, bad)))
     assert page.index("gpu-lost") < page.index("a-note")

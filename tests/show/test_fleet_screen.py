@@ -20,7 +20,7 @@ from tests.fleet.test_overview import fleet_of, report
 from tests.reports import node_facts, report_of, trial_result
 from tests.show.outputs import hostile, keep_screen
 
-LOST = {"check": "gpu-lost", "severity": "fail", "subject": "GPU 3", "problem": "it fell off the bus"}
+LOST = {"check": "gpu-lost", "severity": "fail", "subject": "GPU 3", "problem": "the GPU has fallen off the bus"}
 FAILED = {"node_verdict": "reject", "findings": [LOST]}
 CUT = {"verdict": "unknown", "exit_code": 130, "headline": "unknown: stopped by SIGINT at trial default"}
 WRITTEN = ("overview/fleet.html", "overview/*_nodes.txt")
@@ -89,7 +89,7 @@ def test_whatever_a_baseline_was_learnt_from_is_one_screen(learnt: Learnt, width
 
 def test_nodes_that_failed_alike_share_a_line_and_stand_first() -> None:
     page = screen_of(FLEETS["failed"])
-    assert "FAIL  n[001-002] (2): gpu-lost: GPU 3: it fell off the bus" in page
+    assert "FAIL  n[001-002] (2): gpu-lost: GPU 3: the GPU has fallen off the bus" in page
     assert page.index("FAIL") < page.index("OUTLIER") < page.index("UNKNOWN  n009")
     assert "drain the nodes in overview/failing_nodes.txt" in page
     assert "--out DIR writes the lists" in fleet_page(FLEETS["failed"]).shown(Detail.SCREEN, Style())

@@ -15,7 +15,9 @@ from tests.reports import node_facts
 from tests.show.outputs import keep_screen
 
 MACHINES = PROJECT / "tests" / "machines"
-LOST = Finding("gpu-lost", Blame.GPU, Severity.FAIL, "n1 GPU 3", "it fell off the bus", "reboot, then RMA", ())
+LOST = Finding(
+    "gpu-lost", Blame.GPU, Severity.FAIL, "n1 GPU 3", "the GPU has fallen off the bus", "reboot, then RMA", ()
+)
 CRASHED = SkippedCheck("memlock", Blame.HOST, "KeyError: 'x'", crashed=True)
 
 

@@ -119,7 +119,8 @@ def test_a_gpu_is_found_by_its_pci_address_and_a_rank_that_hung_is_only_where_it
     hung = replace(BLAMED_GPU, check="trial-failed", subject="trial default", parts=(str(gpu.uuid),))
     ticket = render_ticket(replace(REPORTS["eight"], findings=(hung,)))
     assert (
-        f"{gpu.uuid}, PCI {gpu.bdf} (trial-failed: the error appeared here, but the fault may be elsewhere)" in ticket
+        f"{gpu.uuid}, PCI {gpu.bdf} (trial-failed: the error was reported here, but the fault may be elsewhere)"
+        in ticket
     )
     other = known(node.gpus)[5]
     told = render_ticket(replace(REPORTS["eight"], findings=(hung, replace(pcie, parts=(str(other.uuid),)))))

@@ -64,7 +64,7 @@ def test_results_are_kept_in_the_order_in_which_they_came() -> None:
 def test_a_dead_supervisor_is_named_with_rank_cause_and_moment(exitcode: int, how: str) -> None:
     died = {"event": "supervisor_died", "rank": 1, "exitcode": exitcode}
     assert how in after(died).problem
-    assert "supervisor of rank 1" in after(died).problem
+    assert "agent of rank 1" in after(died).problem
     assert "during netif eth0" in after({"event": "step", "label": "netif eth0"}, died).problem
 
 

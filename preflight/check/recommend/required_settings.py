@@ -68,7 +68,7 @@ def comments_of(
     (name, value), *others = sorted(required.setting.env, reverse=True)  # NCCL's before gloo's
     lines = [
         _without(required.failed),
-        f"With this setting: {figure(best, cpu_path)}, verified (trial '{best.candidate}').",
+        f"When set: {figure(best, cpu_path)}, verified (trial '{best.candidate}').",
         _cost(best, cpu_path, context),
     ]
     repair = repair_of(name, value, contained=context.is_contained(), inherited=inherited)
@@ -80,11 +80,11 @@ def comments_of(
 
 def _without(failed: TrialResult | None) -> str:
     if failed is None:
-        return "Without this setting: unknown, because time ran out before that trial."
+        return "When unset: unknown, because time ran out before that trial."
     what = f"{ending(failed)}{_log_line(failed)}"
     if failed.candidate == DEFAULT:
-        return f"Without this setting, the default settings {what}."
-    return f"Without this setting, trial '{failed.candidate}' {what}."
+        return f"When unset, the default settings {what}."
+    return f"When unset, trial '{failed.candidate}' {what}."
 
 
 def _log_line(failed: TrialResult) -> str:
@@ -111,7 +111,7 @@ def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
 
 def _until(context: MachineContext) -> str:
     when = f" (measured {learnt})" if (learnt := context.learnt()) else ""
-    return f"After the repair, run `preflight check`, and delete this line if it is not needed any more{when}."
+    return f"After the repair, run `preflight check`. If this line is no longer needed, delete it{when}."
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:

@@ -41,7 +41,7 @@ from preflight.model.trial import (
     odds,
 )
 
-PROVISIONAL_TEXT = "provisional; confirm it with --profile standard"
+PROVISIONAL_TEXT = "provisional: confirm with --profile standard"
 PROVED_ODDS = Bound(
     odds(Profile.STANDARD.effort.runs_each, Profile.STANDARD.effort.runs_each), "to 1 against chance",
     "four runs of each in random order reach it; a workaround with lower odds is called provisional",
@@ -225,7 +225,7 @@ def proof_text(control: Control, default: TrialResult) -> str:
     text = (
         f"in random order (seed {control.seed}), {len(failures)} of {of_default} runs with the default settings "
         f"{first.value if {first} >= set(failures) else 'failed'}, and {worked} of {worked} with the workaround "
-        f"worked; an intermittent fault gives this result by chance in at most 1 of {odds_of(control)} cases"
+        f"worked; an intermittent fault gives this result by chance at most 1 time in {odds_of(control)}"
     )
     return text if odds_of(control) >= PROVED_ODDS.value else f"{text} ({PROVISIONAL_TEXT})"
 
