@@ -93,8 +93,8 @@ LAUNCHERS = (
         node=NodeVariables(
             ("WORLD_SIZE", "JOB_COMPLETION_INDEX"), "WORLD_SIZE", ("RANK", "JOB_COMPLETION_INDEX"), unless="LOCAL_RANK",
         ),
-        sets_variables="On Kubernetes, set variables in the pod spec (spec.containers[].env) of every replica, not in a "
-        "shell.",
+        sets_variables="On Kubernetes, set variables in the pod spec (spec.containers[].env) of every replica, not in "
+        "a shell.",
         sets_limits="On Kubernetes, set limits and volumes in the pod spec of every replica.",
         keeps_logs="kubectl logs POD --previous; kubectl describe pod POD; kubectl get events "
         "--sort-by=.lastTimestamp",

@@ -167,7 +167,7 @@ def test_an_archive_that_grows_beyond_its_price_is_left_and_says_so(
     monkeypatch.setattr(archives, "FREE_BYTES", 1 << 20)
     (tmp_path / "bomb.zip").write_bytes(_zip(**{f"rank_{rank}.log": b"\n" * (1 << 20) for rank in range(40)}))
     explanation = explain_paths([str(tmp_path / "bomb.zip")])
-    assert "is no log" in " ".join(_notes(explanation).values())
+    assert "is not a log" in " ".join(_notes(explanation).values())
     assert sum(source.size_bytes for source in explanation.sources) < 4 << 20
     assert explanation.exit_code == 3
 

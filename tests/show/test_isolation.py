@@ -58,7 +58,7 @@ def test_of_many_groups_only_those_that_failed_are_named() -> None:
     )
     assert "502 of 512 groups worked, n00 + n01 failed" in shown
     assert "6 more" in shown
-    assert "No node is named: t." in shown
+    assert "No node is named, because t." in shown
     assert len(shown) < 400
 
 

@@ -88,7 +88,7 @@ def test_half_a_line_of_a_conductor_that_was_killed_does_not_hide_who_died() -> 
 
 
 def test_a_run_that_lost_a_line_is_not_through() -> None:
-    with pytest.raises(HarnessError, match="garbled"):
+    with pytest.raises(HarnessError, match="damaged"):
         after(parse_event(b'{"event": "tri'), {"event": "done"})
 
 
