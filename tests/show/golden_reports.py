@@ -24,7 +24,7 @@ SHM = Finding(
     blame=Blame.CONTAINER,
     severity=Severity.WARN,
     subject="n1 /dev/shm",
-    problem="/dev/shm has 64 MiB, but 8 ranks of NCCL and their data loaders often need 1 GiB and more",
+    problem="/dev/shm has 64 MiB, but 8 ranks with NCCL and data loaders often need 1 GiB or more",
     fix="start the container with --shm-size=16g or --ipc=host",
     evidence=(Evidence("size of /dev/shm", "67108864 bytes", "statvfs /dev/shm"),),
 )
@@ -33,7 +33,7 @@ MEMLOCK = Finding(
     blame=Blame.HOST,
     severity=Severity.INFO,
     subject="n1",
-    problem="only 8 MiB of memory can be locked, but InfiniBand needs more",
+    problem="only 8 MiB can be locked, but InfiniBand needs more",
     fix="",
     evidence=(),
 )
