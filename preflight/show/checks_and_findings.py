@@ -44,7 +44,7 @@ def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
     """Return the inconclusive checks by reason; a check that crashed is a defect of preflight."""
-    defect = "a defect of preflight (please report it): "
+    defect = "a defect in preflight, please report: "
     unseen = (each for each in skipped if each.outcome is not CheckOutcome.NOT_RUN)
     return grouped((f"{defect if each.crashed else ''}{each.reason}", each.check) for each in unseen)
 
