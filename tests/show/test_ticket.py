@@ -124,7 +124,7 @@ def test_a_gpu_is_found_by_its_pci_address_and_a_rank_that_hung_is_only_where_it
     )
     other = known(node.gpus)[5]
     told = render_ticket(replace(REPORTS["eight"], findings=(hung, replace(pcie, parts=(str(other.uuid),)))))
-    assert f"{other.uuid}, PCI {other.bdf} (pcie-width)" in told and "the error appeared here" not in told
+    assert f"{other.uuid}, PCI {other.bdf} (pcie-width)" in told and "the error was reported here" not in told
 
 
 def test_a_port_that_a_finding_names_comes_with_what_identifies_it() -> None:
