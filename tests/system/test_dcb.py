@@ -49,7 +49,7 @@ def test_priorities_with_flow_control_and_dscps_are_read() -> None:
 
 
 def test_a_driver_without_an_answer_is_not_called_off() -> None:
-    with pytest.raises(UnreadableFact, match="does not say"):
+    with pytest.raises(UnreadableFact, match="does not report"):
         parse_answer(answer(attribute(IEEE | NESTED, b"")))
 
 

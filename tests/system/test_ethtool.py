@@ -51,7 +51,7 @@ def test_the_speeds_of_both_ends_are_read_from_the_link_modes() -> None:
     ],
 )
 def test_an_answer_without_masks_is_no_speed(data: bytes) -> None:
-    with pytest.raises(UnreadableFact, match="does not say"):
+    with pytest.raises(UnreadableFact, match="does not report"):
         parse_masks(data)
 
 
