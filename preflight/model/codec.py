@@ -167,7 +167,7 @@ def _decode_record(kind: type, value: object, path: str, reasons: dict[str, str]
         elif Gap in shape_of(hint).parts:
             known[name] = Gap(MISSING)
         else:
-            raise MalformedInput(f"{path or 'the document'}: the key {json!r} is missing")
+            raise MalformedInput(f"{_shown(path)}: the key {json!r} is missing")
     return kind(**known)
 
 
@@ -192,4 +192,9 @@ def _wrong(path: str, expected: str, value: object) -> MalformedInput:
         shown = reprlib.repr(value)  # short however large the value is
     except ValueError:  # Python refuses to print an integer of more than 4300 digits
         shown = f"a {type(value).__name__} too long to print"
-    return MalformedInput(f"{path or 'the document'}: expected {expected}, found {shown}")
+    return MalformedInput(f"{_shown(path)}: expected {expected}, found {shown}")
+
+
+def _shown(path: str) -> str:
+    """Return a path for a message of one line: keys come from the file, and may hold any character."""
+    return "the document" if not path else path if path.isprintable() else repr(path)

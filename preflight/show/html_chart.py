@@ -121,7 +121,7 @@ def _summary(series: Sequence[Series], expected: Sequence[Expected], measure: Ax
     if expected:
         last = expected[-1]
         low, high = rate_text(last.low_gb_s), rate_text(last.high_gb_s)
-        parts.append(f"the links should give {low} to {high} at {size_text(last.size_bytes)}")
+        parts.append(f"the range expected from the links is {low} to {high} at {size_text(last.size_bytes)}")
     return "; ".join(parts) + "."
 
 

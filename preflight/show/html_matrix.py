@@ -69,7 +69,7 @@ class HtmlMatrix:
             return ""
         detail = {cell.detail for cell in others}
         said = detail.pop() if len(detail) == 1 else ""
-        return f"{self.caption.partition(':')[0]}, all {len(self.rows)} with each other: {said or words.pop()}"
+        return f"{self.caption.partition(':')[0]}, between all {len(self.rows)} devices: {said or words.pop()}"
 
 
 def chosen_gpus(report: Report, node: NodeFacts) -> frozenset[str]:
@@ -154,7 +154,7 @@ def _both(cells: dict[tuple[str, str], Cell], a: int, b: int, cell: Cell) -> Non
 def _driver_cell(status: P2pStatus | Gap) -> Cell:
     if isinstance(status, Gap):
         return Cell(UNKNOWN, "h9", f"the driver's statement is not known: {line(status.reason)}")
-    detail = f"the driver says {status.value.replace('_', ' ')}; no copy was tried"
+    detail = f"the driver says {status.value.replace('_', ' ')}; no copy was tested"
     return Cell("yes", "plain", detail) if status is P2pStatus.OK else Cell("no", "warned", detail)
 
 
@@ -168,5 +168,5 @@ def _tried_cell(pair: PairTruth) -> Cell:
     rate = three_digits(min(rates)) if rates else "-"
     end = pair.end.value
     heat = "bad" if wrong or end in ("wrong", "hang", "crash") else "good" if right == "yes" else "h9"
-    detail = f"the driver says {said}; {len(pair.copies)} copies tried, {len(wrong)} of them wrong"
+    detail = f"the driver says {said}; {len(pair.copies)} copies tested, {len(wrong)} of them wrong"
     return Cell(f"{said} / {end if end in ('hang', 'crash') else right} / {rate}", heat, line(pair.problem) or detail)

@@ -14,7 +14,7 @@ from preflight.model.finding import CheckOutcome, RanCheck, Severity
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.transport import texts_of
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
-from preflight.model.units import percent_text, rate_text, size_text, time_text
+from preflight.model.units import counted, percent_text, rate_text, size_text, time_text
 from preflight.show.checks_and_findings import counts_text, outcome_word
 from preflight.show.document import Table, right, table
 from preflight.show.gpus import gpu_models, gpu_table
@@ -169,7 +169,7 @@ def _did(trial: TrialResult, report: Report) -> tuple[list[str], str, str]:
 def _ended(report: Report) -> str:
     """Return how many trials ended in which way."""
     counts = Counter(trial.outcome.value.replace("_", " ") for trial in report.trials)
-    return f"{len(report.trials)} tried: {', '.join(f'{count} {name}' for name, count in counts.items())}"
+    return f"{counted(len(report.trials), 'trial')}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
 
 
 def _comparisons(report: Report) -> Table:
@@ -187,8 +187,8 @@ def _slowest(report: Report) -> str:
     found = [(rank.slowdown, rank.rank, each.collective.value) for _, each in _ranked(report) for rank in each.ranks]
     slowdown, rank, collective = max(found, default=(1.0, 0, ""))
     if slowdown < SLOW:
-        return f"No rank is slow: the slowest takes {slowdown:.2f}x the others' median."
-    return f"Rank {rank} is the slowest: {slowdown:.2f}x the others' median, in {collective}."
+        return f"No rank is slow: the slowest rank takes {slowdown:.2f}x the median of the others."
+    return f"Rank {rank} is the slowest: it takes {slowdown:.2f}x the median of the others in {collective}."
 
 
 def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
@@ -214,7 +214,8 @@ def _rank_times(report: Report) -> list[Bars]:
                 "bad" if rank.slowdown >= SLOW else "plain", f"{rank.slowdown:.2f}")
             for rank in each.ranks
         )  # fmt: skip
-        made.append(Bars(f"{each.collective.value}, {size_text(each.size_bytes)}, candidate {trial.candidate}", bars))
+        caption = f"{each.collective.value}, {size_text(each.size_bytes)}, configuration {trial.candidate}"
+        made.append(Bars(caption, bars))
     return made
 
 

@@ -52,7 +52,7 @@ def test_the_report_that_a_real_check_wrote_is_rendered_and_valid(command: Comma
     path = healthy.cwd / "preflight-report.json"
     page = command.run("render", str(path), "--format", "html")
     assert page.code == 0
-    assert "What was tried and what it did" in page.stdout
+    assert '<h2 id="h-trials">Trials' in page.stdout
     assert command.run("render", str(path), "--format", "env").stdout == (healthy.cwd / "preflight.env").read_text()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -79,6 +80,11 @@ def test_what_is_no_report_is_one_line_that_begins_with_the_files_name(text: str
     assert str(raised.value).startswith("r.json: ")
     assert told in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_key_with_a_line_break_is_shown_in_one_line() -> None:
+    with pytest.raises(MalformedInput, match=re.escape(r"a\nb': expected a number")):
+        load_report(json.dumps(DOCUMENT | {"durations_s": {"a\nb": {}}}))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -47,7 +47,7 @@ def mixed() -> Fleet:
 
 def test_odd_nodes_stand_above_the_spread_with_their_figure_and_what_is_usual() -> None:
     page = render_fleet_html(mixed())
-    assert page.index("Odd nodes") < page.index("Settings that differ") < page.index("How each figure is spread")
+    assert page.index("<h3>Outliers") < page.index("Settings that differ") < page.index("Range of each metric")
     assert "slower in 4 of 4 speeds (median " in page
     strips = re.findall(r'<div class="name">(all_\w+ [0-9.]+ \w+) busbw', page)
     assert strips == [f"{name} {size}" for name in ("all_reduce", "all_gather") for size in ("8 B", "1 MiB")]
@@ -78,7 +78,7 @@ def test_ten_thousand_nodes_fit_a_page_and_what_was_cut_is_said() -> None:
     ), (), (), False)  # fmt: skip
     page = render_fleet_html(large)
     assert len(page.encode()) < MOST_BYTES
-    assert f"The first {MOST_ODD} of 1000 odd nodes" in page
+    assert f"the first {MOST_ODD} of 1000 outliers" in page
 
 
 @pytest.mark.integration
@@ -98,7 +98,7 @@ def test_it_fits_the_screen_says_nothing_asks_for_nothing_and_is_reached_by_role
     assert opened.said == [] and opened.asked == [path.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.get_by_role("heading", level=1).inner_text().lower().startswith("nodes fail")
-    table = page.get_by_role("table", name=re.compile("the oddest first"))
+    table = page.get_by_role("table", name=re.compile("largest difference first"))
     assert table.get_by_role("rowheader", name="n007").count() >= 1
     assert page.get_by_role("img", name="busbw GB/s").count() >= 1
     assert page.evaluate(CONTRAST)["ratio"] >= 4.5
