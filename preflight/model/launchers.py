@@ -180,8 +180,8 @@ LAUNCHERS = (
             (("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")), endpoint="PET_RDZV_ENDPOINT",
         ),
         node_counts=("PET_NNODES", "NNODES"),
-        sets_variables="Export the variables on every node before you start torchrun there, because the ranks inherit "
-        "torchrun's environment.",
+        sets_variables="If a step sets an environment variable, export it on every node before you start torchrun. The "
+        "ranks inherit torchrun's environment.",
     ),
     Launcher(
         "accelerate",

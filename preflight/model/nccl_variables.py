@@ -25,7 +25,7 @@ class Variable:
     repair: Repair = NO_REPAIR  # the repair after which the setting is no longer needed
 
 
-P2P = Repair(f"{P2P_ANYWHERE}. Until then {UNPROTECTED}")
+P2P = Repair(f"{P2P_ANYWHERE}. Before the repair, {UNPROTECTED}")
 SITE = Repair("in the site's settings, name the interface that reaches the other nodes")
 VARIABLES = (
     Variable(

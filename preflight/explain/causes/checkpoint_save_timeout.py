@@ -59,10 +59,10 @@ def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
     clock = CLOCK.search(phase.text) if phase is not None else None
     parted = parted_at(evidence)
     when = parted[0] if parted else clock[1] if clock else ""
-    since = f" since {when}" if when else ""
+    gone = f"been missing since {when}" if when else "not joined"
     if not reported or not 0 < len(missing) <= min(FEW, len(reported)):
-        return f"a rank has been missing{since}"
-    return f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} {'have' if missing[1:] else 'has'} been missing{since}"
+        return f"a rank has {gone}"
+    return f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} {'have' if missing[1:] else 'has'} {gone}"
 
 
 def _reported(evidence: LogEvidence) -> set[int]:

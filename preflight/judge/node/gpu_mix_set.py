@@ -74,7 +74,7 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
     yield gpu_set.finding(
         Severity.WARN if gains else Severity.INFO,
         f"{node.host} GPUs {listed(advice.gpus)}",
-        f"the set spans {'; and '.join(crossing_text(each) for each in advice.crossings)}",
+        f"the set spans {'; it also spans '.join(crossing_text(each) for each in advice.crossings)}",
         f"use `--gpus {listed(advice.better)}`, because {advice.reason}",
         Evidence(f"GPUs {listed(advice.gpus)}, slowest path", advice.worst or "unknown", "topology"),
         Evidence(f"GPUs {listed(advice.better)}, slowest path", advice.better_worst or "unknown", "topology"),

@@ -49,7 +49,7 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
     hidden = hidden_faults(case)
     is_real = severity is not Severity.INFO
     steps = [*(() if cures(case) else ("start no job",)), *(each.repair for each in hidden)]
-    steps += [f"until the repair, {UNPROTECTED}"] if P2P in hidden else []
+    steps += [f"before the repair, {UNPROTECTED}"] if P2P in hidden else []
     look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC` and `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
     find = f"run {look} {'if the data stays wrong' if hidden else 'to find the part that corrupts data'}"
     if case.wants_gpus and len(trial.culprits) > 1 and not hidden:

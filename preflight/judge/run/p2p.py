@@ -53,8 +53,7 @@ def p2p_data(case: Case) -> Findings:
         yield p2p_data.finding(
             Severity.WARN if safe else Severity.FAIL,
             pairs_called(case.nodes[0], sorted({(pair.a, pair.b) for pair in pairs})),
-            f"{faults} over {'NVLink' if over_nvlink else 'PCIe'}, even without NCCL; {UNPROTECTED} from these broken "
-            f"copies",
+            f"{faults} over {'NVLink' if over_nvlink else 'PCIe'}, even without NCCL; {UNPROTECTED}",
             repair_of_copies(case.nodes[0], over_nvlink),
             *(_evidence(pair) for pair in pairs[:8]),
             *_configuration(case.nodes[0]),
