@@ -109,7 +109,7 @@ def render_explanation_env(explanation: Explanation) -> str:
         lines.append(f"# Other causes leave the same log, so nothing is set. These variables may help: {names}.")
         return "\n".join(lines) + "\n"
     for name, value in cause.env:
-        lines += [f"# confirm it with: {_ascii(cause.confirm_with)}", f"export {name}='{value}'"]
+        lines += [f"# confirm the cause with: {_ascii(cause.confirm_with)}", f"export {name}='{value}'"]
     return "\n".join(lines) + "\n"
 
 
@@ -129,7 +129,7 @@ def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
         Text(f"{CONFIDENCE[cause.confidence]} ({cause.cause}): {cause.because}.{others}"),
         *section("The lines that show it", *quotes),
         *section("What to do", *steps),
-        *section("To confirm it", *_code(cause.confirm_with)),
+        *section("To confirm the cause", *_code(cause.confirm_with)),
     ]
 
 
@@ -244,7 +244,7 @@ def _short_steps(cause: NamedCause) -> list[Text]:
 def _next(explanation: Explanation) -> str:
     match explanation.verdict:
         case ExplainVerdict.CAUSE_NAMED:
-            return f"confirm it: {explanation.causes[0].confirm_with.partition(COMMENT)[0]}"
+            return f"confirm the cause: {explanation.causes[0].confirm_with.partition(COMMENT)[0]}"
         case ExplainVerdict.HEALTHY:
             return "nothing to do"
         case ExplainVerdict.UNFINISHED:
