@@ -35,7 +35,7 @@ Gpus = Annotated[
     str | None,
     valued(
         "LIST",
-        "GPU numbers of nvidia-smi, such as 6,7,8,9 or 0-3, or UUIDs [default: those of CUDA_VISIBLE_DEVICES].",
+        "GPU numbers of nvidia-smi, such as 6,7,8,9 or 0-3, or UUIDs [default: the GPUs in CUDA_VISIBLE_DEVICES].",
         group=TRIED,
     ),
 ]
@@ -81,7 +81,7 @@ Minutes = Annotated[
 StageLimit = Annotated[
     float | None,
     timed(
-        "Time after which a stage counts as hung, such as 120 or 5m [default: each stage's own limit].",
+        "Time after which a stage of a trial counts as hung, such as 120 or 5m [default: a limit per stage].",
         "--stage-limit",
         group=TRIED,
         rare=True,
@@ -98,7 +98,8 @@ SharedDirectory = Annotated[
 ]
 Strict = Annotated[bool, switch("Treat warnings as failures.", "--strict", group=JUDGED)]
 Accept = Annotated[
-    bool, switch("Judge the node, not the job: exit code 0 accepts, 1 rejects.", "--accept", group=JUDGED)
+    bool,
+    switch("Judge the node, not the job (code 0: accepted, 1: rejected).", "--accept", group=JUDGED),
 ]
 Shadow = Annotated[
     bool,
@@ -133,7 +134,8 @@ FabricFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Compare the ports with your own results of ib_write_bw. FILE has its output for each device of this node.",
+        "Compare the RDMA ports with your own measurements. FILE contains the output of ib_write_bw for each RDMA "
+        "device of this node.",
         "--fabric",
         group=JUDGED,
         rare=True,
@@ -143,8 +145,9 @@ HistoryFolder = Annotated[
     str | None,
     valued(
         "DIR",
-        "Read earlier reports from DIR. A GPU, pair or port counts as faulty if it failed in 2 of the last 3 runs that "
-        "tested it. If the node is not good, the output shows what changed since its last good run.",
+        "Read earlier reports from DIR. A GPU, pair or port is faulty if this part failed in 2 of the last 3 runs that "
+        "tested the part. If the verdict is neither READY nor NODE ACCEPTED, the output shows what changed since the "
+        "last run with READY or NODE ACCEPTED.",
         "--history",
         group=JUDGED,
         rare=True,
@@ -184,7 +187,7 @@ Tests = Annotated[
     str | None,
     valued(
         "LIST",
-        "Tests in addition to the collectives: pairs, gpus, rails; 'collectives' adds none [default: by profile].",
+        "Tests in addition to the collectives: pairs, gpus, rails; 'collectives' adds no test [default: by profile].",
         "--tests",
         group=TRIED,
         rare=True,
@@ -194,7 +197,7 @@ Skip = Annotated[
     list[str] | None,
     valued(
         "CHECK",
-        "Skip this check (repeatable). If acceptance needs the check, --accept answers unknown.",
+        "Skip this check (repeatable). If acceptance needs the check, --accept gives no verdict (exit code 3).",
         "--skip",
         group=JUDGED,
         rare=True,
@@ -228,7 +231,8 @@ OnNodes = Annotated[
 Together = Annotated[
     bool,
     switch(
-        "With --on ssh: or slurm:, make one joint run with one report. It also tests the paths between the nodes.",
+        "With --on ssh: or slurm:, make one joint run with one report. The joint run also tests the paths between the "
+        "nodes.",
         "--together",
         group=NODES,
         rare=True,
@@ -243,7 +247,7 @@ Image = Annotated[
 Apply = Annotated[
     bool,
     switch(
-        "With --on k8s:, pass the Job to kubectl instead of printing it. The exit code is 3, because nothing is "
+        "With --on k8s:, pass the Job to kubectl instead of printing the Job. The exit code is 3, because nothing is "
         "checked yet.",
         "--apply",
         group=NODES,
@@ -293,7 +297,7 @@ MachineOption = Annotated[
     str | None,
     valued(
         "FILE",
-        "Read a capture of another machine instead of this one; - is stdin.",
+        "Read a capture of another machine instead of this machine; - is stdin.",
         "--machine",
         group=ELSEWHERE,
         rare=True,
@@ -302,12 +306,18 @@ MachineOption = Annotated[
 PlayedMachine = Annotated[
     str | None,
     valued(
-        "FILE", "Simulate the machine of a capture, with a stand-in --backend.", "--machine", group=ELSEWHERE, rare=True
+        "FILE",
+        "Simulate the machine of a capture, with a stand-in for NCCL as --backend.",
+        "--machine",
+        group=ELSEWHERE,
+        rare=True,
     ),
 ]
 SysrootOption = Annotated[
     str | None,
-    valued("DIR", "Read a recorded /sys and /proc tree instead of this machine's.", group=ELSEWHERE, rare=True),
+    valued(
+        "DIR", "Read a recorded /sys and /proc tree instead of the tree of this machine.", group=ELSEWHERE, rare=True
+    ),
 ]
 
 

@@ -27,7 +27,8 @@ EVIDENCE = "Evidence"  # of stuck
 class BenchOptions:
     """Time every collective under the default settings.
 
-    -v prints a table like nccl-tests. Exit codes: 0 the default settings work, 1 they fail, 2 usage, 3 inconclusive.
+    -v prints a table like nccl-tests. Exit codes: 0 the default settings work, 1 the default settings fail, 2 usage,
+    3 inconclusive.
     """
 
     gpus: options.Gpus = None
@@ -95,7 +96,7 @@ OnReportNodes = Annotated[
     str | None,
     valued(
         "HOW:NODES",
-        "Run gpu-report on several nodes: ssh:node[01-04], ssh:@FILE or slurm:4. --output then names a folder.",
+        "Run gpu-report on several nodes: ssh:node[01-04], ssh:@FILE or slurm:4. With --on, --output names a folder.",
         "--on",
         group=NODES,
     ),
@@ -122,7 +123,9 @@ OfProcess = Annotated[
     int | None,
     typer.Argument(metavar="PID", show_default=False, help="PID of a rank or of the job's launcher: 4711."),
 ]
-Pid = Annotated[int | None, valued("PID", "PID of a rank or launcher, as an option.", "--pid", rare=True)]
+Pid = Annotated[
+    int | None, valued("PID", "PID of a rank or of the job's launcher, given as an option.", "--pid", rare=True)
+]
 AllJobs = Annotated[bool, typer.Option("--all", help="Look at every job on this node, one after another.")]
 JobOption = Annotated[str | None, valued("ID", "Job id of the scheduler, or torchrun's run id.", "--job")]
 User = Annotated[str | None, valued("NAME", "Look at the job of this user (root only).", "--user")]
@@ -146,7 +149,7 @@ Native = Annotated[
     bool,
     typer.Option(
         "--native",
-        help="Also show C and C++ frames; this pauses each process for milliseconds.",
+        help="Also show C and C++ frames; py-spy then pauses each process for milliseconds.",
         rich_help_panel=EVIDENCE,
         hidden=True,
     ),
@@ -164,8 +167,8 @@ AskRas = Annotated[
     bool | None,
     typer.Option(
         "--ras/--no-ras",
-        help="--ras: query NCCL's RAS in every release, although a query may crash the job. --no-ras: never query it. "
-        "[default: only releases known to be safe]",
+        help="--ras: query NCCL's RAS in every release, although a query may crash the job. --no-ras: never query RAS. "
+        "[default: query RAS only in releases known to be safe]",
         rich_help_panel=EVIDENCE,
         hidden=True,
     ),
@@ -177,8 +180,9 @@ Watch = Annotated[float | None, timed("Observe the ranks for at most T [default:
 class StuckOptions:
     """Show where each rank of a hung job waits, and why.
 
-    Looks at the ranks on this node. By default, it sends no signal and changes nothing in the job; --native, --dump and
-    --ras can. Only --out and --json write files. Exit codes: 0 not stuck, 1 stuck, 2 usage, 3 inconclusive.
+    Looks at the ranks on this node. By default, `stuck` sends no signal and changes nothing in the job. With --native,
+    --dump or --ras, `stuck` can affect the job. Only --out and --json write files. Exit codes: 0 not stuck, 1 stuck,
+    2 usage, 3 inconclusive.
     """
 
     of: OfProcess = None
@@ -211,8 +215,8 @@ FormatOption = Annotated[
 class RenderOptions:
     """Convert a saved report to another format.
 
-    Exit codes: 0 written, 2 no report (or --format env for a report that is not ready), 3 the output could not be
-    written.
+    Exit codes: 0 written, 2 the input is no report (or --format env for a report without the verdict ready), 3 the
+    output could not be written.
     """
 
     report: ReportFile
@@ -232,7 +236,7 @@ class FleetOptions:
 
     Nodes with equal hardware form a group. The output also shows which settings differ inside a group.
 
-    Exit codes: 0 no outliers, 1 outliers or failed nodes, 2 usage, 3 a node is unknown or no report could be read.
+    Exit codes: 0 no outliers, 1 outliers or failed nodes, 2 usage, 3 a node has no verdict, or no report could be read.
     """
 
     reports: Reports
@@ -277,7 +281,7 @@ class DiffOptions:
     """Show what changed on a node since it worked.
 
     The most suspicious change comes first. Compare two reports of one node, or the reports of two equal nodes. Without
-    NOW, preflight probes this machine. Exit codes: 0 nothing that matters, 1 a change that may matter, 2 usage, 3 no
+    NOW, preflight probes this machine. Exit codes: 0 no change that matters, 1 a change that may matter, 2 usage, 3 no
     node in common.
     """
 
@@ -295,10 +299,10 @@ CheckNames = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ChecksOptions:
-    """List the checks, or explain the named ones.
+    """List the checks, or explain the named checks.
 
-    For each named check, prints what it verifies, its fault domain, and what it can't see. Exit codes: 0 listed, 2 no
-    such check.
+    For each named check, prints what the check verifies, its fault domain, and what the check can't see. Exit codes:
+    0 listed, 2 no such check.
     """
 
     names: CheckNames = None

@@ -52,7 +52,7 @@ COMMANDS = {
         ("preflight check --gpus 0-3", "before a job on these GPUs"),
         ("preflight check --accept --also drain=why.txt", "accept or reject the node"),
     )),
-    "run": ("run", "Check the node, start the job with its settings, and watch it.", (
+    "run": ("run", "Check the node, start the job, and diagnose a hang or failure.", (
         ("preflight run -- torchrun ... train.py", "check, then start"),
         ("preflight run --reuse 1h -- python train.py", "reuse a check of the last hour"),
     )),
@@ -86,7 +86,7 @@ COMMANDS = {
     )),
     "capture": ("probe_capture", "Record this machine in one JSON file, for `probe --machine`.", (
         ("preflight capture -o node.json", "record this machine"),
-        ("preflight probe --machine node.json", "show it on another machine"),
+        ("preflight probe --machine node.json", "show that record on another machine"),
     )),
     "gpu-report": ("gpu_report", "Test real GPUs, and pack the results for an issue.", (
         ("preflight gpu-report", "all GPUs, 10 minutes at most"),
@@ -96,9 +96,9 @@ COMMANDS = {
         ("preflight doctor", "check this installation (about 10 lines)"),
         ("preflight doctor --json -", "as JSON"),
     )),
-    "checks": ("reports", "List the checks, or explain the named ones.", (
+    "checks": ("reports", "List the checks, or explain the named checks.", (
         ("preflight checks", "all checks, one line each"),
-        ("preflight checks memlock acs-redirects", "explain these two"),
+        ("preflight checks memlock acs-redirects", "explain these two checks"),
     )),
     "schema": ("reports", "Print the JSON Schema of the report, or of another document.", (
         ("preflight schema", "schema of the report of `check`"),
@@ -117,7 +117,7 @@ QUESTIONS = (
     ("My job died", "preflight explain slurm-4711.out"),
     ("My job hangs, now", "preflight stuck"),
     ("A job is about to start", "preflight check --gpus 0-3"),
-    ("Check, start and watch it", "preflight run -- torchrun ... train.py"),
+    ("Check, start and watch a job", "preflight run -- torchrun ... train.py"),
 )  # fmt: skip
 
 

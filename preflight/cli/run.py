@@ -98,9 +98,9 @@ def run(
     verbose: option_kinds.Verbose = False,
     quiet: option_kinds.Quiet = False,
 ) -> None:
-    """Check the node, start the job with its settings, and watch it.
-    If the job hangs or fails, say why. Exit codes: the job's own if the job started; otherwise 78 not ready, 2 usage,
-    3 inconclusive with --on-unknown stop.
+    """Check the node, start the job, and diagnose a hang or failure.
+    The job gets the tested settings. If the job hangs or fails, `run` says why. Exit codes: the job's own if the job
+    started; otherwise 78 not ready, 2 usage, 3 inconclusive with --on-unknown stop.
     """
     if not 1 <= exit_not_ready <= 255:
         raise UsageError(f"--exit-not-ready {exit_not_ready}: give 1 to 255")

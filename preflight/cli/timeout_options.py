@@ -40,7 +40,7 @@ DtypeOption = Annotated[
 OptimizerOption = Annotated[
     Optimizer,
     choice(
-        f"Optimizer, which decides the size of its state: {words(Optimizer)}.",
+        f"Optimizer, which decides the size of the optimizer state: {words(Optimizer)}.",
         "--optimizer",
         group=JOB,
         metavar="NAME",
@@ -73,7 +73,7 @@ Compile = Annotated[
     str | None, valued("T", "How long the first step compiles: 5m.", "--compile", group=PAUSES, rare=True)
 ]
 Lora = Annotated[
-    str | None, valued("SHARE", "Share of trained parameters, as PEFT prints it: 0.5%.", group=JOB, rare=True)
+    str | None, valued("SHARE", "Share of trained parameters, as PEFT prints this share: 0.5%.", group=JOB, rare=True)
 ]
 Current = Annotated[str | None, valued("T", "Timeout of the running or failed job: 1800.", group=KNOWN)]
 FrameworkOption = Annotated[
@@ -87,13 +87,15 @@ FrameworkOption = Annotated[
     ),
 ]
 ReportIn = Annotated[
-    str | None, valued("FILE", "Report of `preflight check` with measured times; - is stdin.", group=KNOWN)
+    str | None,
+    valued("FILE", "Report of `preflight check` with measured times; - is stdin.", group=KNOWN),
 ]
 FromRun = Annotated[
     str | None,
     valued(
         "FILE",
-        "Use the silent times of an earlier run: the preflight-run.json that `run` writes after a successful job.",
+        "Use the silent times of an earlier run: FILE is the preflight-run.json that `run` wrote after the job "
+        "succeeded.",
         group=KNOWN,
         rare=True,
     ),
@@ -119,7 +121,7 @@ ConfigIn = Annotated[
 class TimeoutOptions:
     """Compute a safe timeout for the collectives of a job.
 
-    Prints the setting for a framework. With --params, it also estimates whether the job fits into GPU memory.
+    Prints the setting for a framework. With --params, `timeout` also estimates whether the job fits into GPU memory.
     Exit codes: 0 safe timeout found, 1 no timeout is long enough or the GPUs are too small, 2 usage,
     3 inconclusive: the speed of the checkpoint directory is unknown.
     """
