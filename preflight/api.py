@@ -1,7 +1,7 @@
 """The Python API: the answers of `check`, `probe`, `explain`, `stuck` and `timeout` as records; see docs/python.md.
 
-`check`, `probe` and `stuck` run in a separate process: they fork, which a process with threads or a CUDA context must
-not do.
+`check`, `probe` and `stuck` run in a separate process: these functions fork, which a process with threads or a CUDA
+context must not do.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ARGUMENTS = {"deadline": "deadline_s", "watch": "watch_s", "current": "current_s
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Probed(Printable):
-    """The result of `probe`: one node's facts, the findings that follow from them alone, and each check's outcome."""
+    """The result of `probe`: one node's facts, the findings from these facts alone, and each check's outcome."""
 
     nodes: tuple[NodeFacts, ...]
     findings: tuple[Finding, ...]
@@ -128,8 +128,8 @@ def check(
 def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None = None) -> Probed:
     """Return this node's facts and the findings that follow from them.
 
-    It takes under a second, and at most `deadline_s`. It starts no rank and needs no torch. UsageError: no such GPUs.
-    HarnessError: there is no answer.
+    The call takes under a second, and at most `deadline_s` seconds. It starts no rank and needs no torch. UsageError:
+    there are no such GPUs. HarnessError: there is no answer.
     """
     with _arguments_named():
         ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
@@ -150,10 +150,11 @@ def explain(paths: Path | Sequence[Path]) -> Explanation:
 
 
 def stuck(pid: int | None = None, *, job: str | None = None, watch_s: float | None = None) -> StuckReport:
-    """Return where each rank of a hung job on this node waits, and why; it does not disturb them.
+    """Return where each rank of a hung job on this node waits, and why; the ranks are not disturbed.
 
-    `pid` is a rank or the launcher of the job; it is not needed if one job runs here. If no such job runs here, the
-    verdict is unknown. UsageError: several jobs run here, and none was named. HarnessError: there is no answer.
+    `pid` is the pid of a rank or of the job's launcher; `pid` and `job` are not needed if only one job runs here. If no
+    such job runs here, the verdict is unknown. UsageError: several jobs run here, and no job was named. HarnessError:
+    there is no answer.
     """
     with _arguments_named():
         ran = run_own(["stuck", "--json", "-", *_options(pid=pid, job=job, watch=watch_s)])
@@ -179,7 +180,7 @@ def safe_timeout(
     """Return how long a collective of this job may wait, with the reasoning; `report` has the measurements.
 
     The fields of the answer are in seconds: `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `world_size` defaults
-    to the report's, else 1. UsageError: a value makes no sense.
+    to that of the report, or to 1 without a report. UsageError: a value makes no sense.
     """
     ranks = world_size or (report.world_size if report else 0) or 1
     if ranks < 1 or min(preprocess_s, eval_s, compile_s) < 0:
@@ -217,7 +218,7 @@ def _chosen(kind: type[Chosen], argument: str, word: str) -> Chosen:
 
 @contextmanager
 def _arguments_named() -> Iterator[None]:
-    """Have a UsageError name the arguments of Python instead of the options of the command."""
+    """Make a UsageError in the block name the arguments of Python instead of the command's options."""
     try:
         yield
     except UsageError as error:

@@ -37,7 +37,7 @@ class UsageError(PreflightError):
 
 
 class MalformedInput(UsageError):
-    """Input from outside does not have the format that it should have."""
+    """Input from outside does not have the expected format."""
 
 
 class OutputError(PreflightError):
@@ -49,7 +49,7 @@ class HarnessError(PreflightError):
 
 
 class BrokenInstallation(HarnessError):
-    """A part of preflight, or a package that it depends on, can't be imported, or not within this process's limits."""
+    """A part or a dependency of preflight can't be imported, or can't be imported within this process's limits."""
 
 
 class LaunchError(HarnessError):
@@ -57,7 +57,7 @@ class LaunchError(HarnessError):
 
 
 class MeetingError(HarnessError):
-    """The nodes did not join, or one of them left; the message names the node and the reason."""
+    """The nodes did not join, or a node left; the message names the node and the reason."""
 
 
 class UnreadableFact(PreflightError):
@@ -85,7 +85,7 @@ class NotRun(PreflightError):
 
 
 class NotReady(PreflightError):
-    """A report does not let the job start; the message is its headline, and `exit_code` is the report's."""
+    """A report does not let the job start; the message is the report's headline, and `exit_code` is the report's."""
 
     def __init__(self, headline: str, exit_code: int) -> None:
         super().__init__(headline)
@@ -93,7 +93,10 @@ class NotReady(PreflightError):
 
 
 class Stopped(BaseException):
-    """A signal ended the current work. It is no Exception, because a library that catches those would continue."""
+    """A signal ended the current work.
+
+    Stopped is no Exception, because a library that catches every Exception would continue.
+    """
 
     exit_code = 3
 

@@ -50,7 +50,7 @@ LAUNCHER_MARGIN_S = 0.6  # before the deadline: the launcher ends everything, th
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The outcome of a check: its report, the folder of the run's files, and the signal that cut it short."""
+    """The outcome of a check: its report, the folder of the run's files, and the signal that cut the check short."""
 
     report: Report
     run_dir: str
@@ -68,15 +68,15 @@ def check(
     save: Callable[[Report], None] = lambda _: None,
     silent: Mapping[str, str] | None = None,
 ) -> Checked:
-    """Probe, try, judge and recommend; `started_at` (monotonic) is the start of the deadline's clock.
+    """Probe, try, judge and recommend; `started_at` (seconds, monotonic clock) is when the deadline's clock started.
 
     `agent` runs the ranks; the caller ends it. `process` is the machine whose Python, environment and limits are
-    judged: the live one, unless another machine is simulated. `silent` has the probes that have no answer in a capture,
-    with the reason.
+    judged: the live one, unless another machine is simulated. `silent` maps each probe that has no answer in a capture
+    to the reason.
 
-    Before the ranks start, `save` gets the report that is valid if this process is killed. Otherwise an earlier run's
-    report could be taken for this one's. Raises UsageError before the ranks start, and after they found that the module
-    of --backend registers no such backend. Any other later error is in the report.
+    Before the ranks start, `save` gets the report that is valid if this process is killed. Without that report, an
+    earlier run's report could be taken for this run's. Raises UsageError before the ranks start, or after the ranks
+    found that the module of --backend registers no such backend. Any other later error is in the report.
     """
     hardware = HardwareWatch(machine, xids=agent.xids)
     try:
@@ -152,7 +152,7 @@ def _torch_problem(node: NodeFacts) -> str:
 def _storage_tried(run: RunRecord, directory: str) -> RunRecord:
     """Return the run with the measured speed of the directory; UsageError if there is no such directory.
 
-    This happens before the trials, so that an error loses no result.
+    The speed is measured before the trials, so that an error loses no result.
     """
     since = time.monotonic()
     writers = max(1, min(run.path.world_size, NODE_WRITERS))
@@ -167,7 +167,7 @@ def _storage_tried(run: RunRecord, directory: str) -> RunRecord:
 def _tried(run: RunRecord, agent: AgentProcess, watch: Watcher) -> tuple[RunRecord, Peers | None]:
     """Return the run with the results of the planned trials, and this node's side of the rendezvous, if any.
 
-    If an error or a signal ends the trials, the results until then are kept.
+    If an error or a signal ends the trials, the results up to that point are kept.
     """
     why_no_ranks, launched, peers = run.launch.problem, Launch(), None
     try:
@@ -204,7 +204,7 @@ def _tried(run: RunRecord, agent: AgentProcess, watch: Watcher) -> tuple[RunReco
 def _refuse_unregistered(run: RunRecord, save: Callable[[Report], None]) -> None:
     """Raise UsageError if the ranks found that the module of --backend registers no such backend.
 
-    Only torch can find that out, and only the ranks import torch.
+    Only torch knows the registered backends, and only the ranks import torch.
     """
     why = "" if run.place.nodes > 1 else next(filter(None, map(unregistered_backend, run.launch.trials)), "")
     if why:

@@ -1,4 +1,4 @@
-"""A run of several nodes: how this node joins the others, by which time, and which report is the result."""
+"""A run of several nodes: how this node joins the others, until when it may join, and which report is the result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ JOINT_MARGIN_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Monotonic times of this node's run: its end, the end of the rendezvous, and the end of its own trials."""
+    """Monotonic times of this node's run: the ends of the run, of the rendezvous, and of the node's own trials."""
 
     ends_by: float
     meet_by: float
@@ -46,7 +46,7 @@ class Times:
 
 
 def times_of(now: float, ends_at: float) -> Times:
-    """Return the times of the run; they divide what is left until `ends_at`."""
+    """Return the times of the run; they divide the time between `now` and `ends_at` (monotonic)."""
     left_s = max(0.0, ends_at - now)
     meet_s = min(left_s * MEET_SHARE, LONGEST_MEET_S)
     return Times(ends_at - JOINT_MARGIN_S, now + meet_s, now + left_s * SOLO_SHARE)
@@ -55,7 +55,7 @@ def times_of(now: float, ends_at: float) -> Times:
 def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peers | None]:
     """Return the specification of this node's own trials, and this node's side of the rendezvous.
 
-    The latter is None if the nodes can't join. Then the ranks make only their own trials.
+    If the nodes can't join, the second value is None, and the ranks make only their own trials.
     """
     make_joint_dir(run.run_dir)
     times = times_of(time.monotonic(), run.ends_at())
@@ -71,7 +71,8 @@ def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peer
 def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrupted | None]:
     """Return the report of the run, and the signal that cut it short, if any.
 
-    On several nodes it is node 0's report if that arrived, else this node's own. Node 0 sends its report to the others.
+    With several nodes, the result is node 0's report if it arrived, else this node's own report. Node 0 sends its
+    report to the other nodes.
     """
     origins = (*run.place.origins, *(peers.node.origins if peers else ()))
     why_stopped = str(run.launch.interrupted or "")

@@ -1,7 +1,7 @@
-"""Visit nodes for `--on`: which nodes, the ssh or srun command that reaches each, and what comes back.
+"""Visit nodes for `--on`: which nodes, the ssh or srun command that reaches each node, and the report that comes back.
 
-Each node runs the preflight that is installed at the same path as here. Its answer comes back on stdout. If its stdin
-ends, it stops and cleans up, so a lost connection leaves nothing behind.
+Each node runs the preflight that is installed at the same path as here. The answer of that preflight comes back on
+stdout. If its stdin ends, it stops and cleans up, so that a lost connection leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class NodeCommands:
 
 
 def check_there(request: Request, run_id: str) -> ArgumentsOf:
-    """Return the function that gives a node its arguments: to check itself, or with --together to join run `run_id`."""
+    """Return the function that gives a node its arguments.
+
+    They check the node alone, or with --together join run `run_id`.
+    """
     there = replace(
         request, on=ANSWERS_BACK, together=False, slurm_args=None, nnodes=1, json=None, verbose=False, quiet=False,
         report=Request().report, env_out=Request().env_out, also=None, shadow=False,
@@ -125,9 +128,9 @@ def visit(
 ) -> dict[str, str]:
     """Run the command on every node; return, for each node that sent no report, the reason.
 
-    `take` gets each report when it comes. `watch` gets, about once a second, the nodes that are at work and the number
-    of nodes that are not started. Each node has `limit_s`. At the end, also after Ctrl-C, every connection is closed,
-    so preflight ends on every node.
+    `take` gets each node's report when the report arrives. About once a second, `watch` gets the nodes that are at work
+    and the number of nodes that are not started. Each node has `limit_s` seconds. At the end, also after Ctrl-C, every
+    connection is closed, so preflight ends on every node.
     """
     waiting, problems, reported, started = list(way.commands), dict[str, str](), set[str](), set[str]()
     with contextlib.ExitStack() as opened, Crew[str](leave_s=way.leave_s) as crew:

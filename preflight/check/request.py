@@ -79,7 +79,7 @@ class Request:
     default_only: ClassVar[bool] = False  # test the default settings only
 
     def must_make_sense(self, checks: Set[str]) -> None:
-        """Raise UsageError if options are invalid or exclude each other; `checks` are the names of all checks."""
+        """Raise UsageError if the options are invalid or exclude each other; `checks` are the names of all checks."""
         _ = self.burn_s, self.slurm_options, self.wanted_tests, self.wanted_collectives, self.sizes_bytes
         if self.sysroot is not None and self.machine is not None:
             raise UsageError("--sysroot and --machine: one machine at a time")
@@ -110,12 +110,12 @@ class Request:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Return whether other nodes are checked, while this one only collects their answers."""
+        """Return whether other nodes are checked, while this node only collects their answers."""
         return self.on not in (None, ANSWERS_BACK)
 
     @property
     def slurm_options(self) -> tuple[str, ...]:
-        """Return the options for salloc, or inside a Slurm job for srun."""
+        """Return the user's options for salloc, or for srun inside a Slurm job."""
         return options.slurm_words(self.slurm_args, self.on)
 
     @property
@@ -130,7 +130,7 @@ class Request:
 
     @property
     def wanted_tests(self) -> Set[GpuTests]:
-        """Return the tests to run in addition to the collectives."""
+        """Return the tests to run in addition to the timed collectives."""
         return ALL_TESTS if self.tests is None else options.parse_tests(self.tests)
 
     @property
@@ -140,7 +140,7 @@ class Request:
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Return the message sizes that replace those of the profile, in bytes; empty without --sizes."""
+        """Return the message sizes in bytes that replace the sizes of the profile; empty without --sizes."""
         return () if self.sizes is None else options.parse_sizes(self.sizes)
 
     @property
@@ -157,7 +157,7 @@ class Request:
 
     @property
     def is_other_machine(self) -> bool:
-        """Return whether the facts are another machine's; the result then counts as simulated."""
+        """Return whether the facts come from another machine; the result then counts as simulated."""
         return self.sysroot is not None or self.machine is not None
 
     @property
@@ -166,7 +166,7 @@ class Request:
         return self.machine is not None
 
     def arguments(self) -> list[str]:
-        """Return the arguments of an equal request on the command line; times are rounded to milliseconds."""
+        """Return the command-line arguments that give an equal request; times are rounded to milliseconds."""
         given = []
         for field in fields(self):
             value, name = getattr(self, field.name), f"--{field.name.rstrip('_').replace('_', '-')}"

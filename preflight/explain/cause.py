@@ -1,4 +1,4 @@
-"""The parts of a cause: the log texts that show it, the causes that it outranks, and the remedy."""
+"""The parts of a cause: the log texts that show the cause, the causes that it outranks, and the remedy."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from preflight.model.nccl_diagnostics import unusual
 class Sign:
     """A text that a library prints.
 
-    `pattern` is matched as bytes by a linear-time engine and again by `re`, so it has no look-around and no nested
-    repetition.
+    `pattern` is matched as bytes by a linear-time engine and again by `re`, so it must have no look-around and no
+    nested repetition.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return signs whose texts the checks or the search use as well: rows of `model/error_texts.py`."""
+    """Return the signs `names`, rows of `model/error_texts.py`, whose texts the checks or the search use too."""
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim of a cause that it ended the run, with its proof."""
+    """A cause's claim to have ended the run, with the proof."""
 
     authority: Authority
     events: tuple[Event, ...]
@@ -66,7 +66,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A variant of a cause: a text that a library or an adapter prints, with the headline and the steps for it."""
+    """A variant of a cause: a text that a library or an adapter prints, with its own headline and steps."""
 
     words: str  # a regular expression, searched in the lines
     verdict: str
@@ -76,7 +76,7 @@ class Variant:
 def variant_in(variants: tuple[Variant, ...], *texts: str) -> Variant:
     """Return the first variant whose `words` are in one of the texts.
 
-    The variants start with the most specific one. The last one fits any text.
+    The variants start with the most specific one. The last variant fits any text.
     """
     return next(each for each in variants if any(re.search(each.words, text) for text in texts))
 
@@ -130,9 +130,10 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Return the claim that what NCCL's own diagnostics call unusual led to the timeouts; None if no rank timed out.
+    """Return the claim that an anomaly in NCCL's own diagnostics led to the timeouts; None if no rank timed out.
 
-    Healthy runs have slow cards and variables that differ, too. In the verdict, `{said}` becomes NCCL's words.
+    Timeouts are required because healthy runs also have slow cards and variables that differ. In the verdict, `{said}`
+    becomes NCCL's words.
     """
     timeouts = evidence.timeouts()
     if not timeouts:

@@ -56,12 +56,12 @@ class Waits:
         self._group_of: dict[tuple[str, int], str] = {}
 
     def read(self, line: str, wrapped: str, rank: str) -> Wait | None:
-        """Return the wait that a line reports, and keep it; None if it reports none.
+        """Return the wait that a line reports, and keep it; None if the line reports no wait.
 
         `rank` comes from the line's prefix.
 
-        `wrapped` is the line joined with the lines after it. It is read only if the line itself is cut off. Otherwise
-        the next line's number could be joined with this line's number.
+        `wrapped` is the line joined with the lines after it. `wrapped` is read only if the line itself is cut off. In a
+        complete line, the next line's number could be joined with this line's number.
         """
         for text in (line, wrapped):
             packed = "".join(text.split())
@@ -140,12 +140,12 @@ def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return a rank that waits in a collective, and one of its group that completed that number and waits elsewhere.
+    """Return two waits of a group: one rank waits in a collective whose number the other rank has completed.
 
-    Every rank takes part in these operations, so no rank can complete one before all ranks enter it. The first rank's
-    collective was therefore a different operation on the second rank, unless the last data of it were lost. If either
-    rank has enqueued more behind its wait, a difference of one proves nothing: a rank may be done a moment before its
-    neighbor.
+    Every rank of a group takes part in its collectives, so no rank can complete one before all ranks enter it. The
+    first rank's collective was therefore a different operation on the second rank, unless the operation's last data
+    were lost. If either rank has enqueued more behind its wait, a difference of one proves nothing: a rank may be done
+    a moment before its neighbor.
     """
     # Thousands of ranks are in few states; two of each are enough, and pairs of all ranks would take minutes.
     states: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
@@ -162,7 +162,10 @@ def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def _stands(wait: Wait) -> bool:
-    """Return whether a rank has enqueued nothing behind its wait; then the program itself is blocked in it."""
+    """Return whether the rank has enqueued nothing after the collective in which it waits.
+
+    The program itself is then blocked in that collective.
+    """
     return wait.last_enqueued == wait.seq
 
 
@@ -175,7 +178,7 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
     """Return the ranks of a group that enqueued the fewest collectives; () unless another rank waits in a later one.
 
-    A rank that has enqueued the collective in which the others wait is not behind, even if they enqueued more.
+    A rank that has enqueued the collective in which the others wait is not behind, even if the others enqueued more.
     """
     by_group: dict[str, list[Wait]] = defaultdict(list)
     for wait in waits:
@@ -189,7 +192,7 @@ def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
 
 
 def behind_by_seq(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the minority of ranks that are in an earlier collective than the others; () if all are in the same."""
+    """Return the minority of ranks that are in an earlier collective than the others; () if all are in one."""
     known = [wait for wait in waits if wait.rank and wait.seq >= 0 and wait.op]
     if len({wait.group for wait in known}) > 1:
         return ()

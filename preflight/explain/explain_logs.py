@@ -103,7 +103,8 @@ CAPTURE_OF_ENGINE = (
 class Log:
     """A log with a name, as pieces of bytes with arbitrary boundaries.
 
-    After reading, `note()` names the part that was left out, and `is_whole()` says whether the log was read to its end.
+    After reading, `note()` names the part of the log that was left out, and `is_whole()` says whether the log was read
+    to its end.
     """
 
     name: str
@@ -166,7 +167,7 @@ def explain(
 def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict:
     """Return the verdict.
 
-    A run is healthy only if its success comes after every alarming event that it did not survive.
+    A run is healthy only if its success comes after every alarming event that the run did not survive.
     """
     if named:
         return ExplainVerdict.CAUSE_NAMED
@@ -206,7 +207,7 @@ def _is_whole(evidence: LogEvidence) -> bool:
 
 
 def _goes_on(source: SourceState) -> bool:
-    """Return whether the end of a log shows work, or NCCL's start-up."""
+    """Return whether the end of a log shows that the job works, or that NCCL starts."""
     return shows_work(source.tail) or any("NCCL INFO" in line for line in source.tail)
 
 
@@ -224,13 +225,13 @@ def _left_after_the_work(evidence: LogEvidence) -> bool:
 
 
 def _all_left(evidence: LogEvidence) -> bool:
-    """Return whether each log ends with processes that exit on their own, rank 0 among them."""
+    """Return whether each log ends with processes that exit on their own, with rank 0 among these processes."""
     left = [event for event in evidence.of(LEFT) if _is_near_the_end(event, evidence)]
     return {e.source for e in left} == set(range(len(evidence.sources))) and any(e.rank in ("0", "") for e in left)
 
 
 def _is_near_the_end(event: Event, evidence: LogEvidence) -> bool:
-    """Return whether only a few lines follow, none of which is work or a start."""
+    """Return whether only a few lines follow the event in its log, and none of them reports work or a start."""
     source = evidence.sources[event.source]
     after = source.lines - event.line
     if after >= LAST_WORDS or (after and shows_work(source.tail[-after:])):
@@ -296,7 +297,7 @@ def _errors(evidence: LogEvidence) -> tuple[UnusualLine, ...]:
 def _unusual(evidence: LogEvidence, verdict: ExplainVerdict, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
     """Return lines that no healthy run prints and that the cause does not quote; () if a cause is proved.
 
-    If the job may go on, only lines that the program calls errors are worth a look.
+    If the job may go on, only lines that the program calls errors are returned.
     """
     if verdict is ExplainVerdict.HEALTHY:
         return ()
@@ -312,20 +313,20 @@ def _unusual(evidence: LogEvidence, verdict: ExplainVerdict, named: tuple[Ranked
 
 
 def _without_prefixes(text: str) -> str:
-    """Return a line, without its prefixes if these are so long that a page would show nothing else."""
+    """Return a line of a log. Its prefixes are removed if they are so long that a page would show nothing else."""
     body = body_of(text).strip()
     return f"… {body}"[: TEXT * 2] if len(text) - len(body) > LONG_PREFIXES else text[: TEXT * 2]
 
 
 def _terminated(evidence: LogEvidence) -> Event | None:
-    """Return the line that reports a SIGTERM from outside, if nothing failed before it."""
+    """Return the line that reports a SIGTERM from outside, if nothing failed before that line; else None."""
     got = earliest(event for event in evidence.of(STOP_ORDER, DEATH) if SIGTERM.search(event.text))
     failed = (*evidence.failures(), *(event for event, _ in evidence.exceptions))
     return got[0] if got and all(event.order > got[0].order for event in failed) else None
 
 
 def _data_workers(evidence: LogEvidence) -> Iterator[str]:
-    """Yield what to do if a log ends while several processes prepare a data set."""
+    """Yield a recommendation if a log ends while several processes prepare a data set."""
     for source in evidence.sources:
         found = MAPPED.search(source.tail[-1]) if source.tail else None
         if found is not None and not is_full_bar(source.tail[-1]):
@@ -363,7 +364,7 @@ def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
 
 
 def _diagnosed(evidence: LogEvidence, named: tuple[Ranked, ...]) -> Iterator[str]:
-    """Yield what NCCL's own diagnostics call unusual and the named causes do not quote."""
+    """Yield the findings of NCCL's own diagnostics that the named causes do not quote."""
     signs = [name for name in evidence.events if name == "context.diag" or name.endswith(".diagnosed")]
     quoted = {event.order for ranked in named for event in ranked.claim.events}
     told = (unusual(event.text) for event in evidence.of(*signs) if event.order not in quoted)
@@ -397,7 +398,7 @@ def _named(ranked: Ranked, evidence: LogEvidence, before: tuple[str, ...]) -> Na
 
 
 def _known_remedy(found: KnownMessage, evidence: LogEvidence) -> str:
-    """Return the remedy of a known message, and the version from which on it is not needed."""
+    """Return the remedy of a known message, and the version from which on the remedy is not needed."""
     row, has = found.row, evidence.versions.get(found.row.library, "")
     needless = f" {row.library} {row.fixed} and newer do not need this step" if row.fixed else ""
     here = f"; this log has {has}." if needless and has else "." if needless else ""
@@ -418,7 +419,7 @@ def _consequence(ranked: Ranked, evidence: LogEvidence) -> Consequence:
 
 
 def _processes(rows: tuple[ProcessRow, ...], evidence: LogEvidence) -> tuple[ProcessEnd, ...]:
-    """Return the table of processes; it omits ranks of which only the job's size is known, unless they are few."""
+    """Return the table of processes; ranks that only the job's size implies are omitted, unless they are few."""
     missing = silent(rows)
     told = [row for row in rows if row.first or row.code or row.has_log or len(missing) <= FEW_SILENT]
     return tuple(
@@ -437,7 +438,7 @@ def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...
 
 
 def _proof(claim: Claim, evidence: LogEvidence) -> tuple[Quote, ...]:
-    """Return the lines that prove a claim; of lines that differ only in numbers, the first and how many there are.
+    """Return the lines that prove a claim; of lines that differ only in numbers, return the first and the count.
 
     If ranks called different collectives, all lines are kept, because their numbers matter.
     """

@@ -1,6 +1,6 @@
 """Read the flight recorder's dumps (`nccl_trace_rank_N`): the collective that each rank has reached.
 
-The dumps are pickles. `plain_pickle` builds their plain values and refuses everything that could run code.
+The dumps are pickles. `plain_pickle` builds the plain values of a dump and refuses everything that could run code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One rank's dump."""
+    """The flight recorder's dump of one rank."""
 
     source: str
     rank: str
@@ -54,7 +54,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two ranks that enqueued different collectives under one sequence number; each is a rank and its collective."""
+    """Two ranks that enqueued different collectives under one sequence number; each item is (rank, collective)."""
 
     seq: int
     one: tuple[str, str]
@@ -63,14 +63,14 @@ class Clash:
 
 
 def is_recording(name: str, head: bytes) -> bool:
-    """Return whether a file looks like a dump, by its name and its first bytes."""
+    """Return whether a file looks like a flight recorder dump, by its name or its first bytes."""
     return bool(MAGIC.match(head)) or "nccl_trace_rank" in name.rsplit("/", 1)[-1]
 
 
 def read_recording(source: str, data: bytes, kept_per_group: int = KEPT_PER_GROUP) -> Recording:
     """Return the last collectives of each group in a dump.
 
-    MalformedInput: the data are no dump, are too large for one, or hold anything but plain types.
+    Raise MalformedInput if the data are no dump, are too large for a dump, or hold anything but plain types.
     """
     document = load_plain(source, data)
     if not isinstance(document, dict) or not isinstance(document.get("entries"), list):
@@ -100,7 +100,7 @@ def _entry(item: object) -> Entry | None:
 
 
 def _plain(value: object) -> str:
-    """Return a short text. Nested values are left out, since their text can be endless."""
+    """Return a value as a short text. Nested values are left out, since their text can be endless."""
     return sys.intern(str(value)[:80]) if isinstance(value, (str, int)) else ""
 
 
@@ -115,7 +115,7 @@ def _sizes(item: dict[Any, Any]) -> str:
 
 
 def find_lag(recordings: Iterable[Recording]) -> Lag | None:
-    """Return the ranks of a group that enqueued less than the others; None if all are equal or there is only one."""
+    """Return the ranks of a group that enqueued fewer than the others; None if no group has such ranks."""
     for group, ends in sorted(_last_by_group(recordings).items()):
         if len(ends) < 2:
             continue

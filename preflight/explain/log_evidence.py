@@ -49,10 +49,10 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """What the logs tell of one process.
+    """What the logs tell about one process.
 
-    `first` is its own first abnormal line, and no launcher's line about it; `raised` ends its first traceback. `code`
-    is the exit code that a launcher reports, negative for a signal.
+    `first` is the first abnormal line that the process wrote, never a launcher's line about the process. `raised` is
+    the line that ends its first traceback. `code` is the exit code that a launcher reports, negative for a signal.
     """
 
     process: str  # "rank 3", else the prefix of a worker's lines or the name of its log
@@ -65,7 +65,7 @@ class ProcessRow:
 
     @property
     def how_it_ended(self) -> str:
-        """Return "KeyError, exit code 1" or "SIGKILL"; "no error in its log"; "" if nothing tells."""
+        """Return how the process ended: "KeyError, exit code 1", "SIGKILL", "no error in its log", or "" if unknown."""
         words = []
         if self.raised is not None and (error := read_exception(self.raised.text)) is not None:
             words.append(error.type.rpartition(".")[2])
@@ -122,7 +122,7 @@ class LogEvidence:
         return True
 
     def forget_traceback(self, source: int, line: int) -> None:
-        """Forget the traceback that begins in this line: Python ignored its exception."""
+        """Forget the traceback that begins in line `line` of log `source`, because Python ignored the exception."""
         kept = self.events[run_ends.TRACEBACK]
         kept[:] = [event for event in kept if (event.source, event.line) != (source, line)]
 
@@ -190,9 +190,9 @@ class LogEvidence:
         return self.of(run_ends.SUCCESS)
 
     def raised(self) -> list[tuple[Event, Raised]]:
-        """Return the own exceptions, the earliest first, without those of a job script.
+        """Return the exceptions of the job, the earliest first, without exceptions of a job script.
 
-        These are in a log's first lines, long before those of ranks.
+        A job script's exceptions are in a log's first lines, long before the exceptions of ranks.
         """
         places = {event.order: place for place, event in enumerate(earliest(event for event, _ in self.exceptions))}
         raised = sorted(self.exceptions, key=lambda one: places[one[0].order])
@@ -224,12 +224,15 @@ class LogEvidence:
         return (Event(sign, "", Authority.SILENCE, source, phase.line, 0, "", "", moment, phase.text.strip()[-400:]),)
 
     def phase(self, *wanted: Phase) -> PhaseRecord | None:
-        """Return the first of the logs' phases that is a wanted one; a log's phase is that before its failures."""
+        """Return the phase of the first log whose phase is in `wanted`; None if there is no such log.
+
+        A log's phase is the phase before its first failure.
+        """
         firsts = (phase for source in self.sources for phase in source.phases[:1])
         return next((phase for phase in firsts if phase.phase in wanted), None)
 
     def recorded(self, rank: str, text: str) -> tuple[Event, ...]:
-        """Return what the flight recorder's dump of a rank shows as an event, so that it can be quoted."""
+        """Return what the flight recorder's dump of `rank` shows (`text`) as an event, so that it can be quoted."""
         found = (self.dumps[each.source] for each in self.recordings if each.rank == rank and each.source in self.dumps)
         return tuple(
             Event(RECORDED, "", Authority.SILENCE, source, 1, 0, rank, "", Moment(), text) for source in list(found)[:1]
@@ -241,7 +244,10 @@ class LogEvidence:
 
 
 def earliest(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return events by time if all have one clock, else by position, since logs are exported in any order."""
+    """Return the events sorted by time if all have one clock, else by position in the logs.
+
+    The position alone is not enough, because logs are exported in any order.
+    """
     listed = tuple(events)
     clocks = {event.moment.clock for event in listed}
     is_by_time = len(clocks) == 1 and "" not in clocks

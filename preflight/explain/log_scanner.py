@@ -74,7 +74,7 @@ ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART})
 
 
 def rank_of(name: str) -> str:
-    """Return the rank that the name of a log tells; "" if it tells none."""
+    """Return the rank in the name of a log; "" if the name has no rank."""
     match = FILE_RANK.search(name)
     return match[1] or match[2] if match else ""
 
@@ -174,7 +174,7 @@ class Scanner:
             self._recent_bytes -= len(self._recent.popleft()[1])
 
     def _line(self, source: SourceState, block: bytes, span: tuple[int, int, int], line: int) -> bool:
-        """Process one line; return whether the prefilter was rebuilt."""
+        """Process one line of a log; return whether the prefilter was rebuilt."""
         start, at, end = span
         text = clean(block[start:end])
         prefix = read_prefix(text)
@@ -214,7 +214,7 @@ class Scanner:
         return changed
 
     def _read_unusual(self, source: SourceState, blocks: list[tuple[int, bytes]]) -> None:
-        """Look for unusual lines at the end of some blocks, each with the number of its first line."""
+        """Look for unusual lines at the end of some blocks; `blocks` gives each block's first line number."""
         left = READ_BYTES
         for first_line, block in reversed(blocks):
             begins = block.find(b"\n", len(block) - left) + 1 if len(block) > left else 0
@@ -235,9 +235,9 @@ class Scanner:
         return raised is not None and context_lines.ECHO_TYPES.search(raised.type) is not None
 
     def _is_barren(self, block: bytes, at: int) -> bool:
-        """Count the hit of an open sign inside a longer sign that is closed; return whether the prefilter was rebuilt.
+        """Count a hit of an open sign (one that is still searched) inside a longer sign that is closed.
 
-        A flood of such hits closes the open sign as well.
+        Return whether the prefilter was rebuilt. Very many such hits close the open sign as well.
         """
         named = self._name.match(block, at)
         if named is None or named.lastgroup is None:
@@ -329,7 +329,7 @@ class Scanner:
             self._work.begin()
 
     def _frame(self, event: Event, text: str, block: bytes, start: int) -> None:
-        """Keep where a traceback ended."""
+        """Keep the last frame of the traceback that ends with an event."""
         if len(self.evidence.frames) < FRAMES_KEPT and context_lines.read_exception(text) is not None:
             frame = read_last_frame(self._before(block, start), text)
             if frame is not None:
@@ -354,7 +354,7 @@ class Scanner:
             self._work.begin()
 
     def _before(self, block: bytes, start: int) -> bytes:
-        """Return the text before a position, even if it is in an earlier block."""
+        """Return the text before a position, even if that text is in an earlier block."""
         before = block[max(0, start - TRACEBACK_BYTES) : start]
         for _, earlier in reversed(self._recent):
             if len(before) >= TRACEBACK_BYTES:

@@ -1,4 +1,4 @@
-"""Known messages, each with one remedy: the rows of data/signatures.toml, and the lines of data/known_bugs.toml.
+"""Known messages, each with one remedy: the rows of data/signatures.toml, and bugs' lines in data/known_bugs.toml.
 
 Both tables say for which versions a row holds.
 """
@@ -54,7 +54,7 @@ class Signature:
         )  # fmt: skip
 
     def applies_to(self, versions: Mapping[str, str], around: Surroundings | None) -> bool:
-        """Return whether the row holds for the version and the machine in the log; an unknown version excludes nothing.
+        """Return whether the row holds for the log's version and machine; an unknown version excludes nothing.
 
         If other faults print the line of a bug that only one kind of machine has, the log must name that machine.
         """
@@ -80,7 +80,10 @@ class KnownMessage:
 
 @functools.cache
 def signatures() -> tuple[Signature, ...]:
-    """Return the rows. The file is part of the program, so an invalid row is a defect and raises an exception."""
+    """Return the rows of both tables.
+
+    The files are part of the program, so an invalid row is a defect and raises an exception.
+    """
     text = (resources.files("preflight") / "data" / "signatures.toml").read_text(encoding="utf-8")
     rows = read_toml(text, "signatures.toml")["row"]
     messages = (Signature(**{**row, "pattern": re.compile(row["pattern"])}) for row in rows)
@@ -96,7 +99,7 @@ def read_versions(text: str) -> dict[str, str]:
 def find(
     texts: Iterable[str], versions: Mapping[str, str], around: Surroundings | None = None, *, names: bool = False
 ) -> KnownMessage | None:
-    """Return the first row whose message is in one of the texts; with `names`, only of rows that have a headline."""
+    """Return the first row whose message is in one of the texts; with `names`, only rows with a headline count."""
     rows = [row for row in signatures() if row.applies_to(versions, around) and (row.says or not names)]
     for text in texts:
         for row in rows:

@@ -1,7 +1,8 @@
-"""The lines that no healthy run prints: what to quote if the log names no cause, or only a symptom.
+"""The lines that no healthy run prints: quotes for a log that names no cause, or only a symptom.
 
 The background is a file of hashes, without any text: the forms and the words of the lines of runs that went well
-(`python -m scripts.healthy_lines` writes it). A line outside it is evidence for a reader, never a cause.
+(`python -m scripts.healthy_lines` writes it). A line that is not in the background is evidence for a reader, never a
+cause.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ WORD = re.compile(r"[A-Za-z_]{2,30}")
 
 @dataclass(frozen=True, slots=True)
 class UnusualLine:
-    """A line of a log that is in no healthy run; its score tells how much it looks like the line with the cause."""
+    """A line of a log that is in no healthy run; its score says how much the line looks like the line with the cause.
+    """
 
     score: float
     source: int
@@ -100,7 +102,7 @@ class Background:
 
 
 def body_of(text: str) -> str:
-    """Return a line without the prefixes that launchers and loggers put before it."""
+    """Return a line without the prefixes that launchers and loggers add."""
     for _ in range(6):
         match = PREFIXES.match(text)
         if match is None or not match[0].strip():
@@ -125,7 +127,7 @@ def digest(text: str) -> bytes:
 
 
 def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | None = None) -> bytes:
-    """Return a background as bytes: the number of forms, their hashes, and those of the words.
+    """Return a background as bytes: the number of forms, the hashes of the forms, and the hashes of the words.
 
     The hashes of an earlier background are included.
     """
@@ -156,7 +158,7 @@ def _is_after_all(body: str) -> bool:
 class UnusualLines:
     """A reader of parts of logs; it keeps the few lines that look most like the line that names the cause.
 
-    `is_secondary` returns whether ranks and launchers print a line after any failure.
+    `is_secondary(line)` returns whether ranks and launchers print this line after any failure.
     """
 
     def __init__(self, is_secondary: Callable[[str], bool]) -> None:
@@ -211,7 +213,7 @@ class UnusualLines:
             del kept[min(kept, key=lambda each: (kept[each].score, -kept[each].line))]
 
     def best(self, quoted: frozenset[tuple[int, int]]) -> tuple[UnusualLine, ...]:
-        """Return the best lines of all logs that are not quoted yet, in the order of the logs."""
+        """Return the lines of all logs with the best scores, in the order of the logs, without lines in `quoted`."""
         found = (each for kept in self._best.values() for each in kept.values())
         ranked = sorted(found, key=lambda each: (-each.score, each.source, each.line))
         ranked = [each for each in ranked if (each.source, each.line) not in quoted]

@@ -1,4 +1,4 @@
-"""Read the CPU and memory limits that cgroups set for this process, in version 1, version 2 or both together."""
+"""Read the CPU and memory limits that cgroups set for this process, in cgroup version 1, version 2 or both together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N = TypeVar("N", int, float)
 
 
 def read_cpu_limit(machine: Machine) -> float | Limit:
-    """Return the CPU time, in CPUs, that the tightest limit of this process's cgroups allows."""
+    """Return the CPU time, in CPUs (0.5 is half a CPU), that the tightest limit of this process's cgroups allows."""
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     v2 = [parse_cpu_max(text) for (text,) in _texts(machine, "", "cpu.max")]
     v1 = [cpus_of(*map(parse_whole, texts, names)) for texts in _texts(machine, "cpu", *names)]
@@ -42,7 +42,10 @@ def read_pids_limit(machine: Machine) -> int | Limit:
 
 
 def usable_cpus(machine: Machine) -> float:
-    """Return the CPU time of this process, in CPUs: the number of its allowed CPUs, or its cgroup's limit if lower."""
+    """Return the CPU time of this process, in CPUs.
+
+    It is the number of allowed CPUs, or the cgroup's limit if that is lower.
+    """
     allowed = float(len(machine.ask("cpu_affinity")))
     limit = gap_or(lambda: read_cpu_limit(machine))
     return max(0.1, min(allowed, limit)) if isinstance(limit, float) else allowed
@@ -58,7 +61,7 @@ def read_oom_kills(machine: Machine) -> int:
 
 
 def read_pids_refusals(machine: Machine) -> int:
-    """Return how often a limit refused to start a process or thread, over this process's cgroup and all above it.
+    """Return how often a limit refused to start a process or thread, in this process's cgroup and all cgroups above it.
 
     Before Linux 6.11, the cgroup that wanted to start the process counts the refusal. Since then, the cgroup that has
     the limit counts it.
@@ -70,7 +73,10 @@ def read_pids_refusals(machine: Machine) -> int:
 
 
 def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ...]]:
-    """Return these files at each level of a controller's hierarchy ("" for version 2) that has the first of them."""
+    """Return the texts of files `names` at each level of a controller's hierarchy that has the first file.
+
+    Version 2 has the controller "".
+    """
     if not controller and not machine.names(MOUNT):
         raise UnreadableFact(f"/{MOUNT}: no cgroup file system is mounted there")
     path = parse_cgroup_path(machine.text("proc/self/cgroup"), controller)
@@ -97,7 +103,7 @@ def parse_cgroup_path(text: str, controller: str) -> str:
 def levels(path: str) -> tuple[str, ...]:
     """Return a cgroup's path and all paths above it: `("", "/a", "/a/b")` for `/a/b`.
 
-    The limits of the levels above hold too. In a container, the path may be the host's, of which only the topmost level
+    The limits of the upper levels apply too. In a container, the path may be the host's path; only its topmost level
     exists in the container. `..` stands for a level outside the cgroup namespace.
     """
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
@@ -113,12 +119,15 @@ def parse_cpu_max(text: str) -> float | Limit:
 
 
 def parse_max(text: str, name: str) -> int | Limit:
-    """Return the limit in memory.max or pids.max."""
+    """Return the limit in memory.max (bytes) or pids.max (processes); UNLIMITED for `max`.
+
+    `name` is for error messages.
+    """
     return Limit.UNLIMITED if text == "max" else parse_whole(text, name)
 
 
 def parse_memory_limit_v1(text: str) -> int | Limit:
-    """Return the limit in memory.limit_in_bytes."""
+    """Return the limit in memory.limit_in_bytes, in bytes; UNLIMITED if the file shows no limit."""
     limit_bytes = parse_whole(text, "memory.limit_in_bytes")
     return Limit.UNLIMITED if not 0 <= limit_bytes < NO_LIMIT_V1 else limit_bytes
 
@@ -140,5 +149,5 @@ def parse_event_count(text: str, name: str) -> int:
 
 
 def tightest(limits: Iterable[N | Limit]) -> N | Limit:
-    """Return the smallest limit; UNLIMITED if there is none."""
+    """Return the smallest limit; UNLIMITED if no limit is set."""
     return min((limit for limit in limits if not isinstance(limit, Limit)), default=Limit.UNLIMITED)

@@ -66,10 +66,12 @@ MEMORY_FAILURE = re.compile(r"memory failure: 0x|hardware memory corruption|unco
 
 
 def probe_counters(machine: Machine, limit_s: float = LIMIT_S, waking_s: float = WAKING.all_s) -> tuple[Counter, ...]:
-    """Return every counter; the value of one that could not be read is a Gap. The sources are read in parallel.
+    """Return every counter; the value of a counter that could not be read is a Gap.
 
-    `waking_s` is NVML's additional time limit, for a driver that has to wake its GPUs. Call this from a process with a
-    single thread, since it forks.
+    The sources are read in parallel.
+
+    `waking_s` is NVML's additional time limit, for a driver that has to wake its GPUs. Call this function from a
+    process with a single thread, since it forks.
     """
     readers: dict[str, Callable[[Machine], tuple[Counter, ...]]] = {
         NVML: _gpus,
@@ -158,7 +160,7 @@ def _netifs(machine: Machine) -> Iterator[Counter]:
 
 
 def _aer(machine: Machine) -> tuple[Counter, ...]:
-    """Return the counters of the GPUs, the adapters and the bridges above them."""
+    """Return the PCIe AER error counters of the GPUs, the adapters and the bridges above them."""
     devices = [device.bdf for device in probe_pci(machine)]
     found = tuple(counter for bdf in devices for counter in _of_device(machine, bdf))
     if devices and not found:
@@ -168,7 +170,7 @@ def _aer(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
-    """Yield the counters of a device, if any; the kernel keeps none if AER is off or the firmware handles it."""
+    """Yield the counters of a device, if any; the kernel keeps none if AER is off or the firmware handles AER."""
     for file, (total, kind) in AER_FILES.items():
         path = f"{DEVICES}/{bdf}/{file}"
         if machine.exists(path):
@@ -177,7 +179,7 @@ def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
 
 
 def parse_aer(text: str, total: str) -> int:
-    """Return the total of an AER file, whose lines are `NAME COUNT`; UnreadableFact if it has none."""
+    """Return the total of an AER file, whose lines are `NAME COUNT`; UnreadableFact if there is no line `total`."""
     for match in filter(None, map(AER_LINE.fullmatch, map(str.strip, text.splitlines()))):
         if match[1] == total:
             return int(match[2])
@@ -185,7 +187,7 @@ def parse_aer(text: str, total: str) -> int:
 
 
 def _xids(machine: Machine) -> tuple[Counter, ...]:
-    """Return one counter per GPU address and Xid in the kernel log, one per process for Xid 45, and one for all."""
+    """Return a counter per GPU address and Xid in the kernel log, per process for Xid 45, and one for all Xids."""
     lines = probe_xid_lines(machine)
     found = Tally((match[1].lower(), _named(match)) for line in lines if (match := XID_LINE.search(line)))
     each = (Counter(f"{ON_BUS}{bus}", name, FATAL, n, KERNEL_LOG) for (bus, name), n in found.items())
@@ -193,7 +195,10 @@ def _xids(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _named(xid: re.Match[str]) -> str:
-    """Return the name of an Xid's counter; for Xid 45 with the killed process, since preflight may have killed it."""
+    """Return the name of an Xid's counter.
+
+    For Xid 45 the name includes the process, which preflight may have killed.
+    """
     pid = PID.match(xid.string, xid.end()) if int(xid[2]) == KILLED else None
     return f"{XID}{xid[2]}{OF_PROCESS}{int(pid[1])}" if pid else f"{XID}{xid[2]}"
 
@@ -210,7 +215,7 @@ READERS: dict[OutsideKind, tuple[Callable[[Machine], int], str]] = {
 
 
 def probe_outside_events(machine: Machine) -> Counts:
-    """Return the counts of each kind since the machine booted or the cgroup was created."""
+    """Return the number of events of each kind since the machine booted or the cgroup was created."""
     return {kind: (gap_or(partial(read, machine)), source) for kind, (read, source) in READERS.items()}
 
 

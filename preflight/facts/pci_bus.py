@@ -1,4 +1,4 @@
-"""Read the PCI bus: the NVIDIA GPUs, the RDMA adapters, and the tree above both: bridges, links, ACS, IOMMU."""
+"""Read the PCI bus: the NVIDIA GPUs, the RDMA adapters, and the tree above both (bridges, links, ACS, IOMMU)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ PLAIN = re.compile(r"[0-9]{1,3}(?:\.[0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a device: its host bridge, then the bridges down to the device."""
+    """The position of a device: the host bridge, then the bridges down to the device."""
 
     host_bridge: str
     parents: tuple[str, ...]
@@ -95,7 +95,7 @@ def _adapters(machine: Machine) -> Iterable[str]:
 
 
 def read_adapter_bdf(machine: Machine, name: str) -> str:
-    """Return the PCI function of an RDMA device; UnreadableFact if it is no PCI device (SCIF, rxe)."""
+    """Return the PCI function of an RDMA device; UnreadableFact if the RDMA device is no PCI device (SCIF, rxe)."""
     link = first_of(
         lambda: machine.link(f"{HCAS}/{name}/device"),
         lambda: machine.link(f"{HCAS}/{name}").rpartition("/infiniband/")[0],
@@ -126,7 +126,7 @@ def parse_place(link: str) -> Place:
 
 
 def bridge_kind(depth: int) -> PciKind:
-    """Return the kind of a bridge at this depth.
+    """Return the kind of a bridge `depth` levels below the host bridge.
 
     Below the root port, upstream and downstream ports of switches alternate.
     """
@@ -176,7 +176,7 @@ def _group_type(machine: Machine, directory: str) -> str:
 
 
 def parse_speed(text: str) -> float:
-    """Parse `16.0 GT/s PCIe` and the older `16 GT/s`."""
+    """Parse a link's speed in GT/s: `16.0 GT/s PCIe`, or `16 GT/s` of older kernels."""
     number, _, unit = text.partition(" ")
     if not PLAIN.fullmatch(number) or not unit.startswith("GT/s"):
         raise UnreadableFact(f"link speed: the kernel says {text[:40]!r}")
@@ -207,7 +207,10 @@ CONTROLS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "Eg
 
 
 def parse_acs(config: bytes) -> tuple[str, ...]:
-    """Return the ACS controls that are on; empty if the device has no ACS. UnreadableFact if root is needed."""
+    """Return the ACS controls that are on; empty if the device has no ACS.
+
+    Raise UnreadableFact if reading them needs root.
+    """
     if len(config) <= UNPRIVILEGED_BYTES:
         raise UnreadableFact(f"config space: without root only {len(config)} bytes are readable; ACS is after byte 256")
     offset = _capability(config, ACS_ID)
@@ -224,7 +227,7 @@ def without_serial(config: bytes) -> bytes:
 
 
 def _capability(config: bytes, identity: int) -> int:
-    """Return the offset of an extended capability, 0 if the device has none."""
+    """Return the offset of an extended capability in config space; 0 if the device lacks the capability."""
     offset = EXTENDED
     for _ in range(MOST_CAPABILITIES):
         header = int.from_bytes(config[offset : offset + 4], "little")

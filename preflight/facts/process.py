@@ -1,4 +1,4 @@
-"""Read what the ranks inherit: limits, variables, the files that NCCL reads, and which Python, torch and NCCL."""
+"""Read what the ranks inherit: limits, variables, NCCL's files, and the versions of Python, torch and NCCL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VALUE_CHARS = 1023  # NCCL cuts what is longer
 
 
 def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, ...]:
-    """Return the settings in force, in reading order; a file that does not exist adds none.
+    """Return the settings of NCCL's files that are in force, in reading order; a missing file adds none.
 
     NCCL reads the file in NCCL_CONF_FILE, or else the user's file, and then always /etc/nccl.conf. The first value of a
     name counts. The files are read from `machine`; `process` gives the variables and the home directory that NCCL uses.
@@ -59,13 +59,13 @@ def parse_nccl_conf(file: str, text: str) -> tuple[NcclConfEntry, ...]:
 
 
 def first_of_each_name(entries: list[NcclConfEntry]) -> tuple[NcclConfEntry, ...]:
-    """Return the entries without those that repeat the name of an earlier entry."""
+    """Return the entries without entries that repeat the name of an earlier one."""
     winners = {entry.name: entry for entry in reversed(entries)}
     return tuple(entry for entry in entries if entry is winners[entry.name])
 
 
 def probe_software(machine: Machine) -> SoftwareFacts:
-    """Return the versions; torch is a Gap if it is not installed."""
+    """Return the versions of the software; torch is a Gap if torch is not installed."""
     answer = machine.ask("software")
     return SoftwareFacts(
         python=str(answer["python"]),
@@ -96,7 +96,7 @@ def parse_other_build(version_file: str) -> str:
 
 
 def parse_version(version_file: str, name: str) -> str:
-    """Return a string that torch/version.py assigns; UnreadableFact if it is None or missing."""
+    """Return a string that torch/version.py assigns; UnreadableFact if the string is None or missing."""
     match = re.search(rf"^{name}(?::[^=\n]*)? *= *(?:'([^'\n]*)'|\"([^\"\n]*)\"|None)", version_file, re.MULTILINE)
     if match is None:
         raise UnreadableFact(f"torch/version.py: it assigns no {name}")

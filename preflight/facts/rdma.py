@@ -46,13 +46,13 @@ def probe_nics(machine: Machine) -> tuple[Nic, ...]:
 
 
 def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
-    """Return the ports, adapter by adapter."""
+    """Return the ports of the RDMA adapters, sorted by adapter."""
     return tuple(_read_port(machine, hca, port) for hca, port in _ports(machine))
 
 
 @dataclass(frozen=True, slots=True)
 class RoceLink:
-    """What the kernel answers about the link of a port: both are empty for InfiniBand."""
+    """The traffic classes and speeds that the kernel reports for a port's link; both are empty for InfiniBand."""
 
     hca: str
     port: int
@@ -61,13 +61,16 @@ class RoceLink:
 
 
 def probe_roce_links(machine: Machine) -> tuple[RoceLink, ...]:
-    """Return what drivers answer about the links of RoCE ports; a driver may stall, so nothing else is read here."""
+    """Return the drivers' answers about the links of RoCE ports.
+
+    A driver may stall, so this probe reads nothing else.
+    """
     ask = cache(machine.ask)  # an answer is of all ports, so each question is asked once, and only for RoCE
     return tuple(_read_link(machine, hca, port, ask) for hca, port in _ports(machine))
 
 
 def with_links(ports: tuple[HcaPort, ...] | Gap, links: tuple[RoceLink, ...] | Gap) -> tuple[HcaPort, ...] | Gap:
-    """Return the ports with their links; if those could not be read, the reason stands at every Ethernet port."""
+    """Return the ports with their links. If the links could not be read, every Ethernet port has the reason."""
     if isinstance(ports, Gap):
         return ports
     by_port = {(each.hca, each.port): each for each in known_or(links, ())}
@@ -87,9 +90,10 @@ def _with_link(port: HcaPort, link: RoceLink | None, reason: Gap) -> HcaPort:
 
 
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
-    """Return the error counters of each port, by the port's name (`mlx5_0:1`) and the counter's; without unread ones.
+    """Return the error counters of each port, by the port's name (`mlx5_0:1`) and the counter's.
 
-    It reads one file per counter, so it can be called before and after each trial.
+    Counters that could not be read are left out. The function reads one file per counter, so it is cheap enough to call
+    before and after each trial.
     """
     return {
         f"{hca}:{port}": _values(machine, f"{HCAS}/{hca}/ports/{port}", PORT_ERRORS.__contains__)
@@ -207,7 +211,7 @@ def _pkeys(machine: Machine, directory: str) -> tuple[str, ...]:
 
 
 def _counters(machine: Machine, directory: str) -> tuple[PortCounter, ...]:
-    """Return the counters of both directories; a virtual function lacks some, and some need root."""
+    """Return the counters in both of a port's directories. A virtual function lacks some, and some need root."""
     if not any(machine.exists(f"{directory}/{folder}") for folder in COUNTER_FOLDERS):
         raise UnreadableFact(f"/{directory}/counters: not there")
     values = _values(machine, directory, NO_COUNTER.__ne__)
@@ -232,7 +236,7 @@ FORCED = re.compile(r"Global tclass=([0-9]{1,3})")
 def _traffic_classes(
     machine: Machine, hca: str, directory: str, ask: Callable[[str], Json]
 ) -> tuple[TrafficClasses, ...]:
-    """Return the traffic classes of a RoCE port: those of its interface."""
+    """Return the traffic classes of a RoCE port, which are those of its network interface; () for other ports."""
     netif = _netif(machine, directory)
     if not netif:
         return ()
@@ -247,7 +251,7 @@ def _traffic_classes(
 
 
 def _speeds(machine: Machine, directory: str, ask: Callable[[str], Json]) -> tuple[PortSpeeds, ...]:
-    """Return the speed of a RoCE port, the fastest that it can have, and the fastest that both ends offered."""
+    """Return the speed of a RoCE port, the port's highest speed, and the highest speed that both ends offered."""
     netif = _netif(machine, directory)
     if not netif:
         return ()
@@ -265,7 +269,7 @@ def _speeds(machine: Machine, directory: str, ask: Callable[[str], Json]) -> tup
 
 
 def _netif(machine: Machine, directory: str) -> str:
-    """Return the interface of the first GID of a RoCE port; "" for InfiniBand and EFA."""
+    """Return the network interface of a RoCE port's first GID; "" for InfiniBand and EFA."""
     if machine.text(f"{directory}/link_layer") != ETHERNET:
         return ""
     return machine.text(f"{directory}/gid_attrs/ndevs/0")  # device/net also has the interfaces of virtual functions
@@ -285,7 +289,10 @@ def _ecn(machine: Machine, netif: str) -> tuple[int, ...]:
 
 
 def _forced(machine: Machine, hca: str, port: str) -> int:
-    """Return the forced traffic class. Only NVIDIA's driver package can force one, so without its file none is."""
+    """Return the forced traffic class of a port, or NOT_FORCED.
+
+    Only NVIDIA's driver package, which adds the file, can force one.
+    """
     path = f"{HCAS}/{hca}/tc/{port}/traffic_class"
     match = FORCED.search(machine.text(path)) if machine.exists(path) else None
     return int(match[1]) if match else NOT_FORCED
@@ -328,7 +335,7 @@ DMA_BUF_SINCE = (5, 12)  # ib_umem_dmabuf_get, Linux 5.12
 
 
 def probe_rdma(machine: Machine) -> RdmaFacts:
-    """Return the device files and the methods of access to GPU memory; each may be a Gap."""
+    """Return the device files and the methods by which adapters access GPU memory; each value may be a Gap."""
     need(machine, "dev")
     return RdmaFacts(
         uverbs=tuple(name for name in machine.names("dev/infiniband") if name.startswith("uverbs")),
@@ -358,7 +365,10 @@ def _dma_buf(machine: Machine) -> bool:
 
 
 def is_open_module(text: str) -> bool:
-    """Return whether /proc/driver/nvidia/version is of the open kernel modules. Only these export dma-bufs."""
+    """Return whether /proc/driver/nvidia/version is of the open kernel modules.
+
+    Only the open kernel modules export dma-bufs.
+    """
     return "Open Kernel Module" in text
 
 

@@ -38,7 +38,7 @@ NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe: the fact that it gives, its reader, and the group of probes with which it shares a process."""
+    """A probe: the fact that it gives, its reader, and the name of the process that it shares with other probes."""
 
     fact: str
     read: Callable[[Machine, Machine], object]  # takes the machine to read, and the one whose software runs
@@ -87,13 +87,13 @@ def probe_node(
 ) -> tuple[NodeFacts, dict[str, float]]:  # fmt: skip
     """Return the node's facts and the seconds that each probe took; a probe that fails or stalls gives a Gap.
 
-    If `machine` is only a tree of files, `software` is the machine whose Python, environment and limits count.
-    A `capture` receives every read. `silent` holds the groups of probes that gave no answer on the captured machine.
-    `meanwhile` is called while the probes run, so that it can load the next modules without extra time.
-    A fact that is not read by `ends_at` (monotonic) is a Gap that says so; `cut_short` names it.
-    `waking_s` is NVML's additional time limit, for a driver that has to wake its GPUs.
-    `only` names the facts to read, if not all are wanted; NVML's facts are read together, as `nvml`.
-    Call it from a process with a single thread, since it forks.
+    If `machine` is only a tree of files, `software` is the machine whose Python, environment and limits count. A
+    `capture` receives every read. `silent` holds the groups of probes that gave no answer on the captured machine.
+    `meanwhile` is called while the probes run, so that it can load the next modules without extra time. A fact that is
+    not read by `ends_at` (monotonic seconds) is a Gap that says so; `cut_short` names such facts. `waking_s` is NVML's
+    additional time limit, for a driver that has to wake its GPUs. `only` names the facts to read, if not all are
+    wanted; NVML's facts are read together, as `nvml`. Call this function from a process with a single thread, since it
+    forks.
     """
     process = software or machine
     wanted = [probe for probe in PROBES if only is None or probe.fact in only]
@@ -122,7 +122,7 @@ def probe_node(
 
 
 def cut_short(node: NodeFacts) -> tuple[str, ...]:
-    """Return the facts that were not read: the deadline came first."""
+    """Return the names of the facts that were not read because the deadline came first."""
     return tuple(each.name for each in fields(node) if getattr(node, each.name) == Gap(CUT_SHORT))
 
 

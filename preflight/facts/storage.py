@@ -1,4 +1,4 @@
-"""Measure a checkpoint directory, first with one rank, then with all: write data and read the same data back."""
+"""Measure a checkpoint directory, write data and read the same data back, first with one writer, then with all."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class _Run:
     least_bytes: list[int] = field(default_factory=list)
 
     def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
-        """Run one step with `count` writers; return the sum of their bytes per second.
+        """Run step `what` with `count` writers; return the sum of their bytes per second.
 
-        If `after`, the result of the step before, is a Gap, the step is skipped.
+        The step is skipped if `after`, the previous step's result, is a Gap.
         """
         if isinstance(after, Gap):
             return self.skip(after)
@@ -94,10 +94,10 @@ def measure_storage(
 ) -> StorageSpeed:
     """Write and read a file per writer within `budget_s`; all files together take at most a tenth of the free space.
 
-    The files have no names, so they disappear with the processes, however these end. A symbolic link to a directory is
-    followed. `watch` gets the completed share, 0 to 1. A speed that can't be measured (no space, no permission, a
-    directory that stalls) is a Gap. UsageError if there is no such directory; Interrupted passes through. Call it from
-    a process with a single thread, since it forks.
+    The files have no names, so the files disappear with the writing processes, however these end. A symbolic link to a
+    directory is followed. `watch` gets the completed share, 0 to 1. A speed that can't be measured (no space, no
+    permission, a directory that stalls) is a Gap. Raises UsageError if there is no such directory, or Interrupted if a
+    signal arrives. Call this function from a process with a single thread, since it forks.
     """
     if not 1 <= writers <= MOST_WRITERS:
         raise UsageError(f"{writers} writers: from 1 to {MOST_WRITERS} can be tried")
@@ -127,7 +127,7 @@ def _measure(writers: Writers, count: int, run: _Run, start: float) -> StorageSp
 
 
 def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
-    """Return the real path and the bytes that each writer may write."""
+    """Return the real path of the directory, and the number of bytes that each writer may write."""
     now = time.monotonic()
     by = now + (run.end_at - now) / (run.steps + 1)
     (look,) = writers.carry_out(Task(LOOK, by, by), 1, lambda _: None)
@@ -142,7 +142,7 @@ def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
 
 
 def file_size_bytes(free_bytes: int, writers_count: int) -> int:
-    """Return the largest whole number of blocks for each writer, in bytes; 0 if there is no space for one."""
+    """Return the largest whole number of blocks for each writer, in bytes; 0 if there is no space for one block."""
     size_bytes = min(MOST_FILE_BYTES, free_bytes // SHARE_OF_FREE // writers_count)
     return size_bytes // BLOCK_BYTES * BLOCK_BYTES
 
@@ -166,7 +166,7 @@ def _speeds(path: str, count: int, run: _Run, start: float, *speeds: float | Gap
 def parse_file_system(mountinfo: str, path: str) -> str:
     """Return the type of the file system that holds the path, from /proc/self/mountinfo.
 
-    The longest mount point above the path counts, and of several mounts there the last one.
+    The longest mount point above the path counts, and of several mounts at this point the last one.
     """
     best, found = -1, ""
     for line in mountinfo.splitlines():

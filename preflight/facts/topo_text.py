@@ -1,6 +1,6 @@
 """Parse the text of `nvidia-smi topo -m` as people paste it: tabs or blanks, wrapped or cut lines, ANSI codes.
 
-Only values in the text become facts. A line that can't be read completely is reported with its number.
+Only values that are in the text become facts. A line that can't be read completely is reported with its line number.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopologyRow:
 
 @dataclass(slots=True)
 class TopologyMatrix:
-    """The parsed text: columns, rows by name, names of adapters (NIC0...) and of GPUs, and what was not readable."""
+    """The parsed text: columns, rows by name, names of adapters (NIC0...) and of GPUs, and the unreadable lines."""
 
     columns: tuple[str, ...]
     titles: tuple[str, ...]
@@ -83,7 +83,10 @@ def read_matrix(text: str) -> TopologyMatrix:
 
 
 def _columns(named: tuple[str, ...], body: Sequence[_Line]) -> tuple[str, ...]:
-    """Return the header's devices, or the rows' devices if they are more, since two long names may be joined."""
+    """Return the header's devices, or the rows' devices if there are more of those.
+
+    In a header, two long names may be joined.
+    """
     rows = tuple(match[1] for line in body if (match := ROW_NAME.match(line.parts[0])))
     gpus = [name for name in named if name.startswith("GPU")]
     return rows if len(rows) > len(named) and len({*rows}) == len(rows) and list(rows[: len(gpus)]) == gpus else named
@@ -118,7 +121,7 @@ def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _gather(lines: Sequence[str], start: int) -> tuple[_Line, list[_Line], int]:
-    """Return the header, the rows and the end of the matrix; a line that starts no row continues the one before."""
+    """Return the header, the rows and the end of the matrix; a line that starts no row continues the line before it."""
     header = _Line(start + 1, [lines[start]])
     rows: list[_Line] = []
     current = header
@@ -156,12 +159,14 @@ def _starts_row(line: str, known: set[str], has_rows: bool) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """Return whether a line belongs to the text around the matrix: it has a word that no row has."""
+    """Return whether a line belongs to the text around the matrix: the line has a word that no row has."""
     return re.search(r"[a-z]{3,}.*\s[a-z]{2,}|=|:", re.sub(TITLE, "", line)) is not None
 
 
 def _read_row(matrix: TopologyMatrix, line: _Line, header: _Line) -> None:
-    """Read a row. A broken row is joined such that it has as many cells as there are columns.
+    """Read a row into `matrix`.
+
+    The parts of a broken row are joined so that the row has as many cells as there are columns.
 
     A terminal breaks lines at its width, even in the middle of a word.
     """
@@ -203,7 +208,7 @@ def _parse_row(matrix: TopologyMatrix, text: str, number: int, header: str) -> t
 
 
 def _doubt_last(matrix: TopologyMatrix, number: int) -> None:
-    """Discard the affinities of the last row, with a reason, if the text may end within this row."""
+    """Discard the affinities of the last row, and record why, if the text may end within that row."""
     for name, row in matrix.rows.items():
         if row.line == number and len(row.affinity.values) < len(matrix.titles) and name.startswith("GPU"):
             why = "the text ends in this row, so its last words may be cut"

@@ -1,7 +1,7 @@
 """Compare a node with its earlier state, or with a sibling: every fact that differs, weighed by a table.
 
 The facts are compared field by field, so a new fact is compared as soon as it is read. A row of CHANGES says how
-suspicious a change of its facts is; changes that no row names are shown last.
+suspicious a change of the row's facts is; changes that no row names are shown last.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How suspicious a change of a fact is. `path` is its place in the facts, with * for a name or a number."""
+    """How suspicious a change of a fact is.
+
+    `path` is the fact's place in the records, with * for a name or a number.
+    """
 
     path: str
     weight: int  # 0: never shown
@@ -213,7 +216,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known of nodes at one time; `speeds` are GB/s (busbw) of the default settings by collective and size."""
+    """The facts of nodes at one time; `speeds` are busbw in GB/s with default settings, by collective and size."""
 
     nodes: tuple[NodeFacts, ...]
     findings: tuple[Finding, ...]
@@ -235,7 +238,10 @@ class Snapshot:
 
 
 def compare(before: Snapshot, now: Snapshot) -> Changes:
-    """Return what differs on the nodes that are in both; if none is and each has one node, these two are compared."""
+    """Return the differences of the nodes that are in both snapshots.
+
+    If no node is in both and each snapshot has one node, these two nodes are compared.
+    """
     old, new = ({node.host: node for node in each.nodes} for each in (before, now))
     pairs = [(old[host], new[host]) for host in old if host in new]
     if not pairs and len(before.nodes) == len(now.nodes) == 1:
@@ -255,7 +261,7 @@ def compare(before: Snapshot, now: Snapshot) -> Changes:
 
 
 def changes(before: NodeFacts, now: NodeFacts) -> tuple[Change, ...]:
-    """Return every change, those that matter most first."""
+    """Return every change, the most important first."""
     named = _Named.of(before, now)
     found = [
         change
@@ -266,7 +272,7 @@ def changes(before: NodeFacts, now: NodeFacts) -> tuple[Change, ...]:
 
 
 def _slower(before: Snapshot, now: Snapshot) -> Iterator[SpeedChange]:
-    """Yield the speeds that fell, if both measured the same ranks; sizes below 1 MiB measure latency."""
+    """Yield the speeds that fell, if both snapshots have the same ranks; sizes below 1 MiB measure latency."""
     then = {(collective, size): speed for collective, size, speed in before.speeds}
     if before.ranks != now.ranks:
         return
@@ -277,7 +283,7 @@ def _slower(before: Snapshot, now: Snapshot) -> Iterator[SpeedChange]:
 
 
 def _differences(before: Any, now: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
-    """Yield each place where both differ, with its values; None for a record that only the other side has."""
+    """Yield (path, old value, new value) for each difference; the value is None if a side lacks the record."""
     if isinstance(before, Gap) or isinstance(now, Gap):
         if not (isinstance(before, Gap) and isinstance(now, Gap)):
             yield path, before, now
@@ -300,12 +306,12 @@ def _are_records(value: Any) -> bool:
 
 
 def _by_key(records: Any) -> dict[str, Any]:
-    """Return the records by their keys; of records with equal keys, the last one."""
+    """Return the records by their keys; of several records with equal keys, keep the last."""
     return {_key(each): each for each in records} if isinstance(records, tuple) else {}
 
 
 def _key(record: Any) -> str:
-    """Return the key that identifies a record among those of its kind, on this machine and on a sibling."""
+    """Return the key that identifies a record among records of its kind, on this machine and on a sibling machine."""
     if isinstance(record, Gpu):
         return record.bdf if isinstance(record.bdf, str) else str(record.nvml_index)
     if isinstance(record, HcaPort):
@@ -340,7 +346,7 @@ class _Named:
 
 
 def _change(path: Path, old: Any, new: Any, named: _Named) -> Change | None:
-    """Return a difference with its weight; None for one that is never shown."""
+    """Return a difference with its weight; None for a difference that is never shown."""
     one_sided = (_is_record(old) and new is None) or (old is None and _is_record(new))
     row = _row(".".join(path[:-1] if one_sided else path))
     if row.weight == 0 or (named.are_siblings and row.is_own) or _is_negligible(path, old, new):
@@ -379,7 +385,7 @@ def _is_negligible(path: Path, old: Any, new: Any) -> bool:
 
 
 def _direction(old: Any, new: Any, one_sided: bool) -> str:
-    """Return LESS, MORE, or "" where neither can be said."""
+    """Return LESS or MORE, or "" if the values are equal or are no numbers."""
     if one_sided:
         return MORE if old is None else LESS
     if isinstance(old, tuple) and isinstance(new, tuple):
@@ -400,7 +406,7 @@ def _row(path: str) -> Row:
 
 
 def _said(value: Any, is_size: bool) -> str:
-    """Return a value in few words."""
+    """Return a value in a few words, as a size in bytes if `is_size`."""
     match value:
         case None:
             text = "not there"

@@ -1,6 +1,6 @@
 """Programs for real GPUs, each run in a process of its own: `on_gpu NAME [COUNT]` prints one JSON document.
 
-The exit code is 0, or 1 if what it shows is wrong. A stalled program is killed by its caller.
+The exit code is 0, or 1 if the document shows a wrong result. The caller kills a stalled program.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def main() -> None:
 
 
 def torch_facts() -> dict[str, Any]:
-    """Return the versions, the threads before and after the import and after CUDA's start, and a fork's result."""
+    """Return the versions, the result of a fork, and thread counts.
+
+    The threads are counted before and after torch's import, and after CUDA's start.
+    """
     threads = [threading.active_count(), _os_threads()]
     since = time.monotonic()
     import torch  # noqa: PLC0415  seconds, and only some programs need it
@@ -72,7 +75,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def context() -> dict[str, Any]:
-    """Return, for each of a few steps, its time, the GPUs with a CUDA context after it, and their used memory."""
+    """Return, for each of a few steps, its time, the GPUs that have a CUDA context after it, and their used memory."""
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     cuda: Any = torch.cuda  # its classes carry no types
@@ -100,7 +103,7 @@ def context() -> dict[str, Any]:
 
 
 def ranks(count: str) -> dict[str, Any]:
-    """Start ranks that share one GPU, and return the result of an all_reduce and its transports."""
+    """Start ranks that share one GPU, and return the result of an all_reduce and the transports that it used."""
     with tempfile.TemporaryDirectory() as folder:
         started = [
             _rank(i, int(count), folder, {"NCCL_HOSTID": f"preflight-{i}", **ONE_GPU}) for i in range(int(count))
@@ -222,7 +225,10 @@ def spin() -> dict[str, Any]:
 
 
 def fault() -> dict[str, Any]:
-    """Fail an assertion in a CUDA kernel of another process; return its stderr, and the answer of `explain` to that."""
+    """Fail an assertion in a CUDA kernel of another process.
+
+    Return that process's stderr, and the answer of `explain` to it.
+    """
     script = "import torch; torch.zeros(4, device='cuda')[torch.tensor([9], device='cuda')].sum().item()"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
     said = subprocess.run(own_argv("explain", "-", "--json", "-"), input=ended.stderr, capture_output=True, text=True,
@@ -261,7 +267,7 @@ def _rank(number: int, count: int, folder: str, env: dict[str, str], calls: int 
 
 
 def _start(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
-    """Start a program that dies with this one."""
+    """Start a program that dies with this process."""
     return subprocess.Popen(
         command, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509  there is one thread
@@ -296,7 +302,7 @@ def _used_bytes(torch: Any, gpu: int) -> int:
 
 
 def _free_bytes() -> int:
-    """Return the free memory of the first visible GPU, from NVML: this process has no context."""
+    """Return the free bytes of the first visible GPU. NVML gives them, because this process has no CUDA context."""
     nvml = open_nvml()
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
     by_uuid = first.startswith("GPU-")

@@ -1,9 +1,9 @@
 """Run one child after the other in preflight's process group, and pass signals on: a child gets every signal once.
 
 A signal of the terminal (Ctrl-C) reaches the whole foreground group, and so does `kill -- -GROUP`: the child has it
-already. A signal to this process alone is passed on. The kernel marks signals from a terminal. For all others a
-witness, a child in the same group that only listens, shows the difference. A second SIGTERM would make torchrun abort
-its own cleanup.
+already. A signal to this process alone is passed on. The kernel marks signals from a terminal. For every other signal,
+preflight asks a witness: a child in the same group that only listens. If the witness got the signal too, the signal
+went to the whole group. No child may get a signal twice, because a second SIGTERM makes torchrun abort its own cleanup.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Children:
     ) -> Process:  # fmt: skip
         """Start the main child with preflight's own initial signals and descriptors; OSError if it can't start.
 
-        Only the job inherits an ignored SIGCHLD, because preflight's own programs must learn how their children end.
+        Only the job (`is_job`) inherits an ignored SIGCHLD, because preflight's own programs must learn how their
+        children end.
         """
         parent = os.getpid()
 
@@ -98,7 +99,10 @@ class Children:
     def output_of(
         self, argv: Sequence[str], env: Mapping[str, str], descriptor: int
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a short program of preflight's, which inherits a descriptor, to its end; signals wait until then."""
+        """Run a short program of preflight's to its end and return its result; the program inherits `descriptor`.
+
+        Signals to preflight wait until the program has ended.
+        """
         with_mask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, self.mask)
         return subprocess.run(
             argv, env=env, pass_fds=[descriptor], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
@@ -114,15 +118,15 @@ class Children:
         return code
 
     def has_ended(self, code: int) -> None:
-        """Record that the main child was reaped: its PID may belong to another process by now."""
+        """Record that the main child was reaped with exit code `code`. Its PID may belong to another process by now."""
         if self._main is not None:
             self._main.returncode = code
         self._main = None
 
     def hear(self, for_s: float) -> int:
-        """Wait for one signal and handle it.
+        """Wait at most `for_s` seconds for one signal and handle it.
 
-        Return its number, SIGCHLD if it concerns only preflight, or 0 if none came within `for_s` seconds.
+        Return the signal's number, SIGCHLD if the signal concerns only preflight, or 0 if no signal came.
         """
         info = signal.sigtimedwait(self._heard, for_s)
         if info is None:
@@ -135,17 +139,17 @@ class Children:
         return signal.SIGCHLD if is_ours else info.si_signo
 
     def take_up_pending(self) -> None:
-        """Handle the signals that have arrived so far; one may have ended a child before preflight woke."""
+        """Handle the signals that have arrived so far; a signal may have ended a child before preflight woke."""
         while self.hear(0.0):
             pass
 
     def is_asked_to_end(self, for_s: float) -> bool:
-        """Handle a signal if one comes within `for_s` seconds; return whether it is one that ends a process."""
+        """Wait at most `for_s` seconds for a signal and handle it; return whether that signal ends a process."""
         number = self.hear(for_s)
         return number in PASSED_ON and number not in ENDS_NOTHING
 
     def end(self, code: int) -> NoReturn:
-        """Exit as a child did: with its exit code, or by its signal."""
+        """End preflight as a child ended: with exit code `code`, or by signal `-code` if `code` is negative."""
         try:
             end_helper(self._witness)  # nothing of us outlives us
         finally:
@@ -170,10 +174,10 @@ class Children:
                 return
 
     def _was_sent_to_all(self, number: int) -> bool:
-        """Return whether the witness got a signal, too; then it was sent to the whole process group.
+        """Return whether the witness also got signal `number`, which was then sent to the whole process group.
 
-        The witness is asked, so that no waiting time has to be guessed. A dead witness is replaced, and a signal that
-        it may have missed is passed on.
+        The witness answers at once, so no waiting time has to be guessed. A dead witness is replaced, and a signal that
+        the dead witness may have missed is passed on.
         """
         try:
             had_it = self._ask_witness(number)
@@ -206,7 +210,9 @@ class Children:
         return had_it
 
     def _stop_with_main(self) -> None:
-        """Stop this process if Ctrl-Z stopped the main child, since the shell sees only us; return when we continue.
+        """Stop this process if Ctrl-Z stopped the main child; return when this process continues.
+
+        The shell watches only this process.
 
         A child that handles SIGTSTP may stop later, or not at all.
         """
@@ -228,8 +234,8 @@ class Children:
 def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | int], most_bytes: int) -> Process:
     """Start a program of preflight's while a job runs; it may use `most_bytes` of address space.
 
-    It ends with this process, which must have one thread, and is killed first if memory is short. OSError if it can't
-    start.
+    The program dies with this process, and the kernel kills the program first if memory is short. This process must
+    have one thread. Raise OSError if the program can't start.
     """
     parent = os.getpid()
 
@@ -248,7 +254,7 @@ def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | in
 def how_it_ended(pid: int) -> int | None:
     """Return a child's exit code, or minus the number of the signal that ended it; None while it runs.
 
-    After a result, the PID may belong to another process.
+    After a result other than None, the PID may belong to another process.
     """
     for _ in range(TRIES):
         with contextlib.suppress(OSError):
@@ -258,7 +264,7 @@ def how_it_ended(pid: int) -> int | None:
 
 
 def end_helper(pid: int) -> None:
-    """End a helper that was not reaped yet; a `pid` of 0 means none."""
+    """End a helper process that was not reaped yet; do nothing if `pid` is 0."""
     for _ in range(TRIES if pid else 0):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
@@ -267,7 +273,10 @@ def end_helper(pid: int) -> None:
 
 
 def _close_all_but(kept: set[int]) -> None:
-    """Close all other descriptors in a helper: if it held an end of the job's output, that would stay open."""
+    """Close all descriptors of a helper except `kept`.
+
+    A helper that held an end of the job's output would keep that output open.
+    """
     ends = sorted(each for each in kept if each >= 0)
     for one, other in zip(ends, [*ends[1:], MOST_FILES], strict=True):
         if one + 1 < other:  # os.closerange(0, 0) closes all
@@ -301,7 +310,8 @@ def _end_as(code: int) -> NoReturn:
 def _start_witness() -> tuple[int, int]:
     """Start the witness, which gets the signals to our process group; return its PID and the pipe of its answers.
 
-    It writes the number of each signal. When it is asked, it writes all signals until then, and a zero.
+    The witness writes the number of each signal that it gets. When preflight asks, the witness writes the signals that
+    it has got by then, followed by a zero.
     """
     parent, (reading, writing) = os.getpid(), os.pipe()
     pid = os.fork()

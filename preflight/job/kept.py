@@ -20,7 +20,7 @@ WRITTEN, ROOM, TAILS, IN_LINE = range(4)
 class Kept:
     """The beginning and the end of a stream; a failure to keep them affects nothing else.
 
-    Its counters are shared with the processes that are forked later. If one of those is killed, another continues
+    The counters are shared with processes that are forked later. If such a process is killed, another one continues
     (`take_over`).
     """
 
@@ -38,7 +38,7 @@ class Kept:
 
     @property
     def written(self) -> int:
-        """Return how many bytes the job has written."""
+        """Return how many bytes the job has written to the stream."""
         return self._counts[WRITTEN]
 
     @property
@@ -47,7 +47,7 @@ class Kept:
         return not self._counts[IN_LINE]
 
     def take_over(self) -> None:
-        """Continue at the place where a killed process stopped."""
+        """Continue keeping output at the place where a killed process stopped."""
         if self._counts[TAILS]:
             self._close()
             with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ class Kept:
             os.write(self.file, data)
 
     def last(self, most_bytes: int) -> bytes:
-        """Return the end of what was kept so far, or nothing if it can't be read."""
+        """Return at most `most_bytes` from the end of the kept output, or b"" if the file can't be read."""
         with contextlib.suppress(OSError):
             file = os.open(self.path + (".end" if self._counts[TAILS] else ""), os.O_RDONLY | OPEN_OWN)
             try:
@@ -76,7 +76,7 @@ class Kept:
         return b""
 
     def finish(self) -> None:
-        """Join beginning and end in one file, with a line between them if output was left out."""
+        """Join the beginning and the end in one file. A line between them says if output was left out."""
         self._close()
         if not self.is_kept:
             return
@@ -108,7 +108,7 @@ class Kept:
 
 
 def create(path: str) -> int:
-    """Create a new file of preflight's own; it neither follows a link nor waits for the reader of a FIFO."""
+    """Create a new file of preflight's own; the call neither follows a link nor waits for the reader of a FIFO."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_OWN
     descriptor = os.open(path, flags, PRIVATE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,7 +1,7 @@
-"""Find out cheaply whether a job makes progress: it writes output, or it reads and writes files.
+"""Find out cheaply whether a job makes progress: the job writes output, or reads and writes files.
 
-CPU time shows nothing, because a rank that waits in NCCL spins. If nothing else changes, `preflight stuck` reads
-stacks.
+CPU time shows nothing, because a rank that waits in NCCL spins. If neither output nor files change, `preflight stuck`
+reads stacks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Look(Enum):
 class Movement:
     """Watches one job from the creation of this object on, and decides when `stuck` should examine it.
 
-    `clock` gives seconds; a replay of a log has its own.
+    `clock` returns seconds; a replay of a log has its own clock.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class Movement:
 
     @property
     def look_s(self) -> float:
-        """Return the seconds until the next look."""
+        """Return the seconds between two looks at the job's progress."""
         return max(LEAST_S, self._after_s / LOOKS)
 
     @property
     def still_s(self) -> float:
-        """Return for how many seconds there has been no progress."""
+        """Return for how many seconds the job has made no progress."""
         return self._clock() - self._moved_at
 
     def look(self) -> Look:
-        """Return whether `stuck` should examine the job now; if it is time, first measure its progress."""
+        """Return whether `stuck` should examine the job now; if a look is due, first measure the job's progress."""
         now = self._clock()
         if now - self._looked_at < self.look_s:
             return Look.NO
@@ -84,7 +84,7 @@ class Movement:
         return Look.EARLY if still_s >= max(EARLY_S, OWN_PACE * self._longest_s) else Look.NO
 
     def examined(self) -> None:
-        """Record that an examination has ended: we were not stopped while it ran."""
+        """Record that an examination has ended, so that its duration does not count as a stop of this process."""
         self._looked_at = self._clock()
 
     def found_moving(self) -> None:
@@ -100,7 +100,7 @@ class Movement:
         self._is_found_stuck = True
 
     def found_nothing(self) -> None:
-        """Record that an early examination was inconclusive: the next one comes later."""
+        """Record that an early examination was inconclusive, so that the next examination comes later."""
         self._longest_s = max(self._longest_s, self.still_s)
 
     def look_later(self) -> None:

@@ -1,4 +1,5 @@
-"""The order of `preflight run`, passed from the process that read the options to the small one that carries it out."""
+"""The order of `preflight run`, passed from the process that read the options to the small process that carries it out.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def supervisor_argv(order: Order) -> list[str]:
     """Return the command line of the process that carries out the order, which must inherit the order's descriptor.
 
     The order is in memory, for two reasons: an argument holds at most 128 KiB, and `pkill -f train.py` must match the
-    job alone. It can be read once.
+    job alone. The order can be read only once.
     """
     descriptor = os.memfd_create("preflight-order", 0)  # without MFD_CLOEXEC
     with open(descriptor, "w", encoding="ascii", closefd=False) as file:
@@ -49,7 +50,7 @@ def supervisor_argv(order: Order) -> list[str]:
 
 
 def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:
-    """Replace this process by the one that carries out the order, so that the parent has only one child.
+    """Replace this process by the process that carries out the order, so that the parent has only one child.
 
     `ignored` are the signals that this process ignored at its start.
     """
@@ -70,7 +71,7 @@ def inherited_environ() -> dict[str, str]:
 
 
 def read_order(descriptor: int) -> Order:
-    """Return the order that `become_supervisor` passed on; the job does not inherit it."""
+    """Return the order that `become_supervisor` passed on; the job does not inherit the descriptor."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     with open(descriptor, encoding="ascii") as file:
         return Order(**json.load(file))

@@ -1,8 +1,11 @@
-"""The job's output. A file is passed to the job unchanged; a pipe or a terminal gets the output through a copier.
+"""The job's output.
 
-The job gets a terminal if preflight has one, and a pipe if preflight has one. So it buffers and colors its output as it
-does without preflight. If stdout and stderr are the same file, they stay one, in order. A copier may be killed. This
-process holds the ends into which the job writes, and starts a new copier that continues at the same place.
+A file is passed to the job unchanged; a pipe or a terminal gets the output through a copier.
+
+The job gets a terminal if preflight has one, and a pipe if preflight has one. The job therefore buffers and colors its
+output as it does without preflight. If stdout and stderr are the same file, both stay one file, in order. A copier may
+be killed. This process holds open the ends into which the job writes, and starts a new copier that continues where the
+old one stopped.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class Stream:
             return 0
 
     def news(self) -> bytes:
-        """Return the end of what was written since the last call."""
+        """Return the last part of the output that was written since the last call."""
         new, self._heard = min(MOST_NEWS, self.written - self._heard), self.written
         if new <= 0:
             return b""
@@ -78,7 +81,7 @@ class Stream:
     def lost_reader(self) -> bool:
         """Return whether the reader of the output has gone.
 
-        That ends the job (SIGPIPE), as it does without preflight.
+        A missing reader ends the job (SIGPIPE), as it does without preflight.
         """
         return bool(self.counts[LOST_READER])
 
@@ -99,7 +102,7 @@ class Stream:
         close_surely(source)
 
     def finish(self) -> None:
-        """Join the kept parts; if the job wrote to a file, read it now."""
+        """Join the kept parts of the output. If the job wrote to a file, read the file now."""
         if self._begins_at >= 0 and self.kept.is_kept:
             with contextlib.suppress(OSError):
                 self._read_back()
@@ -128,12 +131,12 @@ class Streams:
 
     @property
     def stdout(self) -> int | None:
-        """Return what the job gets as stdout, or None for preflight's own stdout."""
+        """Return the descriptor that the job gets as stdout, or None for preflight's own stdout."""
         return self._given(self._all[0], 1)
 
     @property
     def stderr(self) -> int | None:
-        """Return what the job gets as stderr, or None for preflight's own stderr."""
+        """Return the descriptor that the job gets as stderr, or None for preflight's own stderr."""
         return self._given(self._all[-1], 2)
 
     @property
@@ -142,7 +145,7 @@ class Streams:
         return sum(stream.written for stream in self._all)
 
     def news(self) -> list[bytes]:
-        """Return the end of what each stream has written since the last call."""
+        """Return, for each stream, the last part of the output that was written since the last call."""
         return [news for stream in self._all if (news := stream.news())]
 
     @property
@@ -173,13 +176,16 @@ class Streams:
         return any(stream.source >= 0 and not stream.copier for stream in self._all)
 
     def close_given(self) -> None:
-        """Close the descriptors that the job has inherited: its output then ends when its last process closes it."""
+        """Close this process's copies of the descriptors that the job inherited.
+
+        The output then ends when the job's last process closes it.
+        """
         for stream in self._all:
             if stream.given != stream.target:
                 close_surely(stream.given)
 
     def look_after(self, children: Children) -> None:
-        """Start the missing copiers: all at first, later those that were killed."""
+        """Start the missing copiers: at first all copiers, later the copiers that were killed."""
         for stream in self._all:
             code = how_it_ended(stream.copier) if stream.copier else None
             if code == 0:
@@ -191,10 +197,11 @@ class Streams:
                 stream.copier = children.fork("preflight-copies", stream.run, [stream.source, stream.kept.file])
 
     def drain(self, children: Children) -> None:
-        """Wait for the rest of the output. Processes that outlive the job are waited for as long as they write.
+        """Wait for the rest of the output.
 
-        A slow reader of preflight's output is waited for too: without preflight it would find everything in its pipe. A
-        copier that still waits after that is ended; what it has not passed on is still in the pipe.
+        preflight waits for processes that outlive the job as long as they write. It also waits for a slow reader of
+        preflight's output, which without preflight would find all output in its pipe. A copier that still waits after
+        that time is ended; the output that it has not passed on is still in the pipe.
         """
         until, before = time.monotonic() + AFTERWARDS_S, self.written
         while any(stream.source >= 0 for stream in self._all) and time.monotonic() < until:
@@ -223,7 +230,7 @@ class Streams:
 
 
 def close_surely(descriptor: int) -> None:
-    """Close a descriptor, and ignore a reported error."""
+    """Close a descriptor, and ignore an error that close() reports."""
     for _ in range(2 if descriptor >= 0 else 0):
         try:
             os.close(descriptor)
@@ -240,7 +247,7 @@ def _kind(target: int) -> int:
 
 
 def _terminal_like(target: int) -> tuple[int, int]:
-    """Return our end and the job's end of a terminal like ours."""
+    """Return preflight's end and the job's end of a new terminal with the properties of `target`."""
     ours, given = os.openpty()
     with contextlib.suppress(OSError, termios.error):
         settings = termios.tcgetattr(target)
@@ -251,7 +258,7 @@ def _terminal_like(target: int) -> tuple[int, int]:
 
 
 def _position(file: int) -> int:
-    """Return where in a file the job's output begins."""
+    """Return the offset in a file, in bytes, at which the job's output begins."""
     appends = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_APPEND
     return os.lseek(file, 0, os.SEEK_END if appends else os.SEEK_CUR)
 

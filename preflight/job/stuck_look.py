@@ -1,4 +1,5 @@
-"""An examination of the job by `preflight stuck`; its result stays in the folder as long as it is valid."""
+"""An examination of the job by `preflight stuck`; its result stays in the run's folder as long as the result is valid.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class Found(NamedTuple):
 class StuckLook:
     """Runs `preflight stuck` on the job.
 
-    The callable `own(arguments, fd)` runs a command of preflight with its output in `fd`. It returns the exit code, or
-    None if the command was killed.
+    The callable `own(arguments, fd)` runs a command of preflight with its output in `fd`. `own` returns the exit code,
+    or None if the command was killed.
     """
 
     def __init__(self, folder: Folder, own: Callable[[Sequence[str], int], int | None]) -> None:
@@ -51,7 +52,7 @@ class StuckLook:
         return bool(self.path) and os.path.exists(self.path)
 
     def look(self, pid: int, *options: str) -> Found:
-        """Examine the job once and return the result; the JSON answer is kept at `path` as long as it is valid."""
+        """Examine the job once and return the result; the JSON answer stays at `path` while it is valid."""
         output = ["--json", self.path] if self.path else []
         self._rename(self.path, self._before)
         found = Found(None)
@@ -77,9 +78,10 @@ class StuckLook:
         return found
 
     def look_twice(self, pid: int, pause_s: float, has_ended: Callable[[float], bool]) -> Found:
-        """Examine the job; if it is stuck for the first time, once more: a rank may have been between two steps.
+        """Examine the job; if it is found stuck for the first time, examine it once more.
 
-        `has_ended(pause_s)` waits between the two at most so long, and returns whether the job has ended.
+        At the first examination, a rank may have been between two steps. Between the two, `has_ended(pause_s)` waits at
+        most `pause_s` seconds and returns whether the job has ended.
         """
         found = self.look(pid)
         if found.code == STUCK != self._last_code and not has_ended(pause_s):

@@ -1,4 +1,7 @@
-"""The watcher of a job: it runs `stuck` if there is no progress and `explain` after a failure. It may be killed."""
+"""The watcher of a job runs `stuck` if there is no progress, and `explain` after a failure.
+
+The watcher may be killed.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ MORE = "details: `preflight explain -v {}`"
 
 
 class Watcher:
-    """Watches one job until its end, and prints what is known about it."""
+    """Watches one job until its end, and prints what preflight knows about the job."""
 
     def __init__(
         self, order: Order, streams: Streams, environ: Mapping[str, str], folder: Folder,
@@ -67,7 +70,7 @@ class Watcher:
         self._ended = -1  # where the job's end is told
 
     def run(self, ended: int, job_pid: int) -> None:
-        """Watch the job until its exit code arrives on a descriptor, then explain it."""
+        """Watch the job until its exit code arrives on the descriptor `ended`, then explain how the job ended."""
         self._ended = ended
         with contextlib.suppress(OSError):
             remove_abandoned()
@@ -123,7 +126,10 @@ class Watcher:
                 movement.look_later()
 
     def _say_stuck(self, first: str, found: Found) -> None:
-        """Print the page on the first node; on another one its first sentence, since all nodes may have one log."""
+        """Print the page on the first node.
+
+        On other nodes print only its first sentence, since all nodes may write to one log.
+        """
         say(first)
         kept = self._keep(found.page) if self._order.node_rank else ""
         if kept:
@@ -134,7 +140,7 @@ class Watcher:
         say(LEFT.format(self._order.name))
 
     def _keep(self, page: bytes) -> str:
-        """Write the page into the folder; return its path, "" if it could not be written."""
+        """Write the page into the run's folder; return the file's path, or "" if it could not be written."""
         path = self._folder.file("stuck.txt") if self._folder.path else ""
         try:
             if path:
@@ -148,7 +154,10 @@ class Watcher:
         return bool(select.select([self._ended], [], [], wait_s)[0])
 
     def _own(self, arguments: Sequence[str], output: int, *, is_for_a_running_job: bool = False) -> int | None:
-        """Run a command of preflight; return its exit code, or None if it was killed (its limit, or the job's end)."""
+        """Run a command of preflight; return its exit code.
+
+        Return None if the command was killed at its limit or at the job's end.
+        """
         argv = own_argv(*arguments, *self._order.detail)
         own = start_beside(argv, output, {*self._mask, *HEARD_BY_NONE}, OWN_BYTES)
         until = time.monotonic() + OWN_S
@@ -161,7 +170,7 @@ class Watcher:
         return own.returncode
 
     def _explain(self, code: int, *, is_users: bool) -> None:
-        """Print how the job failed, and the first screen of `explain`; keep the output if there is a reason.
+        """Print how the job failed, and the first screen of `explain`; keep the output if there was a failure.
 
         `explain` does not run if the user ended the job, or the reader of its output (`| head`).
         """
@@ -199,7 +208,7 @@ class Watcher:
 def _half_timeout_s(environ: Mapping[str, str]) -> float:
     """Return half of the process group's timeout, in seconds.
 
-    `stuck` must look before torch's watchdog ends the job, because its stacks are gone then.
+    `stuck` must run before torch's watchdog ends the job, because the job's stacks are gone afterwards.
     """
     try:
         said = pg_timeout(environ)

@@ -88,7 +88,7 @@ class _Check(CheckDescription):
     ) -> Finding:
         """Return a finding of this check, in the check's fault domain unless `blame` gives another.
 
-        `parts` are the parts at fault, by which later runs recognize them (judge/seen_again.py).
+        `parts` identify the parts at fault, so that later runs recognize these parts (judge/seen_again.py).
         """
         blamed = blame or self.blame
         return Finding(
@@ -149,7 +149,7 @@ def run_check(
 
 
 def _documented(judge: Callable[..., Findings]) -> tuple[str, str]:
-    """Return what a check verifies, and what it can't see."""
+    """Return what a check verifies and what it can't see, from the docstring of `judge`."""
     documentation = inspect.getdoc(judge) or ""  # `python -OO` leaves none
     paragraphs = [" ".join(paragraph.split()).removesuffix(".") for paragraph in documentation.split("\n\n")]
     promise, blind_to = paragraphs[0], paragraphs[-1].removeprefix(BLIND_TO)
@@ -157,12 +157,12 @@ def _documented(judge: Callable[..., Findings]) -> tuple[str, str]:
 
 
 def all_checks() -> tuple[Check, ...]:
-    """Return the checks of every file in `node` and in `run`, sorted by name."""
+    """Return the checks of every file in the packages `node` and `run`, sorted by name."""
     return _checks_in("node", "run")
 
 
 def fact_checks() -> tuple[Check, ...]:
-    """Return the checks that need no run, without importing others, so that `probe` answers quickly."""
+    """Return the checks that need no run, without importing other checks, so that `probe` answers quickly."""
     return _checks_in("node")
 
 
@@ -200,7 +200,10 @@ def run_checks(checks: tuple[Check, ...], case: Case) -> CheckResults:
 def _run(
     check: Check, subject: str, judge: Callable[[], Findings], findings: list[Finding], skipped: list[SkippedCheck]
 ) -> Ended:
-    """Run a check on one node or on the whole run, and return how it ended; findings before a missing fact are kept."""
+    """Run a check on one node or on the whole run, and return how the check ended.
+
+    Findings from before an exception are kept.
+    """
 
     def skip(reason: str, outcome: CheckOutcome, costs: Unseen, *, crashed: bool = False) -> Ended:
         reason = reason or "no reason was given"
@@ -243,7 +246,7 @@ def _skipped(why: str) -> Findings:
 def probe_exit_code(checked: CheckResults, *, strict: bool, is_cut_short: bool = False) -> int:
     """Return the exit code of `preflight probe`: 1 for a failure, 3 if a check crashed or time ran out, else 0.
 
-    With `strict`, a warning counts as a failure. A failure of preflight itself gives 3.
+    With `strict`, a warning counts as a failure. A failure of preflight itself gives exit code 3.
     """
     failing = [f for f in checked.findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     if any(finding.blame is not Blame.HARNESS for finding in failing):
@@ -260,7 +263,7 @@ BY_WEIGHT = (
 
 
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
-    """Return how a check ended on all nodes together; the reason comes from the nodes that decided."""
+    """Return how a check ended on all nodes together; the reason comes from the nodes with the decisive outcome."""
     outcomes = [outcome for outcome, _ in ended]
     outcome = next((each for each in BY_WEIGHT if each in outcomes), CheckOutcome.NOT_RUN)
     reason = "; ".join(dict.fromkeys(reason for each, reason in ended if each is outcome and reason))
@@ -268,7 +271,7 @@ def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
 
 
 def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanCheck, ...]:
-    """Return how the checks ended; checks named in these findings ended with findings."""
+    """Return how the checks ended; a check that `findings` name ended with findings."""
     named = {finding.check for finding in findings}
     return tuple(replace(each, outcome=CheckOutcome.FOUND, reason="") if each.check in named else each for each in ran)
 

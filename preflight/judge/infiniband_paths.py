@@ -41,7 +41,7 @@ DIED = frozenset({"signal", "unkillable"})
 
 @dataclass(frozen=True, slots=True)
 class IbPath:
-    """One end's report of a failed path: its own adapter, and what it knows about the other end."""
+    """One end's report of a failed path: that end's adapter, and what NCCL logged there about the other end."""
 
     host: str
     hca: str
@@ -57,7 +57,7 @@ class IbPath:
 
     @property
     def peer_host(self) -> str:
-        """Return the other end's host, or its address if that is all that is known."""
+        """Return the other end's host, or the other end's address if the host is unknown."""
         return self.peer.partition(" ")[0]
 
     def evidence(self) -> Evidence:
@@ -78,17 +78,17 @@ def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FaultyEnd:
-    """The end of all failed paths that is likely at fault, such as `node2 mlx5_0`, and what shows it."""
+    """The end of all failed paths that is likely at fault, such as `node2 mlx5_0`, and the evidence for the fault."""
 
     end: str
     why: str
 
 
 def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> FaultyEnd | None:
-    """Return the end that is likely at fault; None if either end of a path may be.
+    """Return the end that is likely at fault; None if either end may be at fault.
 
-    The evidence is that paths to two other nodes failed at this end, or that only its port counted errors of its own
-    link. Errors of the path are no evidence, because a faulty peer causes them too.
+    The evidence is that paths to two other nodes failed at this end, or that only this end's port counted errors of its
+    own link. Errors of the path are no evidence, because a faulty peer causes such errors too.
     """
     if end := common_end(paths):
         return FaultyEnd(end, "every path that failed ends there")
@@ -113,7 +113,7 @@ def counted_errors(case: Case, trial: TrialResult) -> Iterator[Evidence]:
 
 
 def _of_links(case: Case, trial: TrialResult) -> Iterator[tuple[str, str]]:
-    """Yield each end whose own link counted errors during the trial, and its counters."""
+    """Yield each end whose own link counted errors during the trial, and the counters of that link."""
     hosts = _hosts(case)
     for errors in trial.port_errors:
         of_link = [f"{each.name} +{each.value}" for each in errors.counters if each.name in LINK_ERRORS]
@@ -157,7 +157,7 @@ def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
 
 
 def _end(host: str, paths: Sequence[IbPath]) -> str:
-    """Return a host with its adapters on these paths, from its own lines and from its peers' lines."""
+    """Return a host with its adapters on these paths, from the log lines of the host and of its peers."""
     adapters = {path.hca for path in paths if path.host == host}
     adapters |= {path.peer.partition(" ")[2] for path in paths if path.peer_host == host} - {""}
     return " ".join((host, "/".join(sorted(adapters)))).strip()

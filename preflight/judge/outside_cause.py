@@ -1,8 +1,8 @@
-"""Failures with a cause outside the run, or from before the backend was used.
+"""Failures that have a cause outside the run, or that came before the backend was used.
 
 No GPU sends SIGKILL or sets a limit, so such a failure says nothing about the node. The container is responsible if its
-cgroup shows that; otherwise the environment that started preflight is. The host is responsible only if its memory
-failed.
+cgroup shows the kill or the limit; otherwise the environment that started preflight is responsible. The host is
+responsible only if its memory failed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def signal_from_outside(text: str) -> str:
 
 
 def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
-    """Return the cause outside the run of a trial's failure; None if no evidence shows one."""
+    """Return the cause of a trial's failure if evidence shows that it lies outside the run, else None."""
     if trial.outcome not in FAILED or trial.outcome is Outcome.WRONG_DATA:
         return None
     ends = [end for end in trial.ranks if end.ended not in NO_BLAME_FOR]
@@ -63,9 +63,9 @@ def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def traced(problem: str, outside: Sequence[OutsideEvent], limits: Mapping[str, int]) -> str:
-    """Return `problem`, a failure to start or to complete, with the limit that caused it and the fix if one did.
+    """Return `problem` (a failure to start or to complete), with the cause and the fix if a limit caused it.
 
-    `limits` are those of a process: the `bytes` that it may map, the `cpu_s` that it may run.
+    `limits` are the limits of a process: the `bytes` that it may map, and the CPU seconds `cpu_s` that it may use.
     """
     counted = {each.kind: f"{each.source}: {each.times}" for each in outside}
     if OutsideKind.OOM_KILL in counted and signal_from_outside(problem) == "SIGKILL":
@@ -130,7 +130,7 @@ def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def limit_blame(case: Case) -> Blame:
-    """Return the component responsible for a limit that stopped a rank: the container or what started preflight."""
+    """Return the component responsible for a limit that stopped a rank: the container, or preflight's starter."""
     return Blame.CONTAINER if any(map(is_contained, case.nodes)) else Blame.HARNESS
 
 

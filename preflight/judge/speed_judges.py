@@ -75,7 +75,7 @@ def _by_links(case: Case) -> JudgedBy:
 
 
 def outranked_by(case: Case) -> str:
-    """Return the reference that overrides the links, since the site knows its machines better; "" if none."""
+    """Return the reference that overrides the links, since the site knows its machines better; "" if none does."""
     if case.policy is not None and case.policy.floors:
         return f"the policy {case.policy.source}"
     return f"the baseline {case.baseline_source}" if is_beside_baseline(case) else ""
@@ -84,7 +84,7 @@ def outranked_by(case: Case) -> str:
 def beside_baseline(case: Case) -> tuple[Judged, ...]:
     """Return the comparison of this node's speeds with each reference of the baseline.
 
-    UnreadableFact if they can't be compared.
+    Raise UnreadableFact if the speeds can't be compared.
     """
     if case.baseline is None:
         return ()
@@ -108,7 +108,7 @@ def is_beside_baseline(case: Case) -> bool:
 
 
 def hardware_of_case(case: Case) -> tuple[tuple[str, str], ...]:
-    """Return the properties that must be equal for a comparison; UnreadableFact if they could not be read."""
+    """Return the properties that must be equal for a comparison; UnreadableFact if one could not be read."""
     node = case.nodes[0]
     gpus = [gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index in case.gpus]
     return hardware_class_of(case.backend, case.world_size, known(node.system).architecture, gpus)
@@ -125,7 +125,7 @@ def what(judged: Judged) -> str:
 def beside_links(case: Case) -> tuple[TrialResult, list[Measured]]:
     """Return the trial to judge, and its collectives that can be compared with the links, at least one.
 
-    NotApplicable if no collective can be compared, NotRun if no trial works.
+    Raise NotApplicable if no collective can be compared, or NotRun if no trial works.
     """
     if not case.wants_gpus or case.links is None:
         raise NotApplicable("the expected speed of a CPU path is unknown")

@@ -17,7 +17,7 @@ from preflight.search.settings.control import has_failed, intermittent, is_cure
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A fault that a configuration hides because it disables a transport, and the repair of the fault."""
+    """A fault that a configuration hides by disabling a transport, and the repair of the fault."""
 
     transport: str
     blame: Blame
@@ -94,7 +94,7 @@ def proven_severity(case: Case) -> Severity:
 
 
 def is_seen_once(case: Case) -> bool:
-    """Return whether the failure occurred once: it is intermittent, or there was no second try."""
+    """Return whether the failure was observed only once: it is intermittent, or there was no second try."""
     if case.control is None:
         return False
     reruns = case.control.reruns
@@ -106,8 +106,8 @@ def is_seen_once(case: Case) -> bool:
 def hidden_faults(case: Case) -> tuple[Hidden, ...]:
     """Return the faults that a workaround hides by disabling transports; empty if some workaround disables none.
 
-    A workaround may hide several faults: if P2P hangs and InfiniBand is broken as well, it needs two settings. Of
-    several workarounds, the one with the first fault in the order of FAULTS counts.
+    A workaround may hide several faults: if P2P hangs and InfiniBand is broken as well, a workaround needs two
+    settings. Of several workarounds, the one with the first fault in the order of FAULTS counts.
     """
     found = [_hidden_by(trial) for trial in cures(case)]
     if not found or set() in found:

@@ -2,7 +2,7 @@
 
 All arithmetic is on the logarithm of the bus bandwidth, because noise is proportional to the speed. There are two
 spreads: `between_nodes` (between good nodes) and `between_repetitions` (between repeated measurements of one node).
-Averaging repetitions reduces only the second.
+Averaging repetitions reduces only `between_repetitions`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ ROBUST_SHARE = 0.8  # efficiency of the robust spread relative to the standard d
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The bus bandwidth of good nodes in one collective at one size, or (size_bytes 0) over a group of sizes."""
+    """The bus bandwidth of good nodes in one collective, at one size or (size_bytes 0) over a group of sizes."""
 
     collective: Collective
     size_bytes: int
@@ -110,7 +110,7 @@ class Judged:
 
     @property
     def is_slow(self) -> bool:
-        """Return whether the share is below `usual`, as for few good nodes; it may still be above the floor."""
+        """Return whether the share is below `usual`, which few good nodes are; it may still be above the minimum."""
         return self.share < self.usual
 
 
@@ -129,13 +129,13 @@ def hardware_class_of(
 
 
 def difference(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], ...]) -> str:
-    """Return the differences between two hardware classes, the first class's value first; "" if they are equal."""
+    """Return the differences between two hardware classes, with the value of `one` first; "" if they are equal."""
     others = dict(other)
     return "; ".join(f"{name}: {value}, not {others.get(name)}" for name, value in one if others.get(name) != value)
 
 
 def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
-    """Return the versions on which speeds depend, as far as they are known."""
+    """Return the versions on which speeds depend, if they are known."""
     software, driver = node.software, node.driver
     torch = Gap("") if isinstance(software, Gap) else software.torch
     known = {
@@ -147,14 +147,14 @@ def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
 
 
 def other_software(baseline: Baseline, node: NodeFacts) -> str:
-    """Return the versions that no node of the baseline had, each with the baseline's versions; "" if there are none."""
+    """Return the versions that no node of the baseline had, each with the baseline's versions; "" if none differ."""
     theirs = dict(baseline.software)
     mine = [(name, value, theirs.get(name, value)) for name, value in software_of(node)]
     return "; ".join(f"{name} {value}, not {known}" for name, value, known in mine if value not in known.split(", "))
 
 
 def speeds_of(trial: TrialResult) -> dict[Point, float]:
-    """Return the bus bandwidths of a trial in GB/s, by collective and size; empty if it failed or data was wrong.
+    """Return the bus bandwidths of a trial in GB/s, by collective and size; empty if it failed or gave wrong data.
 
     Speeds that do not count are Gaps and are left out.
     """
@@ -176,7 +176,7 @@ def repetitions_of(trials: Sequence[TrialResult]) -> tuple[dict[Point, float], .
 def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
     """Return whether to repeat the trial with default settings: a speed looks slow, and repetitions are left.
 
-    After a repetition that failed there is no other one.
+    After a failed repetition, the trial is not repeated again.
     """
     repeats = [each for each in trials if each.candidate.startswith(AGAIN)]
     if len(repeats) >= MOST_REPEATS or not all(speeds_of(each) for each in repeats):
@@ -185,7 +185,7 @@ def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
 
 
 def group_of(size_bytes: int) -> str:
-    """Return the name of the group of sizes that behave like this size: "large" or "small"."""
+    """Return the group of sizes that behave like `size_bytes`: "large" or "small"."""
     return "large" if size_bytes >= LARGE_BYTES else "small"
 
 
@@ -208,7 +208,7 @@ def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) ->
 
 
 def false_rejections(references: Sequence[Reference], reference: Reference) -> float:
-    """Return the share of good nodes that this reference alone may reject."""
+    """Return the share of good nodes that `reference` alone may reject."""
     kin = [each for each in references if _kind(each) == _kind(reference)]
     return FALSE_REJECTIONS.value * PARTS[_kind(reference)] / len(kin)
 
@@ -216,9 +216,9 @@ def false_rejections(references: Sequence[Reference], reference: Reference) -> f
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
     """Return the minimum, as a share of the reference, below which a node is rejected.
 
-    The minimum is at most 1 - REJECTED_LOSS. For the group of large sizes it is less only if good nodes differ by more:
-    as measured, or with fewer than SPREAD_KNOWN_FROM nodes as is sure (WIDER_CONFIDENCE). `measured` and `probability`
-    are as in `usual_share`.
+    The minimum is at most 1 - REJECTED_LOSS. For the group of large sizes, the minimum is lower only if good nodes
+    differ by more. With fewer than SPREAD_KNOWN_FROM nodes, this difference must be certain to WIDER_CONFIDENCE; with
+    more nodes, the measured difference counts. `measured` and `probability` are as in `usual_share`.
     """
     most = 1 - REJECTED_LOSS.value
     if reference.size_bytes or reference.group != "large":
@@ -233,7 +233,7 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 def usual_share(reference: Reference, measured: int, probability: float) -> float:
     """Return the share of the reference speed that a good node misses with at most `probability`.
 
-    The node's speed is a mean of `measured` repetitions.
+    The node's speed is the mean of `measured` repetitions.
     """
     freedom = _freedom(reference)
     factor = max(t_quantile(freedom, 1 - probability), tolerance_factor(freedom, 1 - probability, CONFIDENCE.value))

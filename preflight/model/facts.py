@@ -20,7 +20,7 @@ class Limit(Word):
 
 
 class ContainerKind(Word):
-    """The kind of container that the process runs in, as far as the kernel shows it."""
+    """The kind of container that the process runs in, if the kernel shows it."""
 
     NONE = "none"
     DOCKER = "docker"
@@ -42,7 +42,7 @@ class Overcommit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SystemFacts:
-    """The operating system, the CPUs, and the share of them that the container may use."""
+    """The operating system, the CPUs, and the share of the CPUs that the container may use."""
 
     kernel: str | Gap
     architecture: str | Gap
@@ -203,7 +203,7 @@ class Netif:
 
 @dataclass(frozen=True, slots=True)
 class TorchFacts:
-    """The torch that the workers will import; preflight reads these facts without importing it."""
+    """The torch that the workers will import; preflight reads these facts without importing torch."""
 
     version: str
     cuda: str | Gap  # CUDA that it was built for; a Gap for a CPU build
@@ -214,7 +214,7 @@ class TorchFacts:
 
 @dataclass(frozen=True, slots=True)
 class SoftwareFacts:
-    """The Python that runs preflight, the torch in that Python, and the network plugins of its NCCL."""
+    """The Python that runs preflight, the torch in that Python, and the network plugins of that torch's NCCL."""
 
     python: str
     preflight: str
@@ -275,5 +275,5 @@ class NodeFacts:
 
 
 def inherited_value(node: NodeFacts, name: str) -> str | None:
-    """Return the value of a variable that the job inherits on a node; None if it is not set or not known."""
+    """Return the value of a variable that the job inherits on a node; None if the variable is not set or not known."""
     return next((variable.value for variable in known_or(node.environment, ()) if variable.name == name), None)

@@ -1,4 +1,4 @@
-"""Whether a job fits in memory: its minimum need, by place and phase, compared with the free memory."""
+"""The answer to whether a job fits in memory: the job's minimum need, by place and phase, and the free memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class Certainty(Word):
-    """The certainty of a MemoryTerm, the surest first. The sum of each certainty includes the surer terms."""
+    """The certainty of a MemoryTerm, the surest first. The sum for a certainty includes the terms that are surer."""
 
     CERTAIN = "certain"  # every such job needs this, unless it offloads, quantizes, or divides the model further
     USUAL = "usual"  # what the frameworks use by default
@@ -53,7 +53,10 @@ class MemoryTerm:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """The memory that one place needs in one phase. The sum of each certainty includes the sums of the surer ones."""
+    """The memory that one place needs in one phase.
+
+    The sum for a certainty includes the sums for the surer certainties.
+    """
 
     place: MemoryPlace
     phase: MemoryPhase

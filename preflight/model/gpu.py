@@ -1,4 +1,4 @@
-"""The facts that were read about a node's GPUs and the paths between them, in NVML's words.
+"""The facts that were read about a node's GPUs and the paths between them, in NVML's terms.
 
 A value that NVML did not give is a Gap.
 """
@@ -256,7 +256,7 @@ class UnreadableGpu:
 
 
 def may_span_nodes(gpu: Gpu) -> bool:
-    """Return whether NVLink may join the GPU to GPUs of other nodes: it has a Grace CPU, and its fabric is up."""
+    """Return whether NVLink may join the GPU to other nodes: the GPU has a Grace CPU and its fabric is up."""
     has_grace = isinstance(gpu.memory_numa_node, int)
     return has_grace and isinstance(gpu.fabric, Fabric) and gpu.fabric.state is FabricState.COMPLETED
 
@@ -272,6 +272,6 @@ class DriverFacts:
 
 
 def gpu_known_by(nvml_index: int, why: str, **known: Any) -> Gpu:
-    """Return a GPU of which only these values are known; every other value is a Gap with this reason."""
+    """Return a GPU of which only `nvml_index` and `known` are known; every other value is a Gap with reason `why`."""
     gaps = {field.name: Gap(why) for field in fields(Gpu) if field.name != "nvml_index"}
     return Gpu(nvml_index=nvml_index, **gaps | known)

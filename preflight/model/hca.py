@@ -54,7 +54,7 @@ class Gid:
 
 @dataclass(frozen=True, slots=True)
 class PortCounter:
-    """A counter of a port, named like its file."""
+    """A counter of a port, named like the counter's file."""
 
     name: str
     value: int
@@ -64,7 +64,7 @@ class PortCounter:
 class PortError:
     """The meaning of a port's error counter.
 
-    It counts errors of the port's own link, or else errors of the whole path, which a dead peer causes too.
+    The counter counts errors of the port's own link, or errors of the whole path, which a dead peer also causes.
     """
 
     words: str
@@ -117,7 +117,8 @@ ALL_DSCPS = 64
 
 @dataclass(frozen=True, slots=True)
 class TrafficClasses:
-    """The traffic classes of a RoCE port, as the host has configured them; the switches have their own."""
+    """The traffic classes of a RoCE port, as the host has configured them; the switches have their own configuration.
+    """
 
     pfc_priorities: tuple[int, ...]  # with priority flow control: a full receiver pauses them instead of losing packets
     by_dscp: tuple[DscpPriority, ...]  # empty if the port does not look at DSCPs
@@ -126,7 +127,7 @@ class TrafficClasses:
 
     @property
     def text(self) -> str:
-        """Return the configuration in one line; two that differ have two texts."""
+        """Return the configuration in one line; different configurations have different texts."""
         ecn = "not known" if isinstance(self.ecn_priorities, Gap) else _listed(self.ecn_priorities)
         some = "" if len(self.by_dscp) == ALL_DSCPS else f"{len(self.by_dscp)} of {ALL_DSCPS} "
         trust = f"by {some}DSCP" if self.by_dscp else "not by DSCP"
@@ -147,7 +148,7 @@ def _listed(priorities: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PortSpeeds:
-    """The speed of an Ethernet link, and the fastest that it could have."""
+    """The speed of an Ethernet link, and the highest speed that it could have."""
 
     now_gbit_s: float
     own_gbit_s: int  # that the port can have

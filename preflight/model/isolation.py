@@ -15,7 +15,7 @@ ALL_RANKS = -1
 
 
 class GroupOutcome(Word):
-    """The result of a group; its worst member decides."""
+    """The result of a group; the group's worst member decides."""
 
     OK = "ok"
     SLOW = "slow"  # clearly slower than the other groups of as many nodes
@@ -25,7 +25,7 @@ class GroupOutcome(Word):
 
 @dataclass(frozen=True, slots=True)
 class GroupTrial:
-    """A trial of a process group of a few nodes' ranks: how it ended, and how fast it was."""
+    """A trial of a process group of a few nodes' ranks: how the trial ended, and its speed."""
 
     nodes: tuple[int, ...]  # node ranks
     observed: GroupOutcome = field(metadata={"json": "seen"})  # the key of every release

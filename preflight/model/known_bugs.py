@@ -1,4 +1,4 @@
-"""Known bugs of released versions, and whether one fits the versions, the machine and the size of a job."""
+"""Known bugs of released versions, and whether a bug fits the versions, the machine and the size of a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Effect(Word):
 
 
 class Sureness(Word):
-    """The source that reports a bug: its makers, several people who measured it, or one report."""
+    """The source that reports a bug: the component's makers, several people who measured it, or one report."""
 
     FIXED = "fixed"
     CONFIRMED = "confirmed"
@@ -37,7 +37,7 @@ SURE_WORDS = {
 
 
 class BugFit(Enum):
-    """Whether a bug fits a job; UNKNOWN if nothing contradicts it but a fact that it depends on is not known."""
+    """Whether a bug fits a job; UNKNOWN if nothing contradicts the bug but a fact that it depends on is not known."""
 
     YES = "yes"
     UNKNOWN = "unknown"
@@ -86,7 +86,7 @@ class KnownBug:
     read: str = ""
 
     def has(self, version: str) -> bool:
-        """Return whether a version has the bug, as far as the row says."""
+        """Return whether a version has the bug, according to the row's version columns."""
         numbers, last = version_numbers(version), version_numbers(self.last)
         is_before = bool(self.first) and numbers < version_numbers(self.first)
         is_fixed = bool(self.fixed) and numbers >= version_numbers(self.fixed)
@@ -95,8 +95,8 @@ class KnownBug:
     def fits(self, around: Surroundings) -> BugFit:
         """Return whether the bug fits the known facts.
 
-        UNKNOWN: a fact on which the bug depends is not known, or the bug has a condition (`where`) that preflight does
-        not read.
+        The result is UNKNOWN if a fact on which the bug depends is not known, or if the bug has a condition (`where`)
+        that preflight does not read.
         """
         loaded = around.versions.get(self.component, ())
         contradicts = (
@@ -129,14 +129,17 @@ class KnownBug:
     def is_of_machine(self, around: Surroundings | None) -> bool:
         """Return whether the GPUs and the CPU's architecture are those that the bug needs.
 
-        False if one of them is needed but not known, or if any known fact contradicts the bug.
+        The result is False if a needed value is not known, or if any known fact contradicts the bug.
         """
         if around is None or self.fits(around) is BugFit.NO:
             return False
         return bool(around.gpus or not self.gpus) and bool(around.architecture or not self.architecture)
 
     def version_in(self, around: Surroundings) -> str:
-        """Return `NCCL 2.28.9`: the component and its loaded version that has the bug; no version if none is known."""
+        """Return the component and its loaded version that has the bug, such as `NCCL 2.28.9`.
+
+        Without a known version, return only the component.
+        """
         loaded = around.versions.get(self.component, ())
         return " ".join((self.component, *[each for each in loaded if self.has(each)][:1]))
 
@@ -150,7 +153,7 @@ class KnownBug:
 
     @property
     def how_sure(self) -> str:
-        """The source that reports the bug, and what was not stated or not read."""
+        """The source that reports the bug, and which facts were not stated or not read."""
         gaps = []
         if self.component != "Fabric Manager":
             gaps += ["the first version is not stated"] if not self.first else []
@@ -161,7 +164,7 @@ class KnownBug:
 
     @property
     def address(self) -> str:
-        """The first of its sources."""
+        """The address of the bug's first source."""
         return self.source.partition("; ")[0]
 
     def shows_in(self, frames: Iterable[str]) -> bool:
@@ -175,7 +178,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def fitting(bugs: Iterable[KnownBug], around: Surroundings) -> tuple[tuple[KnownBug, BugFit], ...]:
-    """Return the bugs that no known fact contradicts: first those that fit, then the most certain and most precise."""
+    """Return the bugs that no known fact contradicts: bugs that fit, then the most certain and most precise."""
     found = [(bug, fit) for bug in bugs if (fit := bug.fits(around)) is not BugFit.NO]
     sures = list(Sureness)
     return tuple(

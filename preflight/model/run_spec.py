@@ -17,7 +17,7 @@ OWN_TIMEOUT_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """The time limit of each stage of a trial, in seconds. A stage without progress for so long counts as hung."""
+    """The time limit of each stage of a trial, in seconds. A stage without progress for its limit counts as hung."""
 
     start_s: float  # spawned, device, store
     init_s: float
@@ -33,14 +33,14 @@ class StageLimits:
     def own_timeout_s(self, stage: str, expected_s: float = 0.0) -> float:
         """Return the timeout in seconds after which a waiting rank raises its own error.
 
-        It is shorter than the stage's limit, so at the limit only the stuck rank has not reported.
+        The timeout is shorter than the stage's limit, so at the limit only the stuck rank has not reported.
         """
         return OWN_TIMEOUT_SHARE * self.for_stage(stage, expected_s)
 
     def watchdog_s(self, stage: str, expected_s: float = 0.0) -> float:
         """Return the timeout in seconds of torch's process group on GPUs.
 
-        It is longer than the stage's limit, because torch's watchdog ends the process without a message.
+        The timeout is longer than the stage's limit, because torch's watchdog ends the process without a message.
         """
         return 2 * self.for_stage(stage, expected_s)
 
@@ -130,7 +130,7 @@ class TrialPlan:
         return next(candidate for candidate in self.candidates if candidate.name == name)
 
     def on_this_node(self, candidate: Candidate) -> Candidate:
-        """Return a configuration, with this node's own variables in place of its general ones if there are any."""
+        """Return a configuration, with this node's own variables in place of its general variables if there are any."""
         own = next((own.env for own in self.own_env if own.candidate == candidate.name), candidate.env)
         return replace(candidate, env=own)
 
@@ -204,7 +204,7 @@ class Duel:
 class StorePlace:
     """The store through which a trial's ranks rendezvous: the file `path`.
 
-    If `host` is set, the store is a server there, and `path` is the prefix of the trial's keys.
+    If `host` is set, the store is a server on that host, and `path` is the prefix of the trial's keys.
     """
 
     path: str
@@ -214,7 +214,10 @@ class StorePlace:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The input of one trial child. A forked child inherits it; a child started by exec reads it from a JSON file."""
+    """The input of one trial child.
+
+    A forked child inherits the Assignment; a child started by exec reads it from a JSON file.
+    """
 
     label: str  # unique within the run, names its files
     rank: int

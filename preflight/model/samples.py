@@ -1,7 +1,7 @@
 """Aggregation of the ranks' raw timings: the slowest rank per repetition, and each rank's own share.
 
-Samples cross processes and hosts as text with 4 bytes per timing. A trial of 8,192 ranks has millions of timings. If
-they were JSON numbers, node 0 would need most of a minute to read and write them.
+Samples cross processes and hosts as text with 4 bytes per timing. A trial of 8,192 ranks has millions of timings. As
+JSON numbers, these timings would take node 0 most of a minute to read and write.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def result_of(
     ranks: tuple[RankTime, ...],
     took_s: float | Gap,
 ) -> CollectiveResult:
-    """Return the result over repetitions; a repetition takes as long as its slowest rank, as a training step does.
+    """Return the result over repetitions.
 
-    `slowest_us` holds this time for each repetition.
+    As in a training step, the slowest rank sets the time of a repetition. `slowest_us` holds this time in µs for each
+    repetition.
     """
     median_us = statistics.median(slowest_us)
     p95_us = percentile(slowest_us, 0.95)
@@ -80,7 +81,7 @@ def result_of(
 
 
 def slowest_rank_us(ranks: Sequence[RankSamples]) -> tuple[float, ...]:
-    """Return the maximum over the ranks for each repetition."""
+    """Return, for each repetition, the time of its slowest rank in µs."""
     return tuple(max(times) for times in zip(*(rank.call_us for rank in ranks), strict=True))
 
 
@@ -120,7 +121,7 @@ def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
 def slowdowns(values: Sequence[float]) -> list[float]:
     """Return each value divided by the median of the other values.
 
-    The values are sorted only once, as there may be thousands.
+    The values are sorted only once, because there may be thousands of values.
     """
     if len(values) < 2:
         return [1.0] * len(values)
@@ -137,7 +138,7 @@ def slowdowns(values: Sequence[float]) -> list[float]:
 
 
 def pack_samples(samples: RankSamples) -> dict[str, Any]:
-    """Return a JSON object of a rank's samples; each timing keeps seven digits."""
+    """Return a JSON object of a rank's samples; each timing keeps seven significant digits."""
     times = array("f", (*samples.barrier_us, *samples.call_us, *samples.gap_us))
     packed = base64.b64encode(_little_endian(times).tobytes()).decode()
     proof = {"wrong_elements": samples.wrong_elements, "verified_calls": samples.verified_calls}
@@ -145,7 +146,7 @@ def pack_samples(samples: RankSamples) -> dict[str, Any]:
 
 
 def unpack_samples(value: Any) -> RankSamples:
-    """Return the samples in a packed object; raise MalformedInput if the object is none."""
+    """Return the samples in a packed object; raise MalformedInput if `value` is no such object."""
     values = tuple(timings(value))
     count, rest = divmod(len(values), 3)
     if rest or not math.isfinite(sum(values)):
@@ -156,7 +157,8 @@ def unpack_samples(value: Any) -> RankSamples:
 
 
 def timings(value: Any) -> array[float]:
-    """Return the microseconds in a packed object: first all barriers, then all calls, then all gaps."""
+    """Return the microseconds in a packed object: first the times of all barriers, then of all calls, then of all gaps.
+    """
     times = array("f")
     try:
         times.frombytes(binascii.a2b_base64(value["times"]))

@@ -1,6 +1,6 @@
 """One node's evidence about a hung job: its ranks, where each rank is, and the values that could not be read.
 
-The watch is the time during which the processes were sampled several times. All amounts are changes during that time.
+The watch is the time during which the processes were sampled several times. All amounts are changes during the watch.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ThreadState:
 
     @property
     def may_have_run(self) -> bool:
-        """Return whether the thread runs or may have run during the watch; not every kernel counts its switches."""
+        """Return whether the thread runs or may have run during the watch; not every kernel counts context switches."""
         return self.state == "R" or self.wakes != 0
 
     @property
@@ -90,7 +90,7 @@ class ThreadState:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file in a file system that a process has open."""
+    """A file that a process has open; no pipe and no socket."""
 
     fd: int
     path: str
@@ -162,7 +162,7 @@ class Process:
 
     @property
     def was_read_once(self) -> bool:
-        """Return whether the stacks are known at one end of the watch only."""
+        """Return whether the stacks are known only at the end of the watch, not at its start."""
         return isinstance(self.earlier_stacks, Gap) and not isinstance(self.stacks, Gap)
 
     @property
@@ -180,7 +180,7 @@ class Process:
     def native_cpu_s(self) -> float:
         """The CPU time in seconds of the threads that run no Python, such as numpy's.
 
-        It is 0 with NCCL, whose threads spin, and if the stacks were not read.
+        The result is 0 if the process uses NCCL, whose threads spin, or if the stacks were not read.
         """
         if isinstance(self.stacks, Gap) or self.uses_nccl:
             return 0.0
@@ -290,7 +290,7 @@ class RasRank:
 
 @dataclass(frozen=True, slots=True)
 class RasAnswer:
-    """The answer of NCCL's RAS about the job, with the ranks that it misses and those that are behind."""
+    """The answer of NCCL's RAS about the job, with the ranks that RAS misses and the ranks that are behind."""
 
     address: str
     nccl_version: str
@@ -302,7 +302,7 @@ class RasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecordedLag:
-    """Ranks that the flight recorder's dumps show behind, or in another collective under the same number."""
+    """Ranks that are behind, or in another collective with the same number, by the flight recorder's dumps."""
 
     ranks: tuple[str, ...]
     what: str
@@ -331,7 +331,7 @@ class JobSoftware:
 
     @property
     def versions(self) -> dict[str, tuple[str, ...]]:
-        """The versions by component; several if the ranks have mapped several."""
+        """The versions by component; several versions if the ranks have mapped several of one component."""
         found: dict[str, tuple[str, ...]] = {}
         for each in self.libraries:
             if each.version and each.version not in found.get(each.component, ()):
@@ -341,7 +341,7 @@ class JobSoftware:
 
     @property
     def twice(self) -> str:
-        """The component of which ranks have mapped several versions, in words with the paths; "" if there is none."""
+        """A component of which ranks have mapped several versions, as a text with the paths; "" if there is none."""
         for name, several in self.versions.items():
             if len(several) > 1:
                 own = [each for each in self.libraries if each.component == name and each.version]

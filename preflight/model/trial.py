@@ -15,7 +15,7 @@ from preflight.model.word import Word
 class Scope(Word):
     """The range in which a configuration's result holds.
 
-    A network setting tested on one node must not apply to several.
+    A network setting that was tested on one node must not be used for several nodes.
     """
 
     ANYWHERE = "anywhere"
@@ -24,7 +24,7 @@ class Scope(Word):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A configuration: a set of environment variables that is worth a trial, and why."""
+    """A configuration: a set of environment variables that is worth a trial, and the reason."""
 
     name: str
     env: tuple[tuple[str, str], ...]  # what would be recommended
@@ -35,7 +35,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One conservative setting. It disables a feature, and so protects from the faults of that feature."""
+    """One conservative setting.
+
+    The setting disables a feature, and thereby protects from the faults of that feature.
+    """
 
     name: str  # the variable, or `netif eth0`; unique within a run
     env: tuple[tuple[str, str], ...]
@@ -55,7 +58,7 @@ IN_START = "start"  # all stages up to the first collective: only timing decides
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A configuration or a setting that was not worth a trial, and why."""
+    """A configuration or a setting that was not worth a trial, and the reason."""
 
     candidate: str
     reason: str
@@ -175,7 +178,10 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class RailTest:
-    """A test of one RDMA port. The data of all ranks of the node goes through it, with P2P and shared memory off."""
+    """A test of one RDMA port.
+
+    The data of all ranks of the node goes through this port, with P2P and shared memory off.
+    """
 
     hca: str
     port: int
@@ -205,7 +211,7 @@ NOT_REGISTERED = "usage"  # RankEnd.ended if the module of --backend does not re
 def unregistered_backend(trial: TrialResult) -> str:
     """Return the ranks' message that their module does not register the backend.
 
-    "" if any rank ended in another way; killed ranks are ignored.
+    The result is "" if any rank ended in another way; killed ranks are ignored.
     """
     said = [end.detail for end in trial.ranks if end.ended == NOT_REGISTERED]
     others = {end.ended for end in trial.ranks} - {NOT_REGISTERED, "killed"}
@@ -213,7 +219,7 @@ def unregistered_backend(trial: TrialResult) -> str:
 
 
 def without_speeds(trial: TrialResult, why: str) -> TrialResult:
-    """Return the trial with a Gap for every speed; the results of data verification are kept."""
+    """Return the trial with a Gap (reason `why`) for every speed; the results of data verification are kept."""
     gap = Gap(why)
     blank = dict.fromkeys(("min_us", "median_us", "p95_us", "p99_us", "spread", "algbw_gb_s", "busbw_gb_s"), gap)
     results = tuple(replace(result, ranks=(), **blank) for result in trial.results)  # type: ignore[arg-type]
@@ -237,7 +243,7 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """All repetitions of a run, and the settings under test as a workaround for failing default settings."""
+    """All repetitions in a run, and the settings that are tested as a workaround for failing default settings."""
 
     seed: int = 0  # of the random order of the runs
     wanted_each: int = 0  # runs of each that the profile requires
@@ -246,7 +252,7 @@ class Control:
     reruns: tuple[Rerun, ...] = ()
 
     def turns(self, control: str) -> tuple[Rerun, ...]:
-        """Return the reruns of a control in their order, without those that were cut short."""
+        """Return the reruns of a control in their order, without reruns that were cut short."""
         return tuple(each for each in self.reruns if each.control == control and each.outcome is not Outcome.SKIPPED)
 
 
@@ -257,7 +263,7 @@ def odds(one: int, other: int) -> int:
     """Return the number of possible orders of `one` failures and `other` successes.
 
     If a fault does not depend on the settings, every order is equally likely, because the order of the runs was random.
-    So in 1 of that many cases chance alone looks like a workaround.
+    By chance alone, failures therefore look like the effect of a workaround in 1 of N cases, where N is the result.
     """
     return math.comb(one + other, one)
 

@@ -59,7 +59,7 @@ FOR_THE_NODE = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The files of a run that its page names; "" if one was not written."""
+    """The files of a run that the run's page names; "" for a file that was not written."""
 
     env: str = DEFAULT_ENV
     report: str = ""
@@ -79,7 +79,7 @@ NO_FILES, NO_JOB = Written(), JobToStart()
 
 
 def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO_JOB) -> Page:
-    """Return the findings, the settings and the next step; the whole page has each trial and its evidence."""
+    """Return the findings, the settings and the next step; `render_check` adds each trial and its evidence."""
     (verdict,) = (each for each in verdict_section(report) if isinstance(each, Text) and each.label_tone)
     simulated = f"{SIMULATED}  " if report.simulated else ""
     next_step = STOPPED if report.exit_code > SIGNALLED else _then(report, written, job) or _next(report, written)
@@ -101,13 +101,13 @@ def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO
 
 
 def _lacks_only_torch(report: Report) -> bool:
-    """Return whether no rank was started because torch is missing, and no other check failed."""
+    """Return whether no rank was started because torch is missing, and nothing else failed."""
     failed = {each.check for each in report.findings if each.severity is Severity.FAIL}
     return report.verdict is Verdict.UNKNOWN and failed == {"torch-version"}
 
 
 def render_check(report: Report, style: Style) -> str:
-    """Return the whole page, as `render --format console` prints it."""
+    """Return the whole page of a check, as `render --format console` prints it."""
     return check_page(report).shown(Detail.ALL, style)
 
 
@@ -154,7 +154,7 @@ def _could_not_look(report: Report) -> list[Block]:
 
 
 def _is_ordinary(fact: str, backend: str) -> bool:
-    """Return whether healthy machines lack this fact too: virtual interfaces have no speed, small VMs no BIOS."""
+    """Return whether healthy machines lack this fact too: virtual interfaces have no speed, small VMs have no BIOS."""
     about_gpus = fact.startswith(("driver", "gpu", "device_nodes", "nvidia_pci", "software.torch.", "rdma.", "xid"))
     return (about_gpus and backend == "gloo") or fact.startswith(
         ("netifs[", "gpus[", "pci[", "nics[", "hca_ports[", "other_devices", "system.product", "system.bios")
@@ -167,7 +167,7 @@ def _durations(report: Report) -> list[Block]:
 
 
 def _paused(report: Report) -> list[Block]:
-    """Return how long the run was paused, if it was; measurements around a pause may be wrong."""
+    """Return a block on how long the run was paused; [] without a pause. Measurements around a pause may be wrong."""
     seconds = dict(report.durations_s).get(PAUSED, 0.0)
     text = (
         f"the whole run was paused for {seconds:.0f} s (a freezer, SIGSTOP, a moved VM); no time limit counts this time"
@@ -181,13 +181,16 @@ def _not_finished(report: Report) -> list[Block]:
 
 
 def _by_detail(phases: Sequence[RunPhase]) -> list[str]:
-    """Return `start of the ranks (partial), trials (not reached): REASON`, each reason once."""
+    """Return `start of the ranks (partial), trials (not reached): REASON`, with each reason once."""
     alike = grouped((each.detail, f"{each.name} ({end_text(each)})") for each in phases)
     return [f"{', '.join(names)}: {detail}" for detail, names in alike.items()]
 
 
 def _settings(report: Report) -> list[list[Block]]:
-    """Return each setting with what happened without it; a setting is omitted if the headline says the same."""
+    """Return each setting with the result of the trial without it.
+
+    A setting is omitted if the headline says the same.
+    """
     advice = report.advice
     named = [(export(name, value), name, f"{name}={value}") for name, value in advice.env]
     named += [(f"unset {name}", name, f"unset {name}") for name in advice.unset]
@@ -202,7 +205,7 @@ def _settings(report: Report) -> list[list[Block]]:
 
 
 def _engine_options(report: Report, engine: Engine | None) -> tuple[EngineOption, ...]:
-    """Return the options of an engine for the faults that were measured here: settings that helped, broken pairs."""
+    """Return an engine's options against the measured faults: faults for which settings helped, and broken pairs."""
     faults = {SETTINGS[name] for name, _ in report.advice.env if name in SETTINGS}
     pairs = () if isinstance(report.p2p, Gap) else report.p2p
     if any(pair.problem for pair in pairs):
@@ -225,7 +228,7 @@ def _why(row: EngineOption) -> str:
 
 
 def _problems(report: Report) -> list[list[Block]]:
-    """Return what preflight itself could not do, unless the headline says it."""
+    """Return what preflight itself could not do, unless the headline already says so."""
     more = [each for each in report.problems if each not in report.headline]
     return [[Text(each, 0, 6, label="ERROR ", label_tone="yellow", most_lines=3)] for each in more]
 
@@ -280,7 +283,7 @@ def _timeouts(report: Report) -> list[tuple[str, str]]:
 
 
 def _changed(report: Report) -> list[tuple[str, str]]:
-    """Return what differs since the node was last good, if an earlier report says that it was."""
+    """Return the changes since the node was last good; [] if no earlier report says that it was good."""
     if not report.good_at:
         return []
     first, *others = since_good(report)

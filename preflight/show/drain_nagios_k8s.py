@@ -1,4 +1,4 @@
-"""One answer for tools that drain nodes: Slurm's drain reason, a Nagios line, a Kubernetes node condition."""
+"""The answer as one line or condition for tools that drain nodes: Slurm, Nagios and Kubernetes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ NOT_A_LETTER = re.compile(r"[^A-Za-z0-9]+")
 
 
 def render_drain(report: Report) -> str:
-    """Return the reason for `scontrol update NodeName=... State=DRAIN Reason=...`, the most important one first.
+    """Return the reason for `scontrol update NodeName=...
 
-    It is one line of at most 250 plain characters.
+    State=DRAIN Reason=...`, the most important reason first. The result is one line of at most 250 plain characters.
     """
     start = f"{SIMULATED} " if report.simulated else ""
     start = f"{start}{SHADOW} " if report.shadow else start
@@ -41,14 +41,14 @@ def render_drain(report: Report) -> str:
 
 
 def render_probe_reason(findings: Sequence[Finding]) -> str:
-    """Return the failures as one line for `scontrol`, with the check and part of each; empty if nothing failed."""
+    """Return the failures as one line for `scontrol`, each with its check and part; empty if nothing failed."""
     failed = [f"{each.check} {each.subject}" for each in findings if each.severity is Severity.FAIL]
     text = _plain(f"{PROBE_REASON}{'; '.join(dict.fromkeys(failed))}") if failed else ""
     return (text if len(text) <= MOST_IN_DRAIN else text[: MOST_IN_DRAIN - 3].rstrip() + "...") + "\n" * bool(failed)
 
 
 def _waived(report: Report) -> str:
-    """Return the waived checks, for the end of the line, where nothing can cut them off."""
+    """Return a text with the waived checks, for the end of the line, where the text is never cut off."""
     names = list(dict.fromkeys(each.check for each in report.findings if each.waived))
     text = _plain(f"; waived: {', '.join(names)}") if names else ""
     return text if len(text) <= MOST_WAIVED else f"; {len(names)} checks waived"
@@ -83,7 +83,7 @@ def _text(report: Report) -> str:
 
 
 def _perfdata(report: Report) -> list[str]:
-    """Return labelled numbers; of the units that Nagios knows, s is the only one that fits."""
+    """Return numbers with labels as Nagios performance data. Of the units that Nagios knows, only s is used."""
     counts = {severity: sum(each.severity is severity for each in report.findings) for severity in Severity}
     items = [f"'findings_{severity.value}'={count};;;0" for severity, count in counts.items()]
     ended = outcome_counts(report.checks) if report.checks else {}
@@ -101,9 +101,9 @@ def _perfdata(report: Report) -> list[str]:
 def render_k8s(report: Report) -> str:
     """Return the patch for kubectl patch node N --subresource=status --patch-file F, as YAML.
 
-    The condition is True if ready or accepted, False if not, and Unknown if inconclusive.
-
-    Every value is a double-quoted scalar as JSON writes it, which is also YAML: no text from outside can end it.
+    The condition is True for ready or accept, False for not ready or reject, and Unknown for an inconclusive result.
+    Every value is a double-quoted JSON string, which is also valid YAML, so that no text from outside can end the value
+    early.
     """
     condition = {
         "type": f"{CONDITION}{SHADOW.title()}" if report.shadow else CONDITION,
@@ -119,7 +119,7 @@ def render_k8s(report: Report) -> str:
 
 
 def _reason(report: Report) -> str:
-    """Return one word, as Kubernetes wants it: the check that decided, in its spelling of names."""
+    """Return the condition's reason as one word: the check that decided, in Kubernetes' spelling of names."""
     if is_good(report):
         return "Ready"
     if not is_bad(report):

@@ -35,7 +35,7 @@ COMPARE = "`preflight diff GOOD.json OUTLIER.json`"
 
 
 def fleet_page(fleet: Fleet, out: str = "", written: Sequence[str] = ()) -> Page:
-    """Return which nodes failed, are outliers or are unknown, and what differs; `out` is the folder with the lists."""
+    """Return which nodes failed, are outliers or are unknown, and what differs; `out` is the host lists' folder."""
     word, tone = answer_of(fleet)
     answer = answer_line(word.upper(), tone, reason_of(fleet))
     groups: list[list[Block]] = [
@@ -70,7 +70,7 @@ def _whole(fleet: Fleet) -> list[Block]:
 
 
 def answer_of(fleet: Fleet) -> tuple[str, str]:
-    """Return the page's first words and their tone."""
+    """Return the first words of the fleet's page and their tone (color)."""
     if not fleet.nodes:
         return NOTHING_READ
     return FAIL if fleet.failing or fleet.would_drain else ANSWERS[fleet.exit_code]
@@ -103,7 +103,7 @@ def counts_of(fleet: Fleet) -> str:
 
 
 def check_counts(fleet: Fleet) -> str:
-    """Return how all checks of all nodes ended, and which were inconclusive on most nodes; "" if no report says."""
+    """Return how all checks of all nodes ended, and which were inconclusive on most nodes; "" without checks."""
     if not fleet.checks:
         return ""
     totals = Counter[str]()
@@ -133,7 +133,7 @@ def _named(hosts: Sequence[str]) -> str:
 
 
 def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a comment with the hosts in hostlist syntax, then one host per line, below a comment with its reason."""
+    """Return a comment with the hosts in hostlist syntax, then each host on a line below its reason in a comment."""
     names = sorted(set(hosts))
     lines = [f"# {clean(compress(names)) or 'nobody'}"]
     for name in names:
@@ -153,12 +153,15 @@ def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
 
 
 def odd_hosts(fleet: Fleet) -> set[str]:
-    """Return the hosts that are outliers in their group."""
+    """Return the hosts that are outliers in their hardware group."""
     return {each.host for group in fleet.groups for each in group.odd}
 
 
 def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
-    """Return the hosts that fail by their own report. A mere outlier is left out, because it may be the correct one."""
+    """Return the hosts that fail by their own report.
+
+    A mere outlier is left out, because the outlier may be the node that is right.
+    """
     return tuple(sorted({state.host for state in fleet.failing}))
 
 
@@ -171,12 +174,12 @@ def odd_by_host(group: Group) -> dict[str, list[Odd]]:
 
 
 def why_of(state: NodeState) -> str:
-    """Return why a node is in its state."""
+    """Return, in words, why a node is in its state."""
     return "; ".join(state.reasons) or state.verdict
 
 
 def left_out(title: str, files: Sequence[Unread], more: str = "; all of them are in --json") -> list[Block]:
-    """Return the files that do not count, with their reasons."""
+    """Return the files that were left out, each with the reason; `more` ends the text if not all are shown."""
     return _counted(title, [f"{file.path}: {file.reason}" for file in files], more)
 
 
@@ -210,7 +213,7 @@ def _group(group: Group) -> list[Block]:
 
 
 def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
-    """Return why a node is an outlier, and in how many other metrics it is one; many slow speeds are one reason."""
+    """Return why a node is an outlier, and in how many other metrics; many slow speeds count as one reason."""
     worst, slow = odd[0], _slow(odd)
     if slowness := slowness_text(odd, metrics):
         left = len(odd) - len(slow)
@@ -228,7 +231,7 @@ def _reading(odd: Odd, joint: str = " is") -> str:
 
 
 def slowness_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
-    """Return by how much a node is slower, and in how many speeds; "" if it is in few."""
+    """Return by how much a node is slower, and in how many speeds; "" if only few speeds are slower."""
     slow, speeds = _slow(odd), sum(_is_speed(each.name) for each in metrics)
     if len(slow) < MANY:
         return ""
@@ -260,7 +263,7 @@ def _files(paths: Sequence[str]) -> str:
 def _alike(
     word: str, tone: str, entries: Iterable[tuple[str, str]], named: Callable[[Sequence[str]], str] = _hosts
 ) -> list[list[Block]]:
-    """Return a line for each reason, with all names that share it."""
+    """Return a line for each reason, with all names that share the reason."""
     label = f"{word:<4}  "
     said = [f"{named(names)}: {reason}" for reason, names in grouped(entries).items()]
     return [[Text(each, 0, 6, label=label, label_tone=tone, most_lines=3)] for each in said]
@@ -273,7 +276,7 @@ def _odd(groups: Iterable[Group]) -> Iterable[tuple[str, str]]:
 
 
 def _unnamed(group: Group) -> list[Drift]:
-    """Return the settings that differ in a group and of which no outlier is named."""
+    """Return the settings that differ within a group but for which no outlier is named."""
     named = {odd.what for odd in group.odd}
     return [each for each in group.drift if each.name not in named]
 

@@ -32,7 +32,7 @@ LEAST_FOR_A_LINE = 3  # two points make any line
 
 
 class Axis(Enum):
-    """The quantity that a plot shows over the message size."""
+    """The quantity that a plot shows by message size."""
 
     BUSBW = "busbw, GB/s"
     TIME = "time, µs"
@@ -67,7 +67,7 @@ class Chart:
 
 
 def charts(report: Report) -> tuple[Chart, ...]:
-    """Return for each collective a plot of the busbw of large messages, then of the time of small ones."""
+    """Return plots: first the busbw of large messages for each collective, then the time of small messages."""
     made = [
         _chart(report, collective, measure, f"chart-{measure.name.lower()}-{number}")
         for measure in Axis
@@ -77,7 +77,7 @@ def charts(report: Report) -> tuple[Chart, ...]:
 
 
 def _chart(report: Report, collective: Collective, measure: Axis, name: str) -> Chart | None:
-    """Return a plot of what was measured at two or more sizes; None for fewer sizes."""
+    """Return a plot of a collective that was measured at two or more sizes; None for fewer sizes."""
     series = tuple(each for trial in report.trials if (each := _series(trial, collective, measure)).points)
     sizes = tuple(sorted({size for each in series for size, _ in each.points}))
     if len(sizes) < 2:
@@ -142,7 +142,7 @@ def _svg(
     series: Sequence[Series], sizes: Sequence[int], expected: Sequence[Expected], measure: Axis, name: str,
     title: str, summary: str,
 ) -> str:  # fmt: skip
-    """Return the plot: message sizes by their logarithm, values linear from 0."""
+    """Return the plot as SVG. The axis of message sizes is logarithmic; the axis of values is linear from 0."""
     pygal, Style = _pygal()  # noqa: N806
 
     values = [value for each in series for _, value in each.points] + [e.high_gb_s for e in expected]
@@ -174,7 +174,7 @@ def _band(expected: Sequence[Expected]) -> list[tuple[float, float]]:
 
 
 def _some(sizes: Sequence[int]) -> list[int]:
-    """Return the first and last size and some between, so that their names don't run into each other."""
+    """Return the sizes to label: the last size, and others far enough apart that the labels do not overlap."""
     room = (math.log2(sizes[-1]) - math.log2(sizes[0])) / MOST_LABELS
     chosen = [sizes[-1]]
     for size in reversed(sizes[:-1]):
@@ -184,7 +184,7 @@ def _some(sizes: Sequence[int]) -> list[int]:
 
 
 def _ticks(largest: float) -> list[float]:
-    """Return 0 and four to ten round steps, the last of them at or above the largest value."""
+    """Return 0 and four to ten round steps, the last step at or above the largest value."""
     power = 10.0 ** math.floor(math.log10(largest))
     step = next(power * factor for factor in (0.2, 0.5, 1.0, 2.0) if largest / (power * factor) <= MOST_TICKS)
     return [float(f"{i * step:.6g}") for i in range(math.ceil(largest / step) + 1)]
@@ -218,7 +218,7 @@ def _is_duplicate(tag: str, node: ET.Element) -> bool:
 
 
 def _name_dots(group: ET.Element, names: Sequence[str], plain: str) -> None:
-    """Give each point a tooltip."""
+    """Give each point of a plot a tooltip."""
     place = re.search(r"serie-(\d+)", group.get("class", ""))
     if place is None:
         return

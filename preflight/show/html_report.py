@@ -81,7 +81,7 @@ class Bars:
 
 
 def render_html(report: Report) -> str:
-    """Return the page."""
+    """Return the HTML page of a report."""
     checked = _checked(report)
     return html_page(
         "report.html",
@@ -127,7 +127,7 @@ def _tone(report: Report) -> str:
 
 
 def _headline(report: Report) -> str:
-    """Return the headline as a sentence, without the verdict that stands above it."""
+    """Return the headline as a sentence, without the verdict that the page shows above the headline."""
     text = sentence(report)
     return text[:1].upper() + text[1:] if is_good(report) else text  # else it begins with a name
 
@@ -144,7 +144,7 @@ def _when(report: Report) -> str:
 
 
 def _settings(report: Report) -> list[tuple[str, str]]:
-    """Return the commands of the `.env`, each with its evidence; empty unless the exit code is 0."""
+    """Return the commands of the `.env`, each with the evidence for it; empty unless the exit code is 0."""
     advice = report.advice
     if report.exit_code != 0:
         return []
@@ -183,7 +183,7 @@ def _comparisons(report: Report) -> Table:
 
 
 def _slowest(report: Report) -> str:
-    """Return the rank that is the slowest, or that none is."""
+    """Return a sentence that names the slowest rank, or says that no rank is slow."""
     found = [(rank.slowdown, rank.rank, each.collective.value) for _, each in _ranked(report) for rank in each.ranks]
     slowdown, rank, collective = max(found, default=(1.0, 0, ""))
     if slowdown < SLOW:
@@ -192,9 +192,9 @@ def _slowest(report: Report) -> str:
 
 
 def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
-    """Return the result of each collective at its largest decision size, if it has the times of ranks.
+    """Return the result of each collective at its largest decision size, if the result has the times of ranks.
 
-    The trial is that with the default settings, or else the first with such times.
+    The trial is the one with the default settings, or the first trial with such times.
     """
     measured = [trial for trial in report.trials if any(each.ranks for each in trial.results)]
     trial = next((each for each in measured if each.candidate == DEFAULT), measured[0] if measured else None)
@@ -205,7 +205,7 @@ def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
 
 
 def _rank_times(report: Report) -> list[Bars]:
-    """Return each rank's own time, as bars."""
+    """Return each rank's own time in the collectives, as bars."""
     made = []
     for trial, each in _ranked(report):
         longest = max(rank.own_us for rank in each.ranks)
@@ -220,7 +220,7 @@ def _rank_times(report: Report) -> list[Bars]:
 
 
 def _durations(report: Report) -> Bars:
-    """Return how long each part took."""
+    """Return how long each part of the run took, as bars."""
     parts = [(name, seconds) for name, seconds in report.durations_s if name != "total"]
     total = next((seconds for name, seconds in report.durations_s if name == "total"), None)
     longest = max((seconds for _, seconds in parts), default=0.0)
@@ -233,7 +233,7 @@ def _width(value: float, largest: float) -> float:
 
 
 def _checked(report: Report) -> list[tuple[RanCheck, str, str]]:
-    """Return every check with its result and the reason for it; those that need attention come first."""
+    """Return every check with its result and the reason for the result; checks that need attention come first."""
     made = []
     against = deciding(report)
     for check in report.checks:

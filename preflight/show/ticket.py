@@ -190,13 +190,13 @@ def _is_on_nvlink(gpu: Gpu, checks: Sequence[str]) -> bool:
 
 
 def _bridge_above(gpu: Gpu, node: NodeFacts) -> tuple[str, ...]:
-    """Return the address of the other end of the GPU's PCIe link."""
+    """Return the PCI address of the bridge at the other end of the GPU's PCIe link; () if it is not known."""
     parents = next((each.parents for each in known_or(node.pci, ()) if each.bdf == gpu.bdf), ())
     return parents[-1:]
 
 
 def _memory(gpu: Gpu) -> Iterator[str]:
-    """Yield the counts that decide whether a GPU is replaced for its memory, as far as its driver has them."""
+    """Yield the counts that decide whether a GPU is replaced because of its memory, if the driver reports them."""
     if isinstance(gpu.row_remap, RowRemap):
         state = gpu.row_remap
         pending, failed = ("yes" if each else "no" for each in (state.is_pending, state.has_failed))
@@ -217,7 +217,7 @@ def _count(value: int | Gap) -> str:
 
 
 def _xids(report: Report, told: Collection[Finding]) -> Iterator[str]:
-    """Yield the kernel's lines about the GPUs that findings name; if they name none, about all."""
+    """Yield the kernel's lines about the GPUs that findings name; if the findings name no GPU, yield all lines."""
     accused = _accused(report, told)
     for node in report.nodes:
         start = f"{line(node.host)}: " if len(report.nodes) > 1 else ""
@@ -237,7 +237,7 @@ def _xids(report: Report, told: Collection[Finding]) -> Iterator[str]:
 
 
 def _on(node: NodeFacts, report: Report, told: Collection[Finding]) -> list[Finding]:
-    """Return the findings whose subject is on this node; with several nodes, the subject must begin with its name."""
+    """Return the findings whose subject is on this node; with several nodes, it begins with the node's name."""
     return [each for each in told if len(report.nodes) == 1 or each.subject.startswith(f"{node.host} ")]
 
 
@@ -247,7 +247,7 @@ def _has_address(finding: Finding, gpu: Gpu) -> bool:
 
 
 def _accused(report: Report, told: Collection[Finding]) -> frozenset[str]:
-    """Return the UUIDs of the parts that findings name; of pairs with one GPU in common only that GPU."""
+    """Return the UUIDs of the parts that findings name; if pairs have one GPU in common, only that GPU."""
     named = [
         known_or(gpu.uuid, "") for node in report.nodes for gpu in known_or(node.gpus, ())
         if any(_has_address(each, gpu) for each in _on(node, report, told))
@@ -286,7 +286,7 @@ def _port(port: HcaPort, node: NodeFacts) -> str:
 
 
 def _machine(node: NodeFacts) -> Iterator[str]:
-    """Yield the versions and the parts of a node, without what could not be read."""
+    """Yield the versions and the parts of a node, without values that could not be read."""
     values: list[tuple[str, object]] = []
     if isinstance(node.system, SystemFacts):
         values += [("server", node.system.product), ("BIOS", node.system.bios)]
@@ -309,7 +309,8 @@ def _machine(node: NodeFacts) -> Iterator[str]:
 def _counters(report: Report) -> list[str]:
     """Return the error counters that grew, or that none grew, or why they could not be read.
 
-    On several nodes they are this node's before the joint trials. During those, each port's are with their trial.
+    With several nodes, these are this node's counters before the joint trials. The counters of each port during a joint
+    trial are recorded with that trial.
     """
     if isinstance(report.counters, Gap):
         return [] if report.counters == NOT_TESTED else [f"  not read: {line(report.counters.reason)}"]
@@ -342,7 +343,7 @@ def _pairs(report: Report) -> list[str]:
 
 
 def _arrived(pair: PairTruth) -> str:
-    """Return how many copies of a pair were right, by direction; a fault may have prevented others."""
+    """Return how many copies of a pair were right, by direction; a fault may have prevented further copies."""
     ways = {
         Direction.A_TO_B: f"{pair.a} to {pair.b}",
         Direction.B_TO_A: f"{pair.b} to {pair.a}",

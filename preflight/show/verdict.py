@@ -29,7 +29,7 @@ CAUSES = ("p2p-data", "trial-failed")
 
 
 def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
-    """Return what was not tried, then the verdict and its sentence, cut after `most_lines` lines."""
+    """Return blocks with what was not tried, the verdict, and the verdict's sentence, cut after `most_lines` lines."""
     blocks: list[Block] = []
     if report.simulated:
         blocks.append(
@@ -53,9 +53,8 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
 def covers(report: Report) -> str:
     """Return what was tried: `8 ranks on 2 nodes, 40 s of trials, messages up to 1 GiB, NCCL 2.29.7`.
 
-    "" if no trial worked.
-
-    A fault that needs longer, more ranks or larger messages was not looked for.
+    The result is "" if no trial worked. The run did not test for faults that need more time, more ranks or larger
+    messages.
     """
     worked = [trial for trial in report.trials if trial.outcome is Outcome.OK and trial.results]
     if not worked:
@@ -92,12 +91,15 @@ def unfinished_section(report: Report) -> list[Block]:
 
 
 def end_text(phase: RunPhase) -> str:
-    """Return `not reached`, `partial` and so on."""
+    """Return how a phase of the run ended, in words: `not reached`, `partial` and so on."""
     return phase.end.value.replace("_", " ")
 
 
 def answer(report: Report) -> str:
-    """Return the verdict's words, the same in every form: the node's if --accept asked for it, else the job's."""
+    """Return the words of the node's verdict if --accept was given, else of the job's.
+
+    Every output uses these words.
+    """
     return _answer(report)[0]
 
 
@@ -125,14 +127,14 @@ def is_bad(report: Report) -> bool:
 
 
 def headline(report: Report) -> str:
-    """Return the verdict's sentence on one line; it marks a simulated run."""
+    """Return the verdict's sentence on one line, with a mark if the run is simulated."""
     return f"{SIMULATED}: {line(report.headline)}" if report.simulated else line(report.headline)
 
 
 def deciding(report: Report) -> tuple[Finding, ...]:
-    """Return the findings that decided against the node or job: those that blame the node first.
+    """Return the findings that decided against the node or job: findings that blame the node come first.
 
-    Warnings count if they decided.
+    Warnings are included if they decided.
     """
     failing = [each for each in report.findings if each.severity is Severity.FAIL]
     of_the_node = isinstance(report.node_verdict, NodeVerdict)
@@ -143,9 +145,9 @@ def deciding(report: Report) -> tuple[Finding, ...]:
 
 
 def by_weight(report: Report) -> tuple[Finding, ...]:
-    """Return all findings: those that decided, then the most severe.
+    """Return all findings: first the findings that decided, then the others by severity.
 
-    Copies that go wrong come before the trial that failed for them, and that before its possible effects.
+    Wrong copies come before the trial that failed because of them, and the trial comes before its possible effects.
     """
     order, decided = list(Severity), deciding(report)
     others = [each for each in report.findings if each not in decided]
@@ -170,7 +172,10 @@ def sentence(report: Report) -> str:
 
 
 def reasons(report: Report) -> tuple[str, ...]:
-    """Return the deciding reasons as sentences, most important first; why there is no answer precedes the findings."""
+    """Return the deciding reasons as sentences, most important first.
+
+    Without a bad verdict, the headline comes before the findings.
+    """
     found = [(f"{line(each.subject)}: {line(each.problem)}", f" [{line(each.check)}]") for each in deciding(report)]
     found += [(line(problem), "") for problem in report.problems]
     found += [
@@ -188,7 +193,7 @@ def reasons(report: Report) -> tuple[str, ...]:
 
 
 def summary(report: Report) -> str:
-    """Return on one line the basis of a good answer, or every reason against it; it marks a simulated run."""
+    """Return on one line the basis of a good answer, or every reason against it; mark a simulated run."""
     text = sentence(report) if is_good(report) else "; ".join(reasons(report))
     text = "; ".join([text, *waivers(report)])
     return f"{SIMULATED}: {text}" if report.simulated else text
@@ -207,5 +212,5 @@ def unfinished(report: Report) -> tuple[RunPhase, ...]:
 
 
 def hosts(report: Report) -> str:
-    """Return the names of the nodes, or `an unknown host` if none was read."""
+    """Return the names of the nodes, or `an unknown host` if no node was read."""
     return ", ".join(line(node.host) for node in report.nodes) or "an unknown host"

@@ -1,8 +1,8 @@
 """Read the members of a tar or zip archive one after another from a stream, without writing to a disk.
 
-Only the header of each member is read. An archive can therefore come through a pipe, and a truncated zip that has lost
-its directory can be read. `ARCHIVE` of the input limits bounds the cost of one archive: total bytes, files, depth 1,
-and seconds.
+Only the header of each member is read. An archive can therefore come through a pipe, and a truncated zip without its
+central directory can be read. `ARCHIVE` of the input limits bounds the cost of one archive: total bytes, files, nesting
+depth 1, and seconds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Pieces:
         self.taken = 0
 
     def some(self, most: int) -> bytes:
-        """Return at most this many of the next bytes; b"" at the end."""
+        """Return at most `most` of the next bytes; b"" at the end."""
         while not self._held:
             piece = next(self._pieces, None)
             if piece is None:
@@ -57,7 +57,7 @@ class Pieces:
         return data
 
     def exactly(self, size: int) -> bytes:
-        """Return exactly this many bytes; raise MalformedInput if the stream ends earlier."""
+        """Return exactly the next `size` bytes; raise MalformedInput if the stream ends earlier."""
         found = bytearray()
         while len(found) < size:
             data = self.some(size - len(found))
@@ -67,14 +67,14 @@ class Pieces:
         return bytes(found)
 
     def back(self, data: bytes) -> None:
-        """Put back bytes that were read too far."""
+        """Put back `data`, bytes that were read beyond the end of an entry."""
         self._held = memoryview(data + bytes(self._held))
         self.taken -= len(data)
 
 
 @dataclass(slots=True)
 class ArchivedFile:
-    """A file in an archive, to be read before the next file; `why_not` gives the reason if it can't be read."""
+    """A file in an archive, to be read before the next file; `why_not` says why the file can't be read, or ""."""
 
     name: str
     why_not: str
@@ -83,7 +83,10 @@ class ArchivedFile:
     error: MalformedInput | None = None  # what ended it too early, and the archive with it
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes; b"" at the end. Raise MalformedInput if the archive is truncated or damaged."""
+        """Return at most `size` of the file's next bytes; b"" at the end.
+
+        Raise MalformedInput if the archive is truncated or damaged.
+        """
         if not self._held:
             try:
                 self._held = next(self._parts, b"")
@@ -101,10 +104,10 @@ class ArchivedFile:
 
 
 def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
-    """Yield the files of an archive with these first bytes. Read or skip each file before the next.
+    """Yield the files of an archive with these first bytes.
 
-    Raise MalformedInput if the archive is damaged, truncated, or larger than the input limits allow. The files before
-    that point have been yielded.
+    Read or skip each file before you take the next one. Raise MalformedInput if the archive is damaged, truncated, or
+    larger than the input limits allow. The files before the bad place have been yielded by then.
     """
     pieces = Pieces(stream)
     spent = _Spent(pieces)
@@ -131,7 +134,7 @@ class _Spent:
         self.checked(b"")
 
     def checked(self, data: bytes) -> bytes:
-        """Count unpacked bytes, and return them."""
+        """Count the unpacked bytes `data`, and return them unchanged."""
         self._bytes += len(data)
         if self._bytes > max(FREE_BYTES, MAX_RATIO * self._pieces.taken):
             raise MalformedInput(
@@ -262,7 +265,10 @@ def _zip64_size(extra: bytes) -> int:
 
 
 def _inflated(pieces: Pieces, size: int | None, check: Check) -> Iterator[bytes]:
-    """Yield the content of a deflated file. If its size comes after it, the stream itself marks the end."""
+    """Yield the content of a deflated file.
+
+    If the file's size comes after the file (`size` None), the stream marks its own end.
+    """
     inflate, left = zlib.decompressobj(-zlib.MAX_WBITS), size
     try:
         while not inflate.eof and left != 0:
@@ -288,7 +294,7 @@ def _inflated(pieces: Pieces, size: int | None, check: Check) -> Iterator[bytes]
 
 
 def _skip_sizes(pieces: Pieces) -> None:
-    """Skip the checksum and sizes after a file: 12 or 20 bytes, often with a marker of 4 bytes before them."""
+    """Skip the checksum and sizes after a file: 12 or 20 bytes, often after a marker of 4 bytes."""
     data = bytearray()
     while len(data) < 24 and (more := pieces.some(24 + 4 - len(data))):
         data += more

@@ -58,7 +58,7 @@ class ChildProcess:
 
         Raise ValueError for a message that is no JSON.
 
-        Call it when `fd` is readable, unless the pipe is non-blocking.
+        Call this method when `fd` is readable, unless the pipe is non-blocking.
         """
         try:
             data = os.read(self.fd, PIECE_BYTES)
@@ -82,7 +82,10 @@ class ChildProcess:
         self.fd = self.questions_fd = -1
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless the child was reaped: another process may have its pid then."""
+        """Send signal `number` to the child.
+
+        Do nothing if the child was reaped, because another process may have its pid.
+        """
         if self._is_ours():
             os.kill(self.pid, number)
 
@@ -94,7 +97,10 @@ class ChildProcess:
                     kill(self.pid, signal.SIGKILL)
 
     def reap(self, until: float = 0.0) -> bool:
-        """Return whether the child is gone; wait for its end until `until`, a monotonic time."""
+        """Reap the child and return whether it is gone.
+
+        Wait for its end until `until`, in seconds of the monotonic clock.
+        """
         while not self.is_reaped:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -110,7 +116,7 @@ class ChildProcess:
         return True
 
     def reap_group(self, until: float) -> None:
-        """Reap the child until this time.
+        """Reap the child; wait for its end until `until`, in seconds of the monotonic clock.
 
         If this process adopts orphans, also reap the rest of the child's process group.
         """
@@ -156,11 +162,12 @@ class Parent:
 def fork_child(
     main: Callable[[Parent], object], *, is_heard: bool = True, is_asked: bool = False, keeps_signals: bool = False
 ) -> ChildProcess:
-    """Fork a child that runs `main`. It exits with 0, or with 1 if `main` raises, and dies with this process.
+    """Fork a child that runs `main`.
 
-    With `is_heard`, there is a pipe for the child's messages. With `is_asked`, there is also a pipe for questions.
-    Unless `keeps_signals` is set, the child ignores Ctrl-C, since the parent decides what Ctrl-C ends; other signals
-    end the child. Call it from a process with a single thread.
+    The child exits with 0, or with 1 if `main` raises, and dies with this process. With `is_heard`, there is a pipe for
+    the child's messages. With `is_asked`, there is also a pipe for questions. Unless `keeps_signals` is set, the child
+    ignores Ctrl-C, since the parent decides what Ctrl-C ends; other signals end the child. Call this function from a
+    process with a single thread.
     """
     parent_pid = os.getpid()
     with _pipes(is_heard, is_asked) as (reader, writer, questions_reader, questions_writer):
@@ -185,11 +192,11 @@ def start_program(
     command: Sequence[str], environ: Mapping[str, str], log: int | None = None, *, is_asked: bool = True,
     errors: int | None = None,
 ) -> ChildProcess:  # fmt: skip
-    """Start a program in its own session, which dies with this process; OSError if it can't be started.
+    """Start a program in its own session; the program dies with this process.
 
-    The program reads questions from standard input, if it is asked, and writes answers to standard output; with `log`
-    (a descriptor), all its output goes there; with `errors`, standard error. Call it from a process with a single
-    thread.
+    Raise OSError if the program can't be started. With `is_asked`, the program reads questions from standard input. It
+    writes answers to standard output. With `log` (a descriptor), all its output goes to `log` instead. With `errors` (a
+    descriptor), its standard error goes to `errors`. Call this function from a process with a single thread.
     """
     parent_pid, is_heard = os.getpid(), log is None
     errors = subprocess.DEVNULL if errors is None else errors
@@ -209,9 +216,10 @@ def start_program(
 
 
 def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequence[int] = ()) -> tuple[int, str, str]:
-    """Run a program, which dies with this process; return exit code (minus a signal), standard output and error.
+    """Run a program to its end; return its exit code (minus a signal), standard output and standard error.
 
-    The program inherits `fds`. OSError if it can't be started. Call it from a process with a single thread.
+    The program dies with this process, and inherits the descriptors `fds`. Raise OSError if the program can't be
+    started. Call this function from a process with a single thread.
     """
     with open(os.memfd_create("stdout"), "w+b") as out, open(os.memfd_create("stderr"), "w+b") as err:
         code = subprocess.run(
@@ -237,7 +245,10 @@ def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
 
 
 def pid_of(process: subprocess.Popen[bytes]) -> int:
-    """Return the pid of a child that preflight reaps: Popen's own clean-up must not take its exit status first."""
+    """Return the pid of a child that preflight reaps itself.
+
+    Popen's clean-up must not take the child's exit status first.
+    """
     process.returncode = 0
     return process.pid
 
@@ -248,7 +259,7 @@ def _lines(messages: Iterable[Json]) -> bytes:
 
 @contextlib.contextmanager
 def _pipes(*wanted: bool) -> Iterator[list[int]]:
-    """Yield both ends of each pipe, -1 for an unwanted pipe; an OSError in the block closes them."""
+    """Yield both ends of each pipe, -1 for an unwanted pipe; an OSError in the block closes all pipes."""
     fds: list[int] = []
     try:
         for is_wanted in wanted:

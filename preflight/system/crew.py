@@ -1,11 +1,14 @@
-"""A crew: any number of child processes that may stall. Only this module waits for them, limits them and ends them.
+"""A crew: any number of child processes that may stall.
 
-A child is a forked function or a program. It writes lines of JSON, and each answer may have a time limit. A child that
-dies, is late or writes invalid messages is ended with its process group and reported once. At the end of the crew's
-`with` block, all remaining children are ended. If this process is killed, the kernel ends them (PR_SET_PDEATHSIG).
+Only this module waits for them, limits them and ends them.
+
+A child is a forked function or a program. A child writes lines of JSON, and each answer may have a time limit. A child
+that dies, is late or writes invalid messages is ended with its process group and reported once. At the end of the
+crew's `with` block, all remaining children are ended. If this process is killed, the kernel ends the children
+(PR_SET_PDEATHSIG).
 
 The limits run on a clock that stops while this process is stopped (SIGSTOP, a freezer, a VM migration). A message that
-this process could not read in that time is not late.
+this process could not read while it was stopped is not late.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class Lost(Enum):
 
 @dataclass(slots=True)
 class Crew(Generic[K]):
-    """Children by the caller's key; a context manager. It forks, so its process must have a single thread."""
+    """Children by the caller's key; a context manager. A crew forks, so its process must have a single thread."""
 
     leave_s: float = 0.0  # the time for a child to end after its questions were closed
     reap_s: float = REAP_S  # the time for all children that are killed together to be gone
@@ -48,7 +51,7 @@ class Crew(Generic[K]):
     _own_time: OwnTime = field(default_factory=OwnTime)
 
     def fork(self, key: K, main: Callable[[Parent], object], limit_s: float = math.inf, is_asked: bool = False) -> None:
-        """Fork a child that runs `main` and must answer within the limit; with `is_asked`, it also reads questions."""
+        """Fork a child that runs `main` and must answer within `limit_s`; with `is_asked`, it also reads questions."""
 
         def lead(parent: Parent) -> None:
             os.setpgid(0, 0)
@@ -65,7 +68,7 @@ class Crew(Generic[K]):
     ) -> None:  # fmt: skip
         """Start a program that reads questions on stdin and answers on stdout; OSError if it can't be started.
 
-        Its stderr goes to the descriptor `errors`.
+        The program's stderr goes to the descriptor `errors`.
         """
         with held_back():
             self._take_on(key, start_program(command, environ, errors=errors), limit_s)
@@ -85,7 +88,7 @@ class Crew(Generic[K]):
         self.children[key].send(question)
 
     def expect(self, key: K, limit_s: float = math.inf) -> None:
-        """Require a child to answer within the limit from now on; its messages do not change the limit."""
+        """Require a child to answer within `limit_s` from now; messages of the child do not extend the limit."""
         if key in self.children:
             self._answer_by[key] = self.now() + limit_s
 
@@ -96,13 +99,13 @@ class Crew(Generic[K]):
 
     @property
     def paused_s(self) -> float:
-        """The total seconds in which this process was stopped; times that were measured then are too long."""
+        """The total seconds in which this process was stopped; durations measured across a stop are too long."""
         return self._own_time.lost_s
 
     def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:
         """Return the next messages as (key, message, None); (key, None, reason) is a child that has left the crew.
 
-        The list is empty if the crew has no children, or if no child writes in time.
+        The list is empty if the crew has no children, or if no child writes within `timeout_s`.
         """
         until = self.now() + timeout_s
         heard: list[tuple[K, Json, Lost | None]] = []
@@ -143,7 +146,7 @@ class Crew(Generic[K]):
         return [*heard, *((key, None, why) for key, why in lost.items())]
 
     def end(self, *keys: K) -> None:
-        """End these children and everything in their process groups; a child that is gone already is no error."""
+        """End the children with these keys and everything in their process groups; an ended child is no error."""
         with held_back():
             ending = [self.children.pop(key) for key in keys if key in self.children]
             self._answer_by = {key: by for key, by in self._answer_by.items() if key in self.children}

@@ -1,7 +1,7 @@
 """Write results atomically: a reader always finds the complete old file or the complete new one.
 
-Every output is written in the same way. `check_writable` resolves its path before the run. The result goes to that path
-at the end, even if the working directory was deleted since.
+`check_writable` resolves the path of an output before the run. The result goes to the resolved path at the end, even if
+the working directory was deleted since.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def check_writable(path: str) -> None:
 def write_atomically(path: str, text: str, mode: int = MODE) -> None:
     """Write the text to a temporary file next to the target, flush it to the disk and rename it.
 
-    A symbolic link is followed, unless another user planted it: its target is replaced, and the link stays. A file of
-    this user keeps its mode. A target that is no regular file (/dev/stdout, a FIFO) can't be replaced and is written
-    directly. OutputError has one line; no half-written file remains.
+    A symbolic link is followed, unless another user planted it: the link's target is replaced, and the link stays. A
+    replaced file of this user keeps its mode. A target that is no regular file (/dev/stdout, a FIFO) can't be replaced
+    and is written directly. Raises OutputError with a message of one line; no half-written file remains.
     """
     write_bytes_atomically(path, encoded(text), mode)
 
@@ -74,7 +74,7 @@ def write_bytes_atomically(path: str, data: bytes, mode: int = MODE) -> None:
 def is_replaceable(path: str) -> bool:
     """Return whether an output is a regular file.
 
-    Only a regular file can be written twice, so that a reader gets the last text.
+    Of a regular file that is written twice, a reader gets only the last text.
     """
     return path not in _settled or _settled[path].fd < 0
 
@@ -142,7 +142,7 @@ def _settle(path: str) -> _Output:
 
 
 def _open_special(path: str) -> int:
-    """Open a target that can't be replaced for writing; wait at most READER_S for a reader."""
+    """Open for writing a target that can't be replaced; wait at most READER_S seconds for a reader."""
     until = time.monotonic() + READER_S
     while True:
         try:
@@ -241,7 +241,7 @@ def _keep_mode(target: str, new: int) -> None:
 
 
 def _temporary(target: str) -> str:
-    """Return a different name at each call, so that two runs in one directory never use one temporary file."""
+    """Return a different temporary name at each call, so that two runs in one directory never share a file."""
     directory, name = os.path.split(target)
     start = os.fsdecode(os.fsencode(name)[:200])
     return os.path.join(directory, f".{start}.{os.urandom(6).hex()}")

@@ -25,7 +25,7 @@ CALLER = "caller"  # the one child of a crew that makes calls
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The return value of a function, or the reason for which it returned none."""
+    """The return value of a function, or the reason why the function returned no value."""
 
     value: Json
     failure: str  # empty when it returned
@@ -37,11 +37,13 @@ def run_isolated(
     functions: Mapping[str, Callable[[], Json]], limits_s: Mapping[str, float],
     meanwhile: Callable[[], object] = tuple, when_stopped: Callable[[Interrupted], object] | None = None,
 ) -> dict[str, Answer]:  # fmt: skip
-    """Return an Answer per function. A function that raises, dies or takes longer than its limit has a `failure`.
+    """Return an Answer per function.
 
-    `meanwhile` is called once the functions run. If a signal interrupts the wait, `when_stopped` gets it, and the
-    answers so far are returned. Without `when_stopped`, the signal is raised. Call it from a process with a single
-    thread, since it forks.
+    A function that raises, dies or takes longer than its limit has a `failure`.
+
+    `meanwhile` is called once the functions run. If a signal interrupts the wait, `when_stopped` gets the signal, and
+    the answers so far are returned. Without `when_stopped`, the signal is raised. Call this function from a process
+    with a single thread, since it forks.
     """
     start = time.monotonic()
     answers: dict[str, Answer] = {}
@@ -82,8 +84,8 @@ def _answer(outcome: Json, lost: Lost | None, elapsed_s: float) -> Answer:
 class Asker:
     """A proxy that makes each library call only once in all children together.
 
-    A child that takes over gets the known answers. A key is a function and its arguments, such as
-    `nvmlDeviceGetName/3`; its first argument is the device.
+    A child that takes over gets the known answers. A key names a function and its arguments, such as
+    `nvmlDeviceGetName/3`; the first argument is the device.
     """
 
     reason: Callable[[Exception], Json]  # makes the answer that replaces a value that could not be read
@@ -98,7 +100,7 @@ class Asker:
         return self.answers[key] if key in self.answers else self._made(key, call, lambda value: value)
 
     def again(self, key: str, call: Callable[[], Any]) -> Any:
-        """Make the call in this process and return its result (a handle); None if the call failed or is not made."""
+        """Make the call in this process and return its result (a handle); None if the call failed or is skipped."""
         got: list[Any] = [None]
 
         def keep(value: Any) -> Json:
@@ -142,7 +144,10 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A function whose calls may take long on a healthy machine, with limits for each call and for all together."""
+    """A function whose calls may take long on a healthy machine.
+
+    One limit is for each call, another for all these calls together.
+    """
 
     function: str
     call_s: float
@@ -168,7 +173,7 @@ class _Clock:
         return max(left_s, self.slow.all_s - self.slow_s - self._in_call_s()) if self.is_slow(asking) else left_s
 
     def switch(self, asked: str, asking: str) -> None:
-        """Record the end of a call and the start of another; the time of a slow call is given back to the others."""
+        """Record the end of a call and the start of another; other calls get the time of a slow call back."""
         if self.is_slow(asked):
             self.slow_s += self._in_call_s()
             self.end_at += self._in_call_s()
@@ -189,7 +194,7 @@ def isolate_calls(
 
     A child makes the calls and writes a line before and after each. If a call stalls, only the child is lost: the next
     child takes over the answers so far and skips that call. The time of `slow` calls does not count toward the limit of
-    the other calls. Call it from a process with a single thread, since it forks.
+    the other calls. Call this function from a process with a single thread, since it forks.
     """
     asker = Asker(reason, failures)
     with Crew[str]() as crew:
@@ -202,7 +207,7 @@ def isolate_calls(
 def _one_child(crew: Crew[str], program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
     """Run one child and record its answers until it finishes, hangs in a call, dies in one, or time is up.
 
-    Return whether no call remains.
+    Return True if no call remains for another child.
     """
 
     def answer(parent: Parent) -> None:

@@ -42,7 +42,7 @@ def live_machine() -> Tree:
 def tree_machine(root: Path) -> Tree:
     """Return the machine of a recorded tree of files.
 
-    NVML answers for it only through a library in the tree, never through this machine's library.
+    NVML answers for a recorded machine only through a library in the tree, never through this machine's library.
     """
     library = root / LIBRARY
     questions = {"nvml": lambda: ask_nvml(str(library.resolve()))} if library.is_file() else {}
@@ -50,7 +50,7 @@ def tree_machine(root: Path) -> Tree:
 
 
 def machine_at(sysroot: str | None) -> Tree:
-    """Return the machine of a recorded tree, or this machine; UsageError if there is no tree."""
+    """Return the machine of a recorded tree, or this machine; UsageError if `sysroot` is no directory."""
     if sysroot is None:
         return live_machine()
     if not os.path.isdir(sysroot):
@@ -64,7 +64,7 @@ def kernel_log() -> Json:
 
 
 def kernel_alarms() -> Json:
-    """Return the kernel log's lines about faulty memory."""
+    """Return the kernel log's lines that report faulty memory."""
     return _kernel_lines(*ALARM_LINES)
 
 
@@ -113,7 +113,7 @@ def cpu_affinity() -> Json:
 
 
 def shm_statvfs() -> Json:
-    """Return the size of /dev/shm and the space that is free for an ordinary user."""
+    """Return the size of /dev/shm and the space that is free for an ordinary user, in bytes."""
     answer = os.statvfs("/dev/shm")
     return {"size_bytes": answer.f_blocks * answer.f_frsize, "free_bytes": answer.f_bavail * answer.f_frsize}
 
@@ -147,7 +147,7 @@ def environment() -> Json:
 
 
 def is_reported(name: str) -> bool:
-    """Return whether a report may contain this variable."""
+    """Return whether a report may contain the environment variable `name`."""
     return name.startswith(REPORTED_PREFIXES) or name in REPORTED_NAMES
 
 

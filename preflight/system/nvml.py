@@ -2,7 +2,7 @@
 
 Known pitfalls of pynvml and NVML: P2P capabilities are passed as numbers, because a stray comma makes
 `NVML_P2P_CAPS_INDEX_READ` a tuple. The indices of links may have gaps up to 36. Each field value has its own return
-code, and so has the fabric's state.
+code, and the fabric's state has its own too.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ NOT_AT_ALL = ("NVMLError_FunctionNotFound", "NVMLError_GpuIsLost", "NVMLError_Re
 def ask_nvml(library_path: str | None = None) -> Json:
     """Return `{driver_version, cuda_version, is_confidential, gpus, pairs}`, or `{error}` if NVML does not start.
 
-    Every value is read separately. An unreadable value is `{"unreadable": reason, "error": NVML's name for it}`. A GPU
-    that NVML counts but can't open is given in the same form. `library_path` replaces the system's library. Call it
-    from a process with a single thread, since it forks.
+    Every value is read separately. An unreadable value is `{"unreadable": reason, "error": NVML's name of the error}`.
+    A GPU that NVML counts but can't open is given in the same form. `library_path` replaces the system's library. Call
+    this function from a process with a single thread, since it forks.
     """
     if library_path is None and not is_installed():  # asked first: pynvml takes longer to load than all other probes
         name = "NVMLError_LibraryNotFound"
@@ -63,7 +63,7 @@ def ask_nvml(library_path: str | None = None) -> Json:
 def open_nvml(library_path: str | None = None) -> Any:
     """Return pynvml with NVML started; raise UnreadableFact if NVML does not start.
 
-    Calls may hang in the driver, so use it in a process that another process can end.
+    Calls may hang in the driver, so use the result in a process that another process can end.
     """
     nvml = _bindings()
     with _as_unreadable(nvml):
@@ -74,7 +74,7 @@ def open_nvml(library_path: str | None = None) -> Any:
 def open_load_reader(uuid: str, library_path: str | None = None) -> Callable[[], Json]:
     """Return a function that reads all values of a GPU under load, each separately; UnreadableFact if it won't open.
 
-    Calls may hang in the driver, so use it in a process that another process can end.
+    Calls may hang in the driver, so use the function in a process that another process can end.
     """
     nvml = open_nvml(library_path)
     with _as_unreadable(nvml):
@@ -93,7 +93,7 @@ def _read(nvml: Any, handle: Any, field: NvmlField) -> Json:
 
 
 def is_installed() -> bool:
-    """Return whether the driver's library can be loaded; much quicker than NVML's own answer."""
+    """Return whether the driver's library can be loaded. This test is much quicker than starting NVML."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
@@ -116,7 +116,7 @@ def _start(nvml: Any, library_path: str | None) -> None:
 
 
 def failures_of(library: Any) -> tuple[type[Exception], ...]:
-    """Return the exceptions of NVML calls: NVML's own, undecodable text, an unknown name, and ctypes' refusals."""
+    """Return the exceptions of NVML calls: NVML's own, undecodable text, a missing name, and ctypes' errors."""
     return (library.NVMLError, UnreadableFact, ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
 
 
@@ -141,7 +141,7 @@ def _is_unreadable(answer: Json) -> bool:
 
 
 def _read_all(nvml: Any, start: Callable[[], None], asker: Asker) -> Json:
-    """Return the whole answer; if the asker makes no calls, it is built from known answers."""
+    """Return the whole answer of `ask_nvml`; if the asker makes no calls, the answer is built from known answers."""
     asker.again("nvmlInit", start)
     started = asker.outcome("nvmlInit")
     if _is_unreadable(started):
@@ -185,7 +185,7 @@ def _gpu(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
 
 
 def _links(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
-    """Return one entry per existing link; empty if the GPU has no NVLink."""
+    """Return one entry per existing NVLink; empty if the GPU has no NVLink."""
     links = []
     for link in range(MOST_LINKS):
         entry: dict[str, Json] = {"link": link}

@@ -1,11 +1,11 @@
 """`python -m preflight.system.nvml_keeper [LIBRARY]`: a process that keeps NVML open as long as its parent lives.
 
 An open NVML keeps the driver loaded; without persistence mode, each trial would wait for the driver to load again. NVML
-runs in its own process, since it may hang and the per-rank agent forks trials. Each line on stdin gets one line of JSON
-as answer: the bytes in use by GPU UUID, without the GPUs that could not be read.
+runs in its own process, since NVML may hang and the per-rank agent forks trials. Each line on stdin gets one line of
+JSON as answer: the bytes in use by GPU UUID, without the GPUs that could not be read.
 
-If `watch_xids` forks the process, it wakes all GPUs, and then reports the Xids of a run, from NVML events. The kernel
-log has the Xids too, but users often may not read it. NVML reports only the events after the watch began.
+If `watch_xids` forks the process, the process wakes all GPUs, and then reports the Xids of a run, from NVML events. The
+kernel log has the Xids too, but users often may not read it. NVML reports only the events after the watch began.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ HUNG = "NVML did not take the request for events in time: the driver hangs"
 
 @dataclass(slots=True)
 class XidWatch:
-    """An NVML monitor process that wakes the GPUs and listens for Xids; `stop` ends it and returns the Xids."""
+    """An NVML monitor process that wakes the GPUs and listens for Xids; `stop` ends the process and returns them."""
 
     crew: Crew[str]
     messages: list[Json] = field(default_factory=list)
 
     def hear(self, timeout_s: float) -> bool:
-        """Read the next message of the monitor process; return whether there was one in time."""
+        """Read the next message of the monitor process; return whether a message came within `timeout_s`."""
         said = [message for _, message, lost in self.crew.listen(timeout_s) if not lost]
         self.messages += said
         return bool(said)
@@ -54,7 +54,7 @@ class XidWatch:
             continue
 
     def end(self) -> None:
-        """End the process, whatever it heard."""
+        """End the monitor process without using its messages."""
         self.crew.end(KEEPER)
 
     def stop(self) -> Mapping[tuple[int, int], int]:
@@ -71,8 +71,8 @@ class XidWatch:
 def watch_xids(library_path: str | None = None) -> XidWatch:
     """Start a monitor process that wakes all GPUs and then listens for Xids.
 
-    Any other program that opens a GPU in that time waits until the GPU is awake. Call it from a process with a single
-    thread. The caller ends the process.
+    A program that opens a GPU while it wakes waits until the GPU is awake. Call this function from a process with a
+    single thread. The caller ends the process.
     """
     watch = XidWatch(Crew(reap_s=END_S))
     watch.crew.fork(KEEPER, partial(_tell_xids, library_path))
@@ -95,7 +95,7 @@ def _tell_xids(library_path: str | None, parent: Parent) -> None:
 
 
 def _xids(nvml: Any) -> Iterator[Json]:
-    """Open every GPU and request its Xid events, with a message after each step, and then yield each Xid."""
+    """Open every GPU, request its Xid events, and then yield each Xid; a message is yielded after each step."""
     handles = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handles.append(nvml.nvmlDeviceGetHandleByIndex(index))

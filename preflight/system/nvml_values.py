@@ -1,6 +1,6 @@
-"""Conversion of NVML's records to plain JSON values, and of its numbers to words.
+"""Conversion of NVML's records to plain JSON values, and of NVML's numbers to words.
 
-NVML does not version its enums or guarantee its bits, so an unknown number is unreadable.
+NVML does not version its enums or guarantee its bits, so an unknown number becomes an unreadable value.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CONFIGURATION_FAULTS = {
 
 
 def as_text(value: str | bytes) -> str:
-    """Return text, whether or not this pynvml version decodes it."""
+    """Return NVML's text as str; some versions of pynvml return bytes."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
@@ -76,28 +76,32 @@ def pci_address(info: Any) -> str:
 
 
 def whole_numbers(numbers: Any) -> Json:
-    """Return several numbers as integers."""
+    """Return several NVML numbers as integers."""
     return [int(number) for number in numbers]
 
 
 def memory_sizes(info: Any) -> Json:
-    """Return the memory sizes. Only the second version of the record has `reserved`; the first counts it as used."""
+    """Return the memory sizes.
+
+    Only the second version of NVML's record has `reserved`; the first version counts reserved memory as used.
+    """
     names = [name for name in ("total", "reserved", "free", "used") if hasattr(info, name)]
     return {f"{name}_bytes": int(getattr(info, name)) for name in names}
 
 
 def process_records(entries: Any) -> Json:
-    """Return pid and memory of each process."""
+    """Return the pid and the used memory of each process."""
     why = {"unreadable": "the driver does not tell how much memory it uses"}
     used = [(int(entry.pid), entry.usedGpuMemory) for entry in entries]
     return [{"pid": pid, "used_bytes": why if size is None else int(size)} for pid, size in used]
 
 
 def field_value(nvml: Any, handle: Any, field_id: int) -> Json:
-    """Return a field value; each has a return code of its own.
+    """Return a field value; each field has a return code of its own.
 
-    A driver that does not know a field answers with INVALID_ARGUMENT, or with its answer to a field that never exists:
-    field 230 came with R565. In both cases it does not offer the field, as with NOT_SUPPORTED.
+    A driver that does not know a field returns INVALID_ARGUMENT, or the code that it returns for a field that never
+    exists (field 230 came with R565). In both cases the driver does not offer the field, so the code is treated as
+    NOT_SUPPORTED.
     """
     value = nvml.nvmlDeviceGetFieldValues(handle, [field_id])[0]
     code = int(value.nvmlReturn)
@@ -113,7 +117,7 @@ def _code_of_no_field(nvml: Any, handle: Any) -> int:
 
 
 def fabric_record(nvml: Any, handle: Any) -> Json:
-    """Return the fabric record; the record's own status says whether registration failed."""
+    """Return NVML's fabric record; the record's own status says whether registration failed."""
     info = nvml.c_nvmlGpuFabricInfoV_t()
     nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
     status = int(info.status)
@@ -140,27 +144,27 @@ def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
 
 
 def parse_set(numbers: Json, what: str) -> tuple[int, ...]:
-    """Return the numbers of a set; UnreadableFact if it is empty."""
+    """Return the numbers of a set; UnreadableFact if the set is empty."""
     if not numbers:
         raise UnreadableFact(f"NVML gave an empty {what}")
     return tuple(int(number) for number in numbers)
 
 
 def parse_memory(sizes: Json, name: str) -> int:
-    """Return the size of this name."""
+    """Return the memory size `name` ("total", "free", ...), in bytes."""
     if name not in sizes:
         raise UnreadableFact(OLD_MEMORY)
     return int(sizes[name])
 
 
 def parse_row_remap(numbers: Json) -> gpu.RowRemap:
-    """Return the record of replaced rows."""
+    """Return the record of replaced memory rows (row remapping)."""
     correctable, uncorrectable, pending, failed = (int(number) for number in numbers)
     return gpu.RowRemap(correctable, uncorrectable, is_pending=bool(pending), has_failed=bool(failed))
 
 
 def parse_throttle_reasons(mask: Json) -> tuple[str, ...]:
-    """Return why the clocks are below the requested ones, lowest bit first; an unknown bit is given as a number."""
+    """Return the reasons for clocks below the requested ones, lowest bit first; an unknown bit becomes a number."""
     value = int(mask)
     bits = [1 << i for i in range(max(0, value).bit_length()) if value >> i & 1]
     return tuple(THROTTLE_REASONS.get(bit, f"{bit:#x}") for bit in bits)
@@ -176,6 +180,6 @@ def parse_health(mask: int) -> tuple[str, ...]:
 
 
 def parse_fabric(record: Json) -> gpu.Fabric:
-    """Return the registration with the NVSwitch fabric."""
+    """Return the GPU's registration with the NVSwitch fabric."""
     state = parse_number(FABRIC_STATES, record["state"], "fabric's state")
     return gpu.Fabric(state, str(record["problem"]), parse_health(int(record["health_mask"])))

@@ -1,9 +1,9 @@
 """Processes: end with the parent, kill without leftovers, and read what /proc shows about a pid.
 
 No signal goes to a process that is not proven to be preflight's own. A pid alone is no proof, because another process
-may have it by now. A pidfd therefore holds the process, and its start time is compared. In a PID namespace that shows
-another namespace's /proc (`unshare -pf`, `docker run -v /proc:/proc`), the numbers in /proc are not the pids that
-kill() takes. /proc/PID/status has both.
+may have it by now. preflight therefore opens a pidfd, which stays with one process, and compares the start time of that
+process. In a PID namespace that shows another namespace's /proc (`unshare -pf`, `docker run -v /proc:/proc`), the
+numbers in /proc are not the pids that kill() takes. /proc/PID/status has both numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessStat(NamedTuple):
-    """A process as /proc shows it; number and start time together identify one process permanently."""
+    """A process as /proc shows it; its number in /proc and its start time together identify it permanently."""
 
     number: int  # of its directory in /proc
     state: str
@@ -51,7 +51,7 @@ def die_with_parent(parent_pid: int) -> None:
 def outlive_parent() -> None:
     """Undo `die_with_parent`, for a process that cleans up after its parent's death.
 
-    The end of its input signals the death.
+    The end of its standard input signals the parent's death.
     """
     _libc.prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
@@ -59,8 +59,8 @@ def outlive_parent() -> None:
 def stop_with_parent(parent_pid: int, lifeline: str) -> None:
     """Have the kernel stop this process when its parent dies, and kill it when no process has the lifeline open.
 
-    The lifeline is a FIFO that the launcher holds open for writing. Until the launcher ends this process, it finds the
-    process unchanged, with its files in /dev/shm. If the FIFO is not available, this process dies with its parent.
+    The lifeline is a FIFO that the launcher holds open for writing. The stopped process stays unchanged, with its files
+    in /dev/shm, until the launcher ends it. If the FIFO is not available, this process dies with its parent.
     """
     try:
         fd = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -86,7 +86,7 @@ def name_process(name: str) -> None:
 def stop_as_by_ctrl_z() -> None:
     """Stop this process, which blocks SIGTSTP, as Ctrl-Z does; return when it is continued.
 
-    The kernel unblocks SIGTSTP only during the call, so the next SIGTSTP never finds it unblocked.
+    The kernel unblocks SIGTSTP only during the call of ppoll, so a later SIGTSTP is blocked again.
     """
     blocked = sum(1 << (number - 1) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
     mask = (blocked & ~(1 << (signal.SIGTSTP - 1))).to_bytes(128, sys.byteorder)
@@ -95,7 +95,7 @@ def stop_as_by_ctrl_z() -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies, so that all can be reaped."""
+    """Become the parent of every descendant whose own parent dies, so that this process can reap all descendants."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -106,7 +106,10 @@ def state(pid: int) -> str:
 
 
 def number_of(pid: int) -> int:
-    """Return the number of a descendant's directory in /proc: its pid, unless /proc belongs to another namespace."""
+    """Return the number of a descendant's directory in /proc; 0 if there is none.
+
+    The number is `pid`, unless /proc belongs to another PID namespace.
+    """
     if _level() == 0:
         return pid
     found = _descendants(os.getpid()).get(pid)
@@ -116,7 +119,8 @@ def number_of(pid: int) -> int:
 def waits_for_cpu_s(pid: int) -> dict[int, float]:
     """Return, for each thread of a process, the seconds in its life in which it was ready to run but had no CPU.
 
-    It is the second number of /proc/PID/task/TID/schedstat, in nanoseconds there; empty if the kernel has no such file.
+    The source is the second number of /proc/PID/task/TID/schedstat, in nanoseconds. The result is by thread id; it is
+    empty if the kernel has no such file.
     """
     found: dict[int, float] = {}
     threads = f"/proc/{number_of(pid)}/task"
@@ -136,19 +140,19 @@ def thread_count() -> int:
 def descendants_of(pid: int) -> frozenset[int]:
     """Return every living descendant of `pid`, without `pid` itself.
 
-    `pid` is this process, or any process if /proc belongs to this namespace.
+    `pid` is this process, or any process if /proc belongs to this process's PID namespace.
     """
     return frozenset(_descendants(pid))
 
 
 def all_processes() -> dict[int, ProcessStat]:
-    """Return every process that /proc shows, by its number there, from one pass."""
+    """Return every process that /proc shows, by its number in /proc; /proc is listed once."""
     found = (_read_stat(int(entry)) for entry in filter(str.isdigit, os.listdir("/proc")))
     return {process.number: process for process in found if process}
 
 
 def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
-    """Return the descendants of a process in a table, including ended ones."""
+    """Return the descendants of process `number` that are in `table`, including descendants that have ended."""
     children: dict[int, list[ProcessStat]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process)
@@ -164,7 +168,7 @@ def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
 def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
     """SIGKILL and reap every descendant of this process but the spared ones; return the pids that did not die.
 
-    With adopt_orphans(), that includes orphaned descendants. One listing of /proc is not enough, because a process may
+    After adopt_orphans(), orphaned descendants are included. One listing of /proc is not enough, because a process may
     fork and exit between the listing and the reading. The kernel reports directly when no child is left.
     """
     until = time.monotonic() + wait_s
@@ -191,13 +195,13 @@ def stop_descendants(spared: frozenset[int]) -> None:
 
 
 def _level() -> int | None:
-    """Return the number of PID namespaces between that of /proc and ours; None if /proc does not show this process."""
+    """Return the number of PID namespaces from that of /proc down to ours; None if /proc does not show this process."""
     numbers = _numbers("self")
     return len(numbers) - 1 if numbers and numbers[-1] == os.getpid() else None
 
 
 def _numbers(entry: int | str) -> list[int]:
-    """Return a process's number in each PID namespace, from that of /proc down; empty if there is no such process."""
+    """Return a process's number in each PID namespace, outermost (/proc's) first; empty if there is no such process."""
     try:
         with open(f"/proc/{entry}/status", encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
@@ -231,7 +235,7 @@ def _descendants(pid: int) -> dict[int, ProcessStat]:
 
 
 def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
-    """Signal the process that was found, but no other process that has its number by now."""
+    """Send signal `number` to `process`, but not to another process that has taken over its `pid`."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -253,7 +257,7 @@ def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
 
 
 def _reap(spared: frozenset[int]) -> None:
-    """Reap every child of this process that has ended, except the spared ones, which others reap."""
+    """Reap every child of this process that has ended, except `spared`, which other code reaps."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in spared:
             os.waitpid(ended.si_pid, os.WNOHANG)
@@ -275,7 +279,7 @@ class _Area(ctypes.Structure):
 
 
 def may_read_memory(pid: int) -> bool:
-    """Return whether the kernel lets this process inspect another; no memory is read.
+    """Return whether the kernel lets this process inspect process `pid`; no memory is read.
 
     The request names an unmapped address: the kernel checks the permission (EPERM) before the address (EFAULT).
     """

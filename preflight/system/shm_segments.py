@@ -1,4 +1,4 @@
-"""NCCL's files in /dev/shm, and which of them no process can be using any more."""
+"""NCCL's files in /dev/shm, and which of these files no process can still use."""
 
 from __future__ import annotations
 
@@ -84,14 +84,17 @@ def _in_use(segments: tuple[_Segment, ...], proc: str) -> set[str]:
 
 
 def _uids(path: str) -> set[int]:
-    """Return the real, effective, saved and file system uid; every user may read these, unlike maps."""
+    """Return a process's real, effective, saved and file system uid.
+
+    Every user may read these, unlike /proc/PID/maps.
+    """
     with open(path, encoding="utf-8", errors="replace") as file:
         line = next((line for line in file if line.startswith("Uid:")), "")
     return set(map(int, line.split()[1:]))
 
 
 def _inodes(process: str) -> Iterator[tuple[int, int]]:
-    """Yield device and inode of the nccl-* files that a process has mapped or open."""
+    """Yield the device and inode of the nccl-* files that a process has mapped or open."""
     # First the descriptors: NCCL opens a segment, maps it and closes it, so it is missed by neither look.
     for fd in os.listdir(f"{process}/fd"):
         path = f"{process}/fd/{fd}"
@@ -131,12 +134,12 @@ def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozens
 
 
 def segments_of_all(pids: Iterable[int]) -> frozenset[str]:
-    """Return the paths of the nccl-* files that any of these processes maps or holds open."""
+    """Return the paths of the nccl-* files that any of the processes `pids` maps or holds open."""
     return frozenset().union(*map(segments_of, pids)) if has_segments() else frozenset()
 
 
 def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
-    """Return the paths listed by files with SEGMENTS_SUFFIX in a folder; only paths of files that NCCL creates."""
+    """Return the paths that files with SEGMENTS_SUFFIX in a folder list, but only paths of nccl-* files."""
     found: set[str] = set()
     with contextlib.suppress(OSError):
         for note in Path(folder).glob(f"*{SEGMENTS_SUFFIX}"):
@@ -146,13 +149,16 @@ def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
 
 
 def unusable_segments(lines: Iterable[str], shm: str = "/dev/shm") -> frozenset[str]:
-    """Return the paths of the files that a process created but could not use, according to its NCCL log."""
+    """Return the paths of files in /dev/shm that a process created but could not use, by its NCCL log's lines."""
     found = (match[1] for line in lines if " WARN " in line for match in UNUSABLE.finditer(line))
     return frozenset(path for path in found if os.path.dirname(path) == shm)
 
 
 def remove_segments(paths: Iterable[str]) -> None:
-    """Remove the files. NCCL unlinks a segment when both sides have opened it; a killed rank leaves its segment."""
+    """Remove this user's files at `paths`.
+
+    NCCL unlinks a segment once both sides have opened it; a killed rank leaves the file.
+    """
     for path in paths:
         with contextlib.suppress(OSError):
             if os.lstat(path).st_uid == os.geteuid():

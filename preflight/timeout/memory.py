@@ -2,7 +2,7 @@
 
 A lower bound can show that a job does not fit, but not that it fits. Bytes per parameter are those of facts 10.2. A Job
 does not describe offloading to the CPU, weights that are quantized while all of them are trained, or tensor or pipeline
-parallelism; these need less memory on a GPU.
+parallelism; such jobs need less memory on a GPU.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.NOT_AS_USUAL: 2
 def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit:
     """Return the job's memory need on each GPU and on this host, by phase, compared with the free memory.
 
-    If the job does not fit, the answer also has changes to the job that help.
+    If the job does not fit, the answer also lists changes to the job that help.
     """
     fit = _fit(job, headroom, batch)
     is_short = fit.verdict in (FitVerdict.NOT_AS_USUAL, FitVerdict.CANNOT_FIT)
@@ -52,7 +52,7 @@ def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit
 
 
 def ways_out(job: Job, headroom: Headroom, batch: Batch | None, verdict: FitVerdict) -> tuple[str, ...]:
-    """Return the single changes to the job that give a better verdict than this one."""
+    """Return the changes to the job each of which alone gives a better verdict than `verdict`."""
     changes = {
         f"fsdp or zero3 divides everything among the {job.world_size} ranks": replace(job, strategy=Strategy.FSDP),
         "a sharded checkpoint gathers nothing": replace(job, save=Save.SHARDED),
@@ -81,7 +81,7 @@ def _fit(job: Job, headroom: Headroom, batch: Batch | None) -> Fit:
 
 
 def state_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield the permanent needs on each GPU: weights, the optimizer's moments and its fp32 copy of 16-bit weights."""
+    """Yield the permanent needs on each GPU: weights, and the optimizer's moments and fp32 copy of 16-bit weights."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_WEIGHTS else 1
     how = f"{job.dtype.value}{_divided(split)}"
@@ -109,7 +109,7 @@ def state_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def gradient_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield what each GPU needs in addition at the end of a backward pass."""
+    """Yield the additional memory that each GPU needs at the end of a backward pass."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_GRADIENTS else 1
     # ZeRO 1 and 2 keep them until they are divided.
@@ -130,14 +130,14 @@ def gather_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def loading_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]:
-    """Yield what this host needs while its ranks load the weights, if each of them loads all weights."""
+    """Yield the host memory needed while the ranks load the weights, if each rank on this host loads all weights."""
     copies = max(1, ranks)
     reason = f"if each of {copies} ranks loads all of them" if copies > 1 else "loaded before they move to the GPU"
     yield _term("weights", copies * params.total, WEIGHT_BYTES[job.dtype], 1, reason, Certainty.ESTIMATE)
 
 
 def host_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]:
-    """Yield the memory that a checkpoint needs on this host, which is assumed to be rank 0's."""
+    """Yield the memory that a checkpoint needs on this host, which is assumed to be the host of rank 0."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     states = MOMENT_BYTES[job.optimizer] + MASTER_BYTES[job.dtype]
     divides = job.strategy in DIVIDES_WEIGHTS
@@ -158,7 +158,7 @@ def host_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]
 
 
 def activation_terms(job: Job, batch: Batch) -> Iterator[MemoryTerm]:
-    """Yield an estimate of activations and logits, after Korthikanti et al. 2022 with attention that keeps no scores.
+    """Yield an estimate of activations and logits, after Korthikanti et al. 2022, for attention that stores no scores.
 
     Per token, in the weights' type, a block keeps the inputs of two norms, q, k, v, the attention's output and the
     inputs of its projections (7 hidden sizes). A gated feed-forward keeps four intermediate sizes.
@@ -193,7 +193,7 @@ def _term(
 
 
 def _share(count: int, split: int) -> int:
-    """Return the size of the largest part, which some rank holds."""
+    """Return the size of the largest of `split` nearly equal parts of `count`."""
     return -(-count // max(1, split))
 
 
@@ -236,7 +236,10 @@ def headroom_of(node: NodeFacts, gpus: Sequence[int], ranks: int) -> Headroom:
 
 
 def _gpu_headroom(node: NodeFacts, gpus: Sequence[int]) -> tuple[int | Gap, str]:
-    """Return the least free memory: ranks divide their work evenly, so the fullest GPU decides."""
+    """Return the least free memory of a GPU, in bytes, and its source.
+
+    Ranks divide their work evenly, so the fullest GPU decides.
+    """
     if isinstance(node.gpus, Gap):
         return node.gpus, ""
     chosen = [gpu for gpu in node.gpus if not gpus or gpu.nvml_index in gpus]

@@ -89,7 +89,7 @@ def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
 
 
 def _silence(seen: Silence) -> Pause:
-    """Return the pause in a phase of an earlier run: the longest time in which no rank printed anything.
+    """Return the pause in a phase of an earlier run: the longest time without output of any rank.
 
     In all phases except training, one rank may print while the others wait. The pause is then at least a third of the
     phase, so that the timeout, which is a multiple of the pause, covers the whole phase.
@@ -119,7 +119,7 @@ def _load(job: Job, params: ParamCount, timings: Timings) -> Pause:
 
 
 def _save(job: Job, params: ParamCount, timings: Timings) -> Pause:
-    """Return how long the ranks that have finished their part of a checkpoint wait for the last one."""
+    """Return how long the ranks that have finished their part of a checkpoint wait for the last rank."""
     trained = "" if job.lora_share is None else f"the trained {100 * job.lora_share:g}% only, "
     what = f"{decimal_text(checkpoint_bytes(job, params))} ({trained}{bytes_per_parameter(job)} bytes per parameter)"
     how = {Save.FULL: _full, Save.SHARDED: _sharded, Save.ASYNC: _async}[job.save]
@@ -163,8 +163,8 @@ def _all_nodes(
 ) -> tuple[float, Source, str]:
     """Return the speed of all nodes together in bytes/s, its source, and its derivation in words.
 
-    A file system that serves more nodes is built for more. So each node counts with the assumed speed of a node, or
-    with the measured speed if that is lower. The result is at least the measured speed of one node.
+    A file system that serves more nodes is usually built for a higher total speed. Each node therefore adds the assumed
+    speed of a node, or the measured speed if that is lower. The result is at least the measured speed of one node.
     """
     one, source, where = _speed(measured, assumed, timings, verb)
     each, nodes = min(assumed, one), job.assumed_nodes

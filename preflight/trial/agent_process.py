@@ -1,6 +1,6 @@
-"""Start what takes seconds first: the agent of this node's ranks, which imports torch, and the waking of the GPUs.
+"""Start the slow parts of a run first: the agent of this node's ranks, which imports torch, and the waking of the GPUs.
 
-At the same time preflight itself is loaded, and the node is probed.
+In the same seconds preflight itself is loaded, and the node is probed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class AgentProcess:
     xids: XidWatch | None = None  # it wakes the GPUs, and keeps them awake
 
     def order(self, spec: str, environ: Mapping[str, str]) -> None:
-        """Let it run the ranks of this specification; `environ` is what they get in addition to its environment."""
+        """Have the agent run the ranks of the specification `spec`; `environ` adds variables to its environment."""
         if self.process is not None:
             with contextlib.suppress(OSError):  # it has died already: whoever watches it finds out
                 self.process.send({"spec": spec, "environ": dict(environ)})
 
     def save_log(self, path: str) -> None:
-        """Write what it printed to a file; without room for that, the file stays empty."""
+        """Write the agent's output to a file; if there is no space, the file stays empty."""
         with contextlib.suppress(OSError), open(path, "wb") as file:
             file.write(os.pread(self.log, os.fstat(self.log).st_size, 0))
 
     def end(self) -> None:
-        """End it and the waking of the GPUs, if they still run."""
+        """End the agent and the process that wakes the GPUs, if they still run."""
         if self.xids is not None:
             self.xids.end()
             self.xids = None
@@ -106,7 +106,7 @@ def _counted() -> Counts:
 
 
 def start_environment(launcher_pid: int) -> dict[str, str]:
-    """Return the variables with which torch is imported, in addition to the user's environment."""
+    """Return the variables with which the agent imports torch, in addition to the user's environment."""
     return {
         "PREFLIGHT_PARENT_PID": str(launcher_pid),
         "OMP_NUM_THREADS": "1",  # torch must start no thread before a supervisor forks

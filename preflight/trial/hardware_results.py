@@ -43,7 +43,10 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 
 @dataclass(slots=True)
 class HardwareWatch:
-    """The counters before the run and the Xid listener, which the agent's owner ends; a simulated machine has none."""
+    """The counters before the run, and the Xid listener.
+
+    The owner of the agent ends the listener; a simulated machine has none.
+    """
 
     machine: Machine
     counters: tuple[Counter, ...] = ()
@@ -52,7 +55,7 @@ class HardwareWatch:
     results: Hardware | Gap | None = None  # set at the first request, which ends the watch
 
     def begin(self, path: BackendChoice, run_dir: str = "") -> None:
-        """Read the counters once the GPUs are awake; on the CPU path, which does not judge them, end the listener."""
+        """Read the counters once the GPUs are awake. On the CPU path, which does not judge Xids, end the listener."""
         self.run_dir = run_dir
         if path.on_cpu or not path.gpus:
             if self.xids is not None:
@@ -64,9 +67,11 @@ class HardwareWatch:
         self.counters = probe_counters(self.machine)
 
     def stop(self, left_s: float) -> tuple[CounterChange, ...]:
-        """Return how much each counter changed. Xids come from NVML's events if the kernel log could not be read.
+        """Return how much each counter changed.
 
-        An Xid 45 of one of preflight's own processes results from its own kill and is left out.
+        Xids come from NVML's events if the kernel log could not be read.
+
+        An Xid 45 of one of preflight's own processes results from preflight's own kill and is left out.
         """
         ours = {f"{XID}{KILLED}{OF_PROCESS}{pid}" for pid in _own_pids(self.run_dir)}
         limit_s = min(left_s, LIMIT_S)
@@ -85,7 +90,7 @@ class HardwareWatch:
 
 
 def _own_pids(run_dir: str) -> set[int]:
-    """Return the processes of this run that used GPUs; the half line of a supervisor that died is ignored."""
+    """Return the pids of this run's processes that used GPUs; an incomplete line of an agent that died is ignored."""
     found: set[int] = set()
     for phase in (run_dir, joint_dir(run_dir)) if run_dir else ():
         with contextlib.suppress(OSError), open(os.path.join(phase, "logs", PIDS), encoding="ascii") as file:
@@ -104,7 +109,7 @@ def _also_unheard(change: CounterChange, why: str) -> CounterChange:
 
 
 def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, ...]:
-    """Return one change per GPU and Xid, and their total, which shows that NVML's events were read."""
+    """Return one change per GPU and Xid, and the total of all Xids, which shows that NVML's events were read."""
     total = sum(heard.values())
     each = (
         CounterChange(f"GPU {gpu}", f"{XID}{xid}", CounterKind.FATAL, 0, count, count, EVENTS, gpu)
@@ -114,7 +119,10 @@ def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, .
 
 
 def _is_ours(change: CounterChange, chosen: Collection[int], others: Collection[str]) -> bool:
-    """Return whether a counter is of a chosen GPU or of no GPU; other GPUs of a shared node belong to other jobs."""
+    """Return whether a counter belongs to a chosen GPU or to no GPU.
+
+    Other GPUs of a shared node belong to other jobs.
+    """
     if change.gpu >= 0:
         return change.gpu in chosen
     address = change.subject.removeprefix(ON_BUS).lower()
@@ -130,10 +138,10 @@ def hardware_results(
     left_s: float = LIMIT_S,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> Hardware | Gap:
-    """Return what is known of the GPUs themselves, without speeds if another process used them.
+    """Return the results of the GPU tests, without speeds if another process used the GPUs.
 
-    A Gap with the reason if they were not tested. `left_s` is the time until the deadline. On several nodes, the GPUs
-    are tested before the joint trials, and those results are kept.
+    The result is a Gap with the reason if the GPUs were not tested. `left_s` is the time until the deadline in seconds.
+    With several nodes, the GPUs are tested before the joint trials, and the results from that time are kept.
     """
     if watching.results is None:
         watching.results = _results(launched, node, path, watching, disturbed, left_s, tests)

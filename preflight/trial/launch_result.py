@@ -38,7 +38,7 @@ class SoloPhase:
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """What the ranks reported so far; `problem` is the reason if they did not finish."""
+    """The results that the ranks reported so far; `problem` is the reason if the ranks did not finish."""
 
     trials: tuple[TrialResult, ...] = ()
     duels: tuple[Duel, ...] = ()
@@ -100,13 +100,13 @@ class Launch:
         self.result = replace(self.result, running=running)
 
     def fail(self, problem: str) -> None:
-        """Record the reason for the end of the launch; only the first one counts."""
+        """Record the reason for the end of the launch; only the first reason counts."""
         self.result = replace(self.result, problem=self.result.problem or problem)
 
     def end_solo(self, problem: str) -> None:
         """Record that this node has finished its own trials; all later trials are joint.
 
-        A problem of this phase does not end the launch, because the other nodes still have to be informed.
+        A problem of the single-node phase does not end the launch, because the other nodes still have to be informed.
         """
         now = self.result
         self.result = replace(
@@ -115,11 +115,14 @@ class Launch:
         )  # fmt: skip
 
     def paused(self, seconds: float) -> None:
-        """Record that the ranks were suspended for so long. The launcher reports the same pauses with `stood_still`."""
+        """Record that the ranks were suspended for `seconds`.
+
+        The launcher reports the same pauses with `stood_still`.
+        """
         self.result = replace(self.result, paused_by_ranks_s=self.result.paused_by_ranks_s + seconds)
 
     def stood_still(self, seconds: float) -> None:
-        """Record that the launcher was suspended for so long."""
+        """Record that the launcher was suspended for `seconds`."""
         self.result = replace(self.result, paused_here_s=self.result.paused_here_s + seconds)
 
     def end(self) -> None:

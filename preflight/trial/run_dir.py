@@ -29,7 +29,7 @@ NAME = "preflight-"
 
 
 def make_run_dir() -> str:
-    """Create and return a directory with mode 0700, in TMPDIR, /tmp or /dev/shm, the first that has room for it."""
+    """Create and return a directory with mode 0700, in the first of TMPDIR, /tmp and /dev/shm that has room."""
     tried = []
     for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/dev/shm")):
         path = ""
@@ -49,14 +49,14 @@ def make_run_dir() -> str:
 
 
 def remove_old_run_dirs() -> None:
-    """Remove this user's folders of runs that ended a week ago or earlier, but none that `--keep` was given for."""
+    """Remove this user's folders of runs that ended a week ago or earlier, but no folder that `--keep` kept."""
     for path, is_old in own_folders(tempfile.gettempdir(), NAME):
         if is_old and _has_ended(path):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _has_ended(path: str) -> bool:
-    """Return whether a folder is of a run, and no launcher holds its lifeline open."""
+    """Return whether a folder belongs to a run and no launcher holds the run's lifeline open."""
     try:
         if not stat.S_ISFIFO(os.lstat(lifeline_path(path)).st_mode):
             return False
@@ -84,7 +84,7 @@ def readable(path: str) -> str:
 
 
 def _refuse_without_locks(path: str) -> None:
-    """Raise OSError if files can't be locked, as on Lustre with `noflock`: torch's FileStore locks its file."""
+    """Raise OSError if files can't be locked, as on Lustre with `noflock`; torch's FileStore has to lock its file."""
     with open(os.path.join(path, "stores", "lock"), "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,13 +112,13 @@ def events_path(run_dir: str) -> str:
 def lifeline_path(run_dir: str) -> str:
     """Return the path of the FIFO that the launcher holds open.
 
-    If the launcher dies, the trial children die with it (processes.stop_with_parent).
+    If the launcher dies, the trial children die too (processes.stop_with_parent).
     """
     return os.path.join(run_dir, "lifeline")
 
 
 def agent_log_path(run_dir: str) -> str:
-    """Return the path of the file with what the agent printed."""
+    """Return the path of the file with the output of the agent (the process that starts the ranks)."""
     return os.path.join(run_dir, "torchrun", "agent.log")
 
 
@@ -133,7 +133,7 @@ def machine_path(run_dir: str) -> str:
 
 
 def write_spec(spec: RunSpec) -> None:
-    """Write the ranks' specification atomically: the ranks of the joint trials wait for the file."""
+    """Write the ranks' specification atomically, because the ranks of the joint trials wait for the file."""
     _write(spec_path(spec.run_dir), encode(spec))
 
 
@@ -152,7 +152,7 @@ def _write(path: str, document: dict[str, Any]) -> None:
 
 
 def keep_run_dir(run_dir: str) -> None:
-    """Keep the directory of a run that has ended until somebody removes it."""
+    """Keep the directory of a run that has ended until a person removes it."""
     with contextlib.suppress(OSError):
         os.unlink(lifeline_path(run_dir))
 
@@ -163,7 +163,7 @@ def remove_run_dir(run_dir: str) -> None:
 
 
 def last_words(run_dir: str) -> str:
-    """Return the last error in the torchrun logs, or else their last line: the best available reason for a death."""
+    """Return the last error in the torchrun logs, or else their last line, as the best available reason for a death."""
     logs = [path for path in Path(run_dir, "torchrun").rglob("*") if path.is_file()]
     lines = [line for path in sorted(logs, key=os.path.getmtime) for line in _last_lines(path)]
     own = [line for line in lines if not TORCHRUN_LOG.match(line)]

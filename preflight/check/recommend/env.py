@@ -1,4 +1,7 @@
-"""Choose the settings to recommend: the fewest that were tried, worked and helped; also the variables for `--gpus`."""
+"""Choose the settings to recommend: the fewest settings that were tried, worked and helped.
+
+Also choose the variables for `--gpus`.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +66,12 @@ def recommend(
     context: MachineContext = NO_CONTEXT,
     control: Control = NO_CONTROL,
 ) -> Advice:
-    """Return the settings to source, or none and the reason.
+    """Return the settings to source, or no settings and the reason.
 
     A workaround is recommended only if the A/B confirmation supports it. If the same settings worked and failed,
     nothing else is recommended. The default settings stay unless another configuration won a comparison with them. If
-    they fail, the inherited settings that are needed are kept; otherwise the result of the search is used.
+    the default settings fail but the inherited settings work, the needed inherited settings are kept. If both fail, the
+    result of the search is used.
     """
     run = _TrialsOfRun(
         trials=tuple(trials),
@@ -135,7 +139,7 @@ def _cured_by(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Adv
 
 
 def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
-    """Return the line about the cost of sockets instead of RDMA; () if other settings are set, or for one node only."""
+    """Return the evidence about the cost of sockets instead of RDMA; () for other settings or for one node."""
     if best.scope is not Scope.ANYWHERE or not best.env or not {name for name, _ in best.env} <= SOCKETS:
         return ()
     over_rdma = next((each for each in run.candidates if "NCCL_IB_HCA" in dict(each.env)), None)
@@ -173,7 +177,7 @@ def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: b
 
 
 def _by_name(comments: Iterable[tuple[str, str]]) -> Pairs:
-    """Return one entry for each variable, with all its lines, because the evidence is an object in JSON."""
+    """Return one entry for each variable, with all its lines joined, because the evidence is an object in JSON."""
     lines: dict[str, list[str]] = defaultdict(list)
     for name, line in comments:
         lines[name].append(line)
@@ -241,7 +245,7 @@ def _winner(run: _TrialsOfRun) -> TrialResult | None:
 
 
 def _settings(run: _TrialsOfRun, best: TrialResult, against: str, reason: str) -> Advice:
-    """Return advice to set a configuration's variables, and to unset inherited ones that its trial ran without."""
+    """Return advice to set a configuration's variables, and to unset inherited variables that its trial ran without."""
     names = {name for name, _ in best.env}
     removed = tuple(name for name in best.unset if name in run.inherited and name not in names)
     earned = f"trial '{best.candidate}': {figure(best, run.cpu_path)}, verified; {against}"
@@ -266,7 +270,7 @@ def _advice(
     evidence: Pairs = (),
     one_node_only: Iterable[str] = (),
 ) -> Advice:
-    """Return advice that sets and removes nothing but what is given."""
+    """Return advice that sets and removes only the given variables."""
     return Advice(env, unset, evidence, tuple(one_node_only), NO_TIMEOUT, NO_TIMEOUT, (), reason)
 
 
@@ -296,7 +300,7 @@ def _beyond_node(removed: Iterable[str]) -> Iterable[str]:
 
 
 def _nothing_beats(run: _TrialsOfRun) -> str:
-    """Return, as part of a sentence, that no other configuration is faster, and what was compared."""
+    """Return a clause that says that no other configuration is faster, and which ones were compared."""
     compared = [name for name in run.comparisons if name != AS_IS]
     if compared:
         best = max(compared, key=lambda name: run.comparisons[name].mean_gain)
@@ -310,11 +314,11 @@ def _nothing_beats(run: _TrialsOfRun) -> str:
 def gpu_env(
     asked: bool, visible: str | None, chosen: Sequence[Gpu], listed: Sequence[Gpu], some_closed: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Return what to export if `--gpus` named some of the GPUs and no scheduler has set CUDA_VISIBLE_DEVICES.
+    """Return the variables to export if `--gpus` named some of the GPUs and no scheduler has set CUDA_VISIBLE_DEVICES.
 
-    Integers, which every framework reads, are used if they are proved to mean the same GPUs. CUDA counts in order of
-    bus addresses, and each rank has verified that the GPU of its UUID is there. UUIDs are used if an address is
-    unknown, or if NVML lists GPUs that CUDA can't open and so does not count.
+    Integers, which every framework reads, are used if they are proved to mean the same GPUs: CUDA counts GPUs in the
+    order of bus addresses, and each rank has verified that the GPU with its UUID is at that place. UUIDs are used if an
+    address is unknown, or if NVML lists GPUs that CUDA can't open and does not count.
     """
     if not asked or visible is not None or not 0 < len(chosen) < len(listed):
         return ()
@@ -333,7 +337,10 @@ def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
 
 
 def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
-    """Return the advice with its timeouts; the dialect "nccl" adds the variables of torch's flight recorder."""
+    """Return the advice with the timeouts in `safe`.
+
+    The dialect "nccl" adds the variables of torch's flight recorder.
+    """
     return replace(
         advice,
         pg_timeout_s=safe.pg_timeout_s,

@@ -1,4 +1,7 @@
-"""The settings that the job needs because the default settings fail: results with and without each, cost and repair."""
+"""The settings that the job needs because the default settings fail.
+
+Each has results with and without it, its cost and its repair.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ INHERITED = (
 
 @dataclass(frozen=True, slots=True)
 class RequiredSetting:
-    """A setting of the trial that worked, and the failed trial that proves its need; None if nothing proves it."""
+    """A setting of the trial that worked, and the failed trial that proves that it is needed (None without proof)."""
 
     setting: Setting
     failed: TrialResult | None
@@ -42,7 +45,7 @@ class RequiredSetting:
 def why_needed(
     settings: Sequence[Setting], best: TrialResult, trials: Sequence[TrialResult]
 ) -> tuple[RequiredSetting, ...]:
-    """Return the settings of the trial that worked, each with a failed trial that had all others but not this one."""
+    """Return the settings of the trial that worked, each with a failed trial that had all settings but this one."""
     there = dict(best.env).items()
     on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
     failures = [trial for trial in trials if trial.outcome in FAILED and trial.candidate != AS_IS]
@@ -50,10 +53,10 @@ def why_needed(
 
 
 def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence[TrialResult]) -> TrialResult | None:
-    """Return the failed trial that had all other settings but not this one; of several, that with the fewest variables.
+    """Return the failed trial that had all other settings but not this one.
 
-    It may have had more settings. If they did not help, the trial would have failed with fewer as well, so this setting
-    is needed.
+    Of several, return the one with the fewest variables. The trial may have had additional settings. Without these,
+    which did not help, it would also have failed, so `setting` is needed.
     """
     rest = dict(env_of([each for each in on if each is not setting])).items()
     own = dict(setting.env).items()
@@ -64,7 +67,10 @@ def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence
 def comments_of(
     required: RequiredSetting, best: TrialResult, cpu_path: bool, context: MachineContext, *, inherited: bool = False
 ) -> Iterator[Comment]:
-    """Yield the comment lines of a setting. If it has two variables, the second only refers to the first."""
+    """Yield the comment lines of a setting.
+
+    If it has two variables, the comment of the second variable only refers to the first.
+    """
     (name, value), *others = sorted(required.setting.env, reverse=True)  # NCCL's before gloo's
     lines = [
         _without(required.failed),
@@ -97,7 +103,7 @@ def _log_line(failed: TrialResult) -> str:
 
 
 def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
-    """Return the line about cost: which share of the links' limit is left with all settings of the trial together."""
+    """Return the comment on cost: the share of the links' limit that is left with all the trial's settings."""
     result = deciding_result(best, cpu_path)
     if result is None or isinstance(result.busbw_gb_s, Gap):
         return ""
@@ -133,7 +139,7 @@ def figure(trial: TrialResult, cpu_path: bool) -> str:
 
 
 def ending(trial: TrialResult) -> str:
-    """Return how a trial failed, as the end of a sentence."""
+    """Return how a trial failed, as the predicate of a sentence."""
     how = ENDINGS[trial.outcome]
     return f"{how} ({trial.problem})" if trial.problem else how
 
@@ -141,7 +147,7 @@ def ending(trial: TrialResult) -> str:
 def repair_of(name: str, value: str, *, contained: bool, inherited: bool) -> str:
     """Return the repair that makes a setting unnecessary, or "" if none is known.
 
-    It depends on whether a container runtime or the host made /dev/shm and the devices.
+    The repair depends on whether a container runtime or the host made /dev/shm and the devices.
     """
     if inherited:
         return INHERITED.replace("NAME", name)

@@ -26,9 +26,9 @@ CLEARLY_S = 3.0  # by so much, or by CLEARLY_LINES, an exception precedes what i
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the program's first own exception.
+    """Claim the first exception of the user's program.
 
-    An exception that only success followed was caught and does not count.
+    An exception that was followed only by success was caught and does not count.
     """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
@@ -55,7 +55,10 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 def _went_on(evidence: LogEvidence, refused: Event) -> bool:
-    """Return whether the job worked on, or failed in another way later: then a shell's line was not its end."""
+    """Return whether the job worked on, or failed in another way later.
+
+    A shell's line about a refused program was then not the job's end.
+    """
     is_last = any(is_after(death, refused) for death in evidence.of(*DEATHS))
     if not is_last and evidence.sources[refused.source].lines - refused.line > CLEARLY_LINES:
         return True
@@ -66,9 +69,10 @@ def _went_on(evidence: LogEvidence, refused: Event) -> bool:
 
 
 def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | None:
-    """Claim a message that a row of signatures.toml explains: the first own error, else one that looks secondary.
+    """Claim a message that a row of signatures.toml explains.
 
-    Without a traceback it must be near the end of the log.
+    It is the first own error, else one that looks secondary. An error without a traceback must be near the end of the
+    log.
     """
     if not own and evidence.successes():
         return None
@@ -88,13 +92,13 @@ def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | No
 
 
 def place_of(evidence: LogEvidence, event: Event) -> str:
-    """Return " at train.py:44 (training_step)", the line of the user's own code; "" if the log does not show it."""
+    """Return the line of the user's own code, as " at train.py:44 (training_step)"; "" if the log does not show it."""
     frame = evidence.frame(event)
     return f" at {frame.place_and_function}" if frame is not None and frame.is_own else ""
 
 
 def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
-    """Return "A rank", "Rank 1", "Only rank 1 of 8", "Ranks 1, 2" or "All 8 ranks", by what the log shows."""
+    """Return "A rank", "Rank 1", "Only rank 1 of 8", "Ranks 1, 2" or "All 8 ranks", by the log's ranks."""
     ranks = by_number(event.rank for event in same if event.rank)
     known = max(evidence.world_size, sum(row.has_log or bool(row.code) for row in evidence.processes))
     if not ranks:
@@ -107,7 +111,7 @@ def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
 
 
 def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
-    """Return whether a library names the failure before an exception, or about when it is raised.
+    """Return whether a library names the failure before an exception, or at about the same time.
 
     The exception then only forwards that failure.
     """
@@ -122,7 +126,7 @@ def _is_clearly_before(raised: Event, event: Event) -> bool:
 
 
 def _by_last_line(evidence: LogEvidence) -> Claim | None:
-    """Claim an exception without its traceback, if a process died of it or the log ends with it."""
+    """Claim an exception without its traceback, if a process died of the exception or the log ends with it."""
     if evidence.successes():
         return None
     is_dead = bool(evidence.failures()) or evidence.has(*DEATHS)
@@ -151,7 +155,7 @@ def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_exit(evidence: LogEvidence) -> Claim | None:
-    """Claim a task that ended with an error code while the others timed out waiting for it."""
+    """Claim a task that ended with an error code while the other tasks timed out waiting for this task."""
     limits = evidence.best("scheduler_time_limit")
     exits = [event for event in evidence.of(TASK_EXIT) if limits and event.order < limits[0].order]
     if not exits or evidence.successes():
@@ -167,7 +171,7 @@ def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps, which start at the user's own line if the log shows it."""
+    """Return the remedy, whose steps start at the line of the user's own code if the log shows that line."""
     frame = evidence.frame(claim.events[0]) if claim.events else None
     if claim.detail == (TIMED_OUT,):
         return Remedy(

@@ -1,4 +1,4 @@
-"""The log has only secondary errors: another process died first, and its log is not here."""
+"""The log has only secondary errors: another process died first, and the log of that process is missing."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def _of_engine(evidence: LogEvidence) -> str:
 
 
 def _peer(events: tuple[Event, ...]) -> str:
-    """Return the address of the peer; "" if none is named, or if it is this machine itself."""
+    """Return the address of the lost peer; "" if no line names one, or if it is this machine itself."""
     addresses = (match[1] or match[4] for event in events if (match := PEER.search(event.text)))
     return next((address for address in addresses if not LOOPBACK.match(address)), "")
 
 
 def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim ranks that have no error, neither here nor in the launcher's table, while others lost them.
+    """Claim ranks that have no error, neither in the logs nor in the launcher's table, while other ranks lost them.
 
-    torchrun lists every rank that failed or was ended. Either the lost connection is local (loopback), or the logs are
-    named by rank. Otherwise such a rank may be on a machine whose output is elsewhere.
+    torchrun lists every rank that failed or was ended. The claim requires that the lost connection is local (loopback),
+    or that the logs are named by rank. Without both, such a rank may be on a machine whose output is elsewhere.
     """
     rows = evidence.processes
     raised = tuple(row.raised for row in rows if row.rank and row.raised is not None)

@@ -1,4 +1,4 @@
-"""A person or the scheduler cancelled the job, or the scheduler stopped the rest after one task had failed."""
+"""A person or the scheduler cancelled the job, or the scheduler stopped the other tasks after one task had failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a cancellation if nothing failed before it. Otherwise the scheduler only stopped the rest after a failure.
+    """Claim a cancellation if nothing failed before it.
+
+    After a failure, the scheduler only stopped the remaining tasks.
 
     Only the scheduler's own line or a hangup proves a cancellation, since any program may send SIGTERM.
     """
@@ -50,12 +52,17 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_told_with(memory: Event, cancelled: Event) -> bool:
-    """Return whether Slurm reports a memory limit right after it ended the step, which is when it reports it."""
+    """Return whether Slurm's line about a memory limit follows right after the line that ended the step.
+
+    Slurm reports a memory limit at that place.
+    """
     return memory.source == cancelled.source and 0 < memory.line - cancelled.line <= TOLD_WITH
 
 
 def _by_signal(evidence: LogEvidence) -> Claim | None:
-    """Claim Ctrl-C if nothing failed or hung before it: ranks that live on then time out or lose their peers.
+    """Claim Ctrl-C if nothing failed or hung before the key press.
+
+    Ranks that live on afterwards time out or lose their peers.
 
     No log shows who sent a SIGTERM.
     """
@@ -78,7 +85,7 @@ def _follows(event: Event, signal: Event) -> bool:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: ask who ended the job; if it hung before, find out why."""
+    """Return the steps: ask who ended the job; if the job hung before, find out why."""
     if BY_SIGNAL in claim.detail:
         return Remedy(
             "If you stopped the job because it hung, start it again. While the job hangs, run `preflight stuck` on "
@@ -100,7 +107,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
 def _is_reaction(evidence: LogEvidence, cancelled: Event) -> bool:
     """Return whether a process of the job had died before.
 
-    The scheduler then stops the others with the same message.
+    The scheduler then stops the other processes with the same message.
     """
     deaths = (event for event in evidence.of(*DEATHS) if event.source == cancelled.source)
     return "***" in cancelled.text and any(event.order < cancelled.order for event in deaths)
@@ -119,7 +126,10 @@ def _own_errors(evidence: LogEvidence, cancelled: Event) -> list[Event]:
 
 
 def _is_error(event: Event) -> bool:
-    """Return whether a line is another failure. A connection lost before the cancellation is one; a SIGTERM is not."""
+    """Return whether a line is another failure.
+
+    A connection that was lost before the cancellation is a failure; a SIGTERM is not.
+    """
     return event.cause != ID and (event.authority < Authority.ECHO or event.sign == "peer.closed")
 
 

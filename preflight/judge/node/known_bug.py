@@ -44,7 +44,7 @@ def known_bug(node: NodeFacts, case: Case) -> Findings:
 
 
 def surroundings(node: NodeFacts, case: Case) -> Surroundings:
-    """Return the software, the CPU and the GPUs of the node, and the size of the run, as far as they are known."""
+    """Return the software, the CPU and the GPUs of the node, and the size of the run, if they are known."""
     versions: dict[str, tuple[str, ...]] = {}
     loaded = tuple(dict.fromkeys(trial.nccl for trial in case.trials if trial.nccl))
     software = node.software
@@ -64,7 +64,7 @@ def surroundings(node: NodeFacts, case: Case) -> Surroundings:
 
 
 def _counts(bug: KnownBug, fit: BugFit, around: Surroundings, failures: set[Effect]) -> bool:
-    """Return whether a bug that fits is reported: a short check can miss it, or a trial failed in its way.
+    """Return whether a bug that fits is reported: a short check can miss the bug, or a trial failed in the bug's way.
 
     All facts on which the bug depends must be known.
     """

@@ -67,7 +67,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
 
 
 def _rdma(node: NodeFacts) -> tuple[Nic, ...]:
-    """Return the adapters that NCCL would use, including EFA, which registers memory like the others."""
+    """Return the adapters that NCCL would use, including EFA, which registers memory like other adapters."""
     nics = () if isinstance(node.hca_ports, Gap) else known_or(node.nics, ())
     return tuple(nic for nic in nics if nic.kind is not NicKind.OTHER and carries_traffic(node, nic.name))
 
@@ -174,7 +174,9 @@ def pids(node: NodeFacts, case: Case) -> Findings:
 
 
 def _tightest(node: NodeFacts) -> tuple[int | Limit, str]:
-    """Return the smaller of the cgroup's and the user's limit, and its source; UNLIMITED if neither is set.
+    """Return the smaller of the cgroup's and the user's limit of processes, and the source of that limit.
+
+    The result is UNLIMITED if neither limit is set. Raise
 
     UnreadableFact if RLIMIT_NPROC is no number and the cgroup's limit could not be read.
     """

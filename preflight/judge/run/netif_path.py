@@ -57,9 +57,11 @@ def netif_reaches_nobody(case: Case) -> Findings:
 
 
 def _by_place(between: NetworkSurvey) -> dict[tuple[int, str], list[PathResult]]:
-    """Return the attempts by interface, each under the interface from which and the one to which it went.
+    """Return the connection attempts by interface.
 
-    Return none if successful attempts may be missing from the results.
+    An attempt is listed under its source and under its target.
+
+    The result is empty if successful attempts may be missing from the results.
     """
     found: dict[tuple[int, str], list[PathResult]] = defaultdict(list)
     # If results were left out, nothing proves that no node was reached.

@@ -88,12 +88,15 @@ def _gpus_of(case: Case, pair: tuple[int, int]) -> list[int]:
 
 
 def _promises_more(level: str) -> bool:
-    """Return whether a path is better than shared memory or adapters; a path through a host bridge may not be."""
+    """Return whether a path is better than shared memory or adapters; a path through a host bridge may be no better."""
     return NVLINK.fullmatch(level) is not None or level in BELOW_SWITCH
 
 
 def _is_refused(pair: GpuP2p) -> bool:
-    """Return whether the driver refuses peer access, so that NCCL can't use the path; p2p-refused reports that."""
+    """Return whether the driver refuses peer access, so that NCCL can't use the path.
+
+    The check p2p-refused reports that.
+    """
     return any(isinstance(each, P2pStatus) and each is not P2pStatus.OK for each in (pair.read, pair.write))
 
 
@@ -247,7 +250,7 @@ def _carries_data(port: HcaPort) -> bool:
 
 
 def _was_asked_for(default: TrialResult, case: Case) -> bool:
-    """Return whether the user chose sockets: by a variable of the trial, or in a file that NCCL reads."""
+    """Return whether the user chose sockets: by a variable of the trial, or by an entry in a file that NCCL reads."""
     said = [(e.name, e.value) for node in case.nodes if isinstance(node.nccl_conf, tuple) for e in node.nccl_conf]
     said += default.trial_env
     return any(value.strip().lower() not in UNCHOSEN.get(name, (value.strip().lower(),)) for name, value in said)

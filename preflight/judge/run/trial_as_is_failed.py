@@ -90,7 +90,7 @@ def trial_failed(case: Case) -> Findings:
 def _under_load(case: Case) -> Findings:
     """Yield a FAIL if the default settings worked at first but failed in a repetition.
 
-    No setting is a workaround for that.
+    No setting is a workaround for such a failure.
     """
     repeats = [each for each in case.trials if each.candidate.startswith(REPEATED)]
     failed = [each for each in repeats if each.outcome in WORDS]
@@ -170,7 +170,7 @@ def _blame(case: Case, default: TrialResult) -> Blame:
 
 
 def _look_at(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
-    """Return where to look on a path that failed; "" where none is known."""
+    """Return a sentence on where to look on a failed path; "" if no path is known."""
     if faulty:
         return f". Then check {faulty.end}: {LOOK_AT_PORT}"
     both = f". Then check both ends of the path: {LOOK_AT_PORT}. Only a third node can show which end is at fault"

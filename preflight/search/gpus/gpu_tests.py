@@ -1,15 +1,17 @@
-"""The plan of the GPU tests without NCCL: which run, in which order, and which at the same time. Pure.
+"""The plan of the GPU tests without NCCL: which run, in which order, and which at the same time.
+
+Pure.
 
 The cost of `quick` with 8 GPUs is estimated, not measured (no GPU was reachable). Each GPU has a process (a fork, 20
 ms) that keeps its CUDA contexts: one on its own GPU and one on each of the 3 or 4 others that it tests (owner_of). The
 pairs take 7 rounds, in which the processes create contexts in parallel. 10 contexts are created one after another, at
-0.2 to 0.5 s each if the driver stays loaded. With new processes in every round they would be 15, and 71 in standard. A
-round has 18 copies of at most 64 MiB, which take 5 ms each over the slowest PCIe link. All pairs take 3 to 6 s.
+0.2 to 0.5 s each if the driver stays loaded. New processes in every round would create 15 contexts, and 71 in standard.
+A round has 18 copies of at most 64 MiB, which take 5 ms each over the slowest PCIe link. All pairs take 3 to 6 s.
 
 Matrix products and host copies are one round of 1 to 2 s: the products take their time twice, and the GPUs copy one
 after another (4 x 64 MiB at 12 GB/s take 25 ms). Standard times pairs in 28 rounds of half a second each. A process
-that hangs ends at its limit, and the next round of its GPU creates its contexts again. All rounds together get at most
-a third of the time before the deadline.
+that hangs is ended at its time limit, and the next round of its GPU creates the contexts again. All rounds together get
+at most a third of the time before the deadline.
 """
 
 from __future__ import annotations
@@ -88,8 +90,8 @@ def owner_of(pair: Pair, count: int) -> int:
 def _rounds_per_process(gpus: Sequence[Gpu]) -> int:
     """Return the number of rounds after which processes must give up their contexts on the GPUs; 0 for never.
 
-    A GPU in an exclusive mode lets one process in. Without NVSwitches each has peer access to 8 others at most, in all
-    processes together (CUDA C++ Programming Guide, "Peer-to-Peer Memory Access"), and a round brings it one more.
+    A GPU in an exclusive mode accepts one process. Without NVSwitches, a GPU has peer access to at most 8 other GPUs,
+    in all processes together (CUDA C++ Programming Guide, "Peer-to-Peer Memory Access"). Each round adds one peer.
     """
     if any(gpu.compute_mode in EXCLUSIVE for gpu in gpus):
         return 1
@@ -97,7 +99,7 @@ def _rounds_per_process(gpus: Sequence[Gpu]) -> int:
 
 
 def host_memory(gpu: Gpu, node: NodeFacts) -> tuple[NumaCpus, ...]:
-    """Return the GPU's own NUMA node, then the one furthest from it; empty if its own node is unknown.
+    """Return the GPU's own NUMA node, then the NUMA node furthest from the GPU's; empty if its own node is unknown.
 
     Only CPUs that this process may use are listed: memory is placed near the thread that touches it first.
     """
@@ -167,7 +169,9 @@ def _products(gpu: Gpu) -> tuple[ProductSize, ...]:
 
 
 def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
-    """Return all pairs of 0 to count-1 in count - 1 rounds (`count` rounds if it is odd), each pair in ascending order.
+    """Return all pairs of 0 to count-1 in rounds, each pair in ascending order.
+
+    There are count - 1 rounds, or `count` rounds if `count` is odd.
 
     This is the circle method of a round-robin tournament: no GPU is in two pairs of a round. One player stays and the
     others rotate. With an odd count, the player without a partner rests.

@@ -37,9 +37,10 @@ def expected_busbw(
 ) -> Expected:
     """Return the busbw that a collective over these GPUs of one node should reach on the paths that it used.
 
-    `transport` is what a trial reported, empty if unknown. UnreadableFact if a link isn't known. NotApplicable for a
-    single GPU. NotApplicable also if ranks of one node communicate over the network, which no link between GPUs limits.
-    By default NCCL sends between two GPUs over a NIC if both are nearer to it (ncclTopoCheckNet, paths.cc 2.27.7).
+    `transport` is the transport that a trial reported, empty if unknown. Raises UnreadableFact if the speed of a link
+    isn't known. Raises NotApplicable for a single GPU. Raises NotApplicable also if ranks of one node communicate over
+    the network, because no link between GPUs limits that traffic. By default NCCL sends between two GPUs over a NIC if
+    both GPUs are nearer to the NIC than to each other (ncclTopoCheckNet, paths.cc 2.27.7).
     """
     taken = {carrier.transport for carrier in transport}
     if Transport.NET in taken:
@@ -76,7 +77,7 @@ def expected_busbw(
 def expected_of_trials(
     links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
 ) -> tuple[Expected, ...] | Gap:
-    """Return the busbw that these GPUs should reach at every measured point; a Gap if any of them is unknown."""
+    """Return the busbw that these GPUs should reach at every measured point; a Gap if any value is unknown."""
     if not gpus:
         return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
@@ -96,7 +97,7 @@ def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float
 
 
 def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
-    """Return the rate of this many PCIe lanes in one direction, in GB/s; DispensableFact if the table lacks it."""
+    """Return the rate of `lanes` PCIe lanes in one direction, in GB/s; DispensableFact if the table lacks it."""
     for row in links.pcie:
         if row.generation == generation:
             return row.gb_s_per_lane * lanes
@@ -104,13 +105,16 @@ def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
 
 
 def grown(size_bytes: int, limit_gb_s: float, gpus: int, hop_us: float) -> float:
-    """Return the share of the large-message speed that a message of this size can reach."""
+    """Return the share of the large-message speed that a message of `size_bytes` can reach."""
     half_bytes = limit_gb_s * 1e3 * hop_us * gpus
     return size_bytes / (size_bytes + half_bytes)
 
 
 def _is_ring(locality: Locality, gpus: Sequence[int]) -> bool:
-    """Return whether NVLinks alone can carry a ring: they join all GPUs, and each of three or more to two others."""
+    """Return whether NVLinks alone can carry a ring of the GPUs.
+
+    NVLinks must join all GPUs. With three or more GPUs, each GPU must have NVLinks to at least two others.
+    """
     if len(islands(locality, gpus)) != 1:
         return False
     joined = [pair for pair in combinations(gpus, 2) if NVLINK.fullmatch(locality.level(*pair))]
@@ -118,7 +122,7 @@ def _is_ring(locality: Locality, gpus: Sequence[int]) -> bool:
 
 
 def _nvlink_limit(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> tuple[float, str]:
-    """Return the one-way rate in GB/s of the GPU with the slowest NVLinks to the others, and how it is derived."""
+    """Return the one-way rate in GB/s of the GPU with the slowest NVLinks to the others, and the rate's derivation."""
     limits = []
     for gpu in gpus:
         active, rate = _nvlinks(links, gpu)
@@ -131,7 +135,7 @@ def _nvlink_limit(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> tupl
 
 
 def _nvlinks(links: Links, gpu: Gpu) -> tuple[list[NvLink], float]:
-    """Return the active NVLinks of a GPU, and the rate of each."""
+    """Return the active NVLinks of a GPU, and the rate of one NVLink in GB/s."""
     active = [link for link in known(gpu.nvlinks) if link.is_active is True]
     if not active:
         raise UnreadableFact(f"GPU {gpu.nvml_index}: its NVLinks are not known")
@@ -139,7 +143,10 @@ def _nvlinks(links: Links, gpu: Gpu) -> tuple[list[NvLink], float]:
 
 
 def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
-    """Return the rate of the slowest PCIe link in GB/s, at its highest generation and present width; also in words."""
+    """Return the rate in GB/s of the slowest PCIe link, and its derivation in words.
+
+    The rate is that of the link's highest generation and present width.
+    """
     limits = []
     for gpu in gpus:
         pcie = known(gpu.pcie)
@@ -157,7 +164,7 @@ def expects_nvls(links: Links, node: NodeFacts, gpus: Sequence[int]) -> bool:
 
 
 def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
-    """Return whether NCCL takes NVLS: NVLinks join every pair, and there are more GPUs than the rule says."""
+    """Return whether NCCL uses NVLS: NVLinks join every pair, and there are more GPUs than the rule in `links` says."""
     indices = [gpu.nvml_index for gpu in gpus]
     if len(indices) < 2 or not all(NVLINK.fullmatch(locality.level(a, b)) for a, b in combinations(indices, 2)):
         return False
@@ -167,7 +174,9 @@ def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
 
 
 def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], ...]:
-    """Return, by GPU, the rate of its PCIe link in GB/s at its highest generation and present width.
+    """Return (GPU, rate of its PCIe link in GB/s).
+
+    The rate is that of the link's highest generation and present width.
 
     A GPU whose link is not known is left out.
     """
@@ -179,7 +188,7 @@ def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], .
 
 
 def pair_limits(links: Links, node: NodeFacts, gpus: Sequence[Gpu]) -> tuple[PairLimit, ...]:
-    """Return the rate between each two GPUs, if known: of their NVLinks, or of the slower PCIe link."""
+    """Return the rate between each two GPUs, if known: the rate of their NVLinks, or of the slower PCIe link."""
     limits: list[PairLimit] = []
     with suppress(NotApplicable, UnreadableFact):
         locality = locality_of(node)

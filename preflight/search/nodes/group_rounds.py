@@ -1,6 +1,9 @@
-"""Rounds of small groups of nodes: when they are worth running, the outcome of each group, and the next step. Pure.
+"""Rounds of small groups of nodes: when they are worth running, the outcome of each group, and the next step.
 
-isolation.py finds the nodes at fault. This module prepares its input, and decides which questions it has to answer.
+Pure.
+
+isolation.py finds the nodes at fault. This module prepares the input of isolation.py, and decides which questions
+isolation.py has to answer.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ def worth_dividing(
     """Return why the nodes should be tried in groups; None if there are too few nodes or no open question.
 
     Groups are worth trying in three cases: no candidate works, one rank is late at every size, or the run is thorough.
-    A thorough run needs them because a slow network of one node makes all ranks of the joint trial equally slow.
+    A thorough run needs groups because a slow network of one node makes all ranks of the joint trial equally slow.
     """
     tried = {result.candidate: result for result in results}
     default = tried.get(DEFAULT)
@@ -97,9 +100,9 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return the trials of single ranks with their outcomes; they are compared with each other.
+    """Return the trials of single ranks with their outcomes.
 
-    For a dead node, only "works" or "fails" counts.
+    A rank is slow compared with the other ranks. For a node in `dead`, only "works" or "fails" counts.
     """
     speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]
     bound = slow_below_gb_s(speeds, SLOW_RANK_SHARE)
@@ -109,7 +112,7 @@ def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple
 def _best_of_nodes(groups: Sequence[GroupTrial], size: int) -> list[float]:
     """Return the best speed of each node in groups of this size, in GB/s.
 
-    A slow node is tried again and again, so its trials must not outweigh those of the others.
+    A slow node is tried again and again, so its trials must not outweigh the trials of the other nodes.
     """
     best: dict[int, float] = {}
     for group in groups:
@@ -131,8 +134,8 @@ def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
 def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) -> float:
     """Return the speed below which a group is slow, in GB/s.
 
-    It is below the median by four robust deviations or by `share` of it, whichever is more. Of two values the larger
-    counts as the median and the smaller as the deviation. So one slow group of two is found.
+    This speed is below the median by four robust deviations or by `share` of the median, whichever is more. Of two
+    middle values, the median is the larger and the deviation is the smaller. One slow group of two is therefore found.
     """
     if not speeds:
         return 0.0
@@ -159,7 +162,7 @@ def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: boo
 
 
 def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
-    """Return whether no group has worked; then the settings are at fault rather than a node."""
+    """Return whether no group has worked. If so, the settings are at fault rather than a node."""
     return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
 
 

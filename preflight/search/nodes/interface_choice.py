@@ -1,4 +1,7 @@
-"""Choose each node's interface: which nodes test which paths, and the fastest set that reaches every node. Pure."""
+"""Choose each node's interface: plan which nodes test which paths, and find the fastest set that reaches every node.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ WORDS = {
 
 
 def offers_of(netifs: Sequence[Netif] | Gap) -> tuple[Offer, ...]:
-    """Return an address of each interface that sockets can use: IPv4 if there is one, as NCCL and gloo choose."""
+    """Return an address of each interface that sockets can use.
+
+    It is IPv4 if the interface has one, as in NCCL and gloo.
+    """
     found = []
     for netif in known_or(netifs, ()):
         usable = [each for each in known_or(netif.addresses, ()) if _is_global(each)]
@@ -90,9 +96,9 @@ def subnet_of(offer: Offer) -> str:
 def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str) -> dict[int, tuple[PathTask, ...]]:
     """Return the paths that each node tests, by node rank.
 
-    Up to 16 nodes, each tests all others; above that, each tests a neighbor and 7 random nodes, which test it in turn.
-    The same run gives the same plan. Every node starts with the next one, so that all are called equally often at any
-    time.
+    With up to 16 nodes, each node tests all others. With more nodes, each tests a neighbor and 7 random nodes, which
+    also test that node. The same `run_id` gives the same plan. Every node starts with the next node, so that all nodes
+    are called equally often at any time.
     """
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
     planned: dict[int, dict[tuple[str, int, str], PathTask]] = {node.node_rank: {} for node in nodes}
@@ -106,7 +112,7 @@ def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str)
 
 
 def _pairs(members: Sequence[int], seed: str) -> Iterator[tuple[int, int]]:
-    """Yield pairs of a calling and a called node; every pair also comes the other way round."""
+    """Yield pairs of a calling and a called node; every pair is also yielded in the other direction."""
     count = len(members)
     if count <= FULL_MATRIX_NODES:
         for i, here in enumerate(members):
@@ -137,7 +143,10 @@ def results_of(
 def judge_sets(
     nodes: Sequence[NodeOffers], met: Mapping[int, str], results: Sequence[PathResult]
 ) -> tuple[NetifSet, ...]:
-    """Return the sets that have one interface of every node, each with the reason if it does not reach every node."""
+    """Return the sets that have one interface of every node.
+
+    A set that does not reach every node has the reason as `problem`.
+    """
     hosts = {node.node_rank: node.host for node in nodes}
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
     by_source = defaultdict[tuple[int, str], list[PathResult]](list)
@@ -182,7 +191,7 @@ def _judge(
 
 
 def choose(sets: Sequence[NetifSet]) -> NetifSet | None:
-    """Return the fastest set that reaches every node: by throughput, then link rate, round trip, kind of interface.
+    """Return the fastest set that reaches every node: by throughput, link rate, round trip, kind.
 
     If a short measurement can't distinguish two sets, the next criterion decides. The last criterion is the order of
     the sets.

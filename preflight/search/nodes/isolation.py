@@ -1,9 +1,12 @@
-"""Find the node at fault when a group hangs or is slow. Each round tries small groups at the same time.
+"""Find the node at fault when a group hangs or is slow.
+
+Each round tries small groups at the same time.
 
 A group is as bad as its worst member. The first rounds try pairs, and both nodes of a pair that passes are good. Each
 other node is then paired with proven good nodes until it passes, or has failed with enough of them. If all pairs pass,
-the groups double in size until one fails. The failing group is then halved, and good nodes fill it up. A node that ever
-passed at that size is not named. Nor is a node with a bad path to only one partner.
+the groups double in size until one fails. The failing group is then halved, and good nodes fill it up. A node that
+passed at least once in a group of that size is not named. A node with a bad path to only one partner is not named
+either.
 """
 
 from __future__ import annotations
@@ -45,7 +48,10 @@ def most_rounds(node_count: int) -> int:
 
 
 def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Isolated:
-    """Return the next round for nodes 0 to n-1 that fail together, or the end. Pure: all state is in the history."""
+    """Return the next round for nodes 0 to n-1 that fail together, or the end of the search.
+
+    Pure: all state is in the history.
+    """
     pairs = _Pairs(node_count, history)
     if node_count < 3:
         reason = "fewer than three nodes can't show which node is at fault"
@@ -80,7 +86,7 @@ class _Pairs:
     def accusation(self, node: int) -> GroupOutcome | None:
         """Return DEAD or SLOW if the node failed with enough good partners, else None.
 
-        A good partner can't be the worst member of such a pair. For SLOW, a pair that was dead counts too.
+        A good partner can't be the worst member of a failed pair. For SLOW, pairs that were dead count too.
         """
         proofs = [(each, partner) for each, partner in self.failed[node] if partner in self.good]
         partners = {
@@ -125,14 +131,14 @@ class _Pairs:
         return tuple(groups)
 
     def stranger(self, node: int, others: list[int]) -> int | None:
-        """Return the first of `others` with which the node has not failed; None if there is none."""
+        """Return the first of `others` with which `node` has not failed; None if there is none."""
         met = {partner for _, partner in self.failed[node]}
         return next((each for each in others if each not in met), None)
 
     def paths(self) -> tuple[tuple[int, int], ...]:
-        """Return the pairs that failed although each node passed with another one.
+        """Return the failed pairs of nodes that both passed with other partners.
 
-        The path between the two is at fault, or the failure was a passing disturbance.
+        The path between the two nodes is at fault, or the failure was a passing disturbance.
         """
         found = {
             (min(node, partner), max(node, partner))
@@ -157,7 +163,8 @@ def _named(accused: Mapping[int, GroupOutcome]) -> tuple[Members, Members]:
 class _Growth:
     """The search for faults that no pair shows.
 
-    Groups double in size until one fails. Its halves are then tried, filled up with good nodes.
+    Groups double in size until one group fails. The halves of the failed group are then tried, filled up with good
+    nodes.
     """
 
     node_count: int

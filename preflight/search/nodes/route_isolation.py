@@ -1,7 +1,9 @@
-"""Find the interface or RDMA port at fault on a node: each one is tried alone, with a good node. Pure.
+"""Find the interface or RDMA port at fault on a node: try each one alone, with a good node.
+
+Pure.
 
 Each rank of the node uses one route, so that all routes are tried at the same time. If two good nodes have ranks left,
-they try the same route at that time. A route that also fails between good nodes is not at fault. Slow routes are
+they try the same route at the same time. A route that also fails between good nodes is not at fault. Slow routes are
 compared with those of the good nodes, because one interface may be built for a tenth of another's speed.
 """
 
@@ -54,7 +56,8 @@ class RouteRound:
 def routes_between(solo_results: Mapping[int, SoloResult], between: NetworkSurvey | None) -> tuple[Route, ...]:
     """Return the routes, the most informative first: a rail, an interface, the other rails, the other interfaces.
 
-    A node with few ranks can't try all of these routes. RDMA ports count if every backend uses NCCL's dialect.
+    A node with few ranks can't try all of these routes. RDMA ports are included only if every node's backend reads
+    NCCL's variables.
     """
     if len(solo_results) < FEWEST_NODES:
         return ()
@@ -78,7 +81,7 @@ def _ports(solo_results: Mapping[int, SoloResult]) -> Iterator[Route]:
 
 
 def _netifs(between: NetworkSurvey) -> Iterator[Route]:
-    """Yield a route for each set of interfaces, the chosen set first, because most failures are on that one."""
+    """Yield a route for each set of interfaces, the chosen set first, because most failures are on the chosen set."""
     for each in sorted(between.sets, key=lambda each: each.name != between.chosen):
         yield Route(RouteKind.NETIF, each.netifs, _broken(each, between))
 
@@ -98,7 +101,7 @@ def _broken(chosen: NetifSet, between: NetworkSurvey) -> tuple[BadPath, ...]:
 def route_rounds(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int], routes: Sequence[Route], most: int
 ) -> tuple[RouteRound, ...]:
-    """Return at most `most` rounds that try each route of the nodes at fault; `ranks_of` has the ranks of each node."""
+    """Return at most `most` rounds that try each route of the nodes at fault; `ranks_of` has each node's rank count."""
     pairs, spare = partners(end, rounds)
     seated = [
         (position // locality, RouteRanks(route, (node, partner), position % locality))
@@ -124,10 +127,11 @@ def _routes_of(node: int, partner: int, routes: Sequence[Route], accused: set[in
 
 
 def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequence[int]) -> Iterator[RouteRanks]:
-    """Yield the tried routes again, between two good nodes, on the same local ranks, which are as far from their NICs.
+    """Yield the tried routes again, between two good nodes.
 
-    If only one good node is free, its partner is a good node that already takes part. The two then use other local
-    ranks, which are free on that partner.
+    Both pairs use the same local ranks, because these are equally far from their NICs. If only one good node is free,
+    its partner is a good node that already takes part. Such a pair uses other local ranks, which are free on the
+    partner.
     """
     if not spare:
         return
@@ -166,7 +170,7 @@ def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str],
 def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Sequence[int]) -> tuple[RouteTrial, ...]:
     """Return the trials of a round's routes, in the order of its pairs.
 
-    For a dead node, only whether a route works is recorded.
+    For a node in `dead`, a trial records only whether the route works.
     """
     beside = {
         held.route: replace(each, observed=observed_of(each, 0.0))
@@ -185,7 +189,8 @@ def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Seque
 def _slow_below_gb_s(held: RouteRanks, beside: GroupTrial | Gap) -> float:
     """Return the speed in GB/s below which a route is slow: half of its speed between two good nodes.
 
-    0 if that speed is not known, or if the good nodes used other GPUs, which may be nearer to an RDMA port.
+    The result is 0 if that speed is not known, or if the good nodes used other GPUs, which may be nearer to an RDMA
+    port.
     """
     if isinstance(beside, Gap) or isinstance(beside.busbw_gb_s, Gap):
         return 0.0

@@ -1,4 +1,4 @@
-"""Everything that is worth trying with NCCL on one node, and everything that is not, each with its reason."""
+"""The configurations that are worth trying with NCCL on one node, and those left out, each with the reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPOLOGY_FILE = "NCCL_TOPO_FILE"
 
 @dataclass(frozen=True, slots=True)
 class NcclPlan:
-    """Candidates if the default settings work, workarounds if they fail, and what is left out."""
+    """Candidates if the default settings work, workarounds if they fail, and the configurations that are left out."""
 
     candidates: tuple[Candidate, ...]
     settings: tuple[Setting, ...]
@@ -49,8 +49,9 @@ def plan_nccl(
 def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[LeftOut, ...]]:
     """Return the workarounds that the facts allow, in the order in which the search drops them, and those left out.
 
-    If one fault has several workarounds, the search keeps the last one in this order. So an expensive workaround
-    precedes a cheap one: all RDMA precedes some of its ports, and P2P precedes the kind of memory that P2P uses.
+    If one fault has several workarounds, the search keeps the last one in this order. An expensive workaround therefore
+    precedes a cheap one. Disabling all RDMA precedes disabling some ports, and disabling P2P precedes changing the kind
+    of memory that P2P uses.
     """
     planned = [
         *rdma.network(view), *gpu_links.shm(view), *rdma.ports(view), *rdma.gid(view),
@@ -87,7 +88,7 @@ def _conf_files(view: NodeView) -> Iterator[Planned]:
 def _topology_file(view: NodeView) -> Iterator[Planned]:
     """Yield a setting that removes an inherited topology file.
 
-    All other trials keep the file, and a stale one prevents NCCL from starting.
+    All other trials keep the file, and a stale topology file prevents NCCL from starting.
     """
     if inherited_value(view.node, TOPOLOGY_FILE):
         yield setting(TOPOLOGY_FILE, "")

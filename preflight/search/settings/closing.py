@@ -26,8 +26,8 @@ MOST_PAIRS = 12  # runs of a workaround, and of default settings that fail in on
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
     """Return whether a step of the search leaves time for the control.
 
-    If the step works, the whole control must still fit; if it fails, one run of each side. For a repetition, the whole
-    control must fit even if it fails.
+    If the step works, the whole control must still fit into the remaining time. If the step fails, one run of each side
+    must fit. For a repetition, the whole control must fit even if the repetition fails.
     """
     if not found.on or not runs_each:
         return True
@@ -56,8 +56,8 @@ def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_e
 
     Default settings without a workaround are repeated as often as in a control. If a control can prove something, there
     are up to MOST_PAIRS repetitions in a third of the time, because the fault may last for some trials only. A
-    workaround has to work `least_runs` times before its control, if there is time. If the default settings fail only in
-    some runs, settings without an effect may also work once.
+    workaround has to work `least_runs` times before its control, if there is time. This is required because, if the
+    default settings fail only in some runs, settings without an effect may also work once.
     """
     if chosen is None:
         took_s = [each.duration_s for each in known.reruns if each.candidate == DEFAULT and not each.control]
@@ -103,8 +103,8 @@ def control_of_failures(
 ) -> Repeat | None:
     """Return the next control run of a candidate that failed although the default settings work.
 
-    The control of the first such candidate shows whether the default settings are sound. The others need one
-    repetition.
+    The control of the first such candidate shows whether the default settings are sound. Every other such candidate
+    needs one repetition.
     """
     failed = [each for each in known.results if has_failed(each) and each.candidate != DEFAULT]
     named = {each.name: each for each in candidates}

@@ -1,20 +1,23 @@
-"""Whether a failure depends on the settings, or comes and goes regardless of them. Pure.
+"""Whether a failure depends on the settings, or comes and goes regardless of them.
+
+Pure.
 
 A workaround is confirmed by a run without it: the fault must then return. But a fault at every second start also looks
 like fail, work, fail, work. So the control runs the default settings n times and the workaround n times, in a new
 random order each time. If one run with the workaround fails, it is not a workaround. If none fails, Fisher's exact test
 decides: a fault that does not depend on the settings puts all its f failures on the default settings in at most C(n, f)
-of C(2n, f) cases. If all n fail, that is 1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
+of C(2n, f) cases. If all n fail, this probability is 1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
 
 Default settings that fail only in some of their runs need more runs. Further blocks of n and n runs follow, each in its
-own random order, and the probabilities multiply. The bound holds for any number of blocks: they count only if no run
+own random order, and the probabilities multiply. The bound holds for any number of blocks: blocks count only if no run
 with the workaround has failed so far, and every block makes that less probable. The number of settings that the search
 tried needs no correction, because only one configuration comes to the control, and only its new runs count.
 
-Otherwise a fault is steady if trials with the same settings end alike, in the search and in the control. They must fail
-in the same way (a hang, an error, wrong data). A hang or an error must also happen at the same place (the start, or a
-collective). If they end differently and no workaround is confirmed, the fault is intermittent. Details that vary even
-with a steady fault are not compared: the rank that is named, the text of its error, and which of many calls failed.
+If no workaround is confirmed, a fault is steady if trials with the same settings end alike, in the search and in the
+control. These trials must fail in the same way (a hang, an error, wrong data). A hang or an error must also happen at
+the same place (the start, or a collective). If trials with the same settings end differently, the fault is
+intermittent. Details that vary even with a steady fault are not compared: the rank that is named, the text of its
+error, and which of many calls failed.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How all trials of the same settings ended, in their order."""
+    """How all trials of the same settings ended, in the order of the trials."""
 
     candidate: str
     env: Env
@@ -128,7 +131,7 @@ def way_of(outcome: Outcome) -> Way | None:
 def tallies(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
     """Return how often each set of settings worked and failed.
 
-    If a search made two trials with the same settings, the later one counts, because it goes further.
+    If a search made two trials with the same settings, the later one counts, because the later trial goes further.
     """
     own = [each for each in results if not each.candidate.startswith(REPEATED)]
     last = {tuple(sorted(each.env)) or i: each for i, each in enumerate(own)}
@@ -164,8 +167,8 @@ def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tup
 def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
     """Return how well the control confirms the chosen workaround for default settings that fail.
 
-    If the default settings sometimes worked, the control must reach the odds that the profile asks for. If they always
-    failed, one run is enough.
+    If the default settings sometimes worked, the control must reach the odds that the profile asks for. If the default
+    settings always failed, one run is enough.
     """
     if not (control.chosen and all(runs_of(control))):
         return Proof.INTERMITTENT if intermittent(results, control.reruns) else Proof.OPEN
@@ -231,16 +234,17 @@ def proof_text(control: Control, default: TrialResult) -> str:
 
 
 def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tuple[bool, ...]:
-    """Return a random order of `runs_each` runs of the default settings (True) and as many of the others (False)."""
+    """Return a random order of `runs_each` runs with the default settings (True) and as many with others (False)."""
     turns = [True] * runs_each + [False] * runs_each
     Random(f"{seed} {name}{f' {block}' if block else ''}").shuffle(turns)
     return tuple(turns)
 
 
 def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[TrialResult, ...]:
-    """Return the results; a result whose settings failed in a repetition gets that failure, as they are no workaround.
+    """Return the results with the failures of the repetitions.
 
-    The default settings keep their result.
+    If settings failed in a repetition, their result becomes that failure, because they are no workaround. The default
+    settings keep their result.
     """
     failures = {_key(each.candidate, each.env): each for each in reruns if each.outcome in FAILED}
     failures.pop(DEFAULT, None)
@@ -257,8 +261,8 @@ def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tupl
 def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
     """Return whether the same settings ended differently, and no control can confirm a workaround any more.
 
-    A control can still confirm one if the default settings failed in the search. It can't after they worked outside the
-    control, or after the workaround failed in it.
+    A control can still confirm a workaround if the default settings failed in the search. It no longer can if the
+    default settings worked outside the control, or if the workaround failed in the control.
     """
     if not intermittent(results, reruns):
         return False
@@ -272,19 +276,19 @@ def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
 
 
 def times_repeated(env: Env, reruns: Iterable[Rerun]) -> int:
-    """Return how often these settings have been tried again outside a control."""
+    """Return how often the settings `env` have been tried again outside a control."""
     return sum(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
 
 
 def times_worked(candidate: Candidate, results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> int:
-    """Return how often these settings worked; a trial that was skipped for lack of time counts too."""
+    """Return how often the candidate's settings worked; a trial that was skipped for lack of time counts too."""
     tried: list[TrialResult | Rerun] = [*results, *reruns]
     key = _key(candidate.name, candidate.env)
     return sum(_way(each) in (Way.WORKS, None) for each in tried if _key(each.candidate, each.env) == key)
 
 
 def is_repeated(env: Env, reruns: Iterable[Rerun]) -> bool:
-    """Return whether these settings have been tried again outside a control."""
+    """Return whether the settings `env` have been tried again outside a control."""
     return times_repeated(env, reruns) > 0
 
 

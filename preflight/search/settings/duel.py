@@ -46,7 +46,7 @@ Point = tuple[Collective, int]
 def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
     """Return the sizes in bytes that decide: 32 MiB and the largest, or on the CPU the two largest from 64 KiB.
 
-    The size nearest to 32 MiB stands for it, since totals are rounded to whole elements per rank.
+    The size nearest to 32 MiB takes its place, because totals are rounded to whole elements per rank.
     """
     ordered = sorted(set(sizes))
     large = [size for size in ordered if size >= SMALLEST_THAT_DECIDES_BYTES] or ordered
@@ -69,7 +69,8 @@ def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tup
 def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
     """Return the mean log ratio of times for each pair and decision point; above 0 the candidate is faster.
 
-    Logarithms, because noise on times is multiplicative, and because swapping the sides must only swap the sign.
+    Logarithms are used because noise on times is multiplicative, and because swapping the sides must only change the
+    sign.
     """
     logs: dict[int, dict[Point, list[float]]] = {}
     for turn in turns:
@@ -82,7 +83,7 @@ def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
 
 
 def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]) -> dict[str, float]:
-    """Return, by candidate, the mean log gain over the default settings' trial.
+    """Return, by candidate, the mean log gain over the trial with default settings.
 
     The inherited environment, failed trials, and trials without all decision points are left out.
     """
@@ -106,9 +107,10 @@ def is_sound(result: TrialResult) -> bool:
 
 
 def slowdown(result: TrialResult, default: TrialResult) -> float:
-    """Return how many times the default settings' time a trial took, at the largest size that both measured.
+    """Return a trial's time divided by that of the default settings, at the largest size that both measured.
 
-    1.0 if they have no size in common that decides. One measurement of each is no proof of a small difference.
+    The result is 1.0 if the two trials have no decision size in common. One measurement of each is no proof of a small
+    difference.
     """
     base_us = {(each.collective, each.size_bytes): each.median_us for each in default.results}
     both = [each for each in result.results if each.size_bytes >= SMALLEST_THAT_DECIDES_BYTES]
@@ -128,7 +130,8 @@ def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
     """Return the best candidate if its screening and short comparison promise more than MIN_GAIN, else "".
 
-    The comparison that follows ignores these values, because they chose the candidate and are biased toward it.
+    The comparison that follows ignores these values, because the candidate was chosen by these values, which are
+    therefore biased toward it.
     """
     promise = {}
     for heat in heated:
@@ -140,7 +143,7 @@ def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
 
 
 def _medians(decisions: Sequence[Measure], result: TrialResult) -> dict[Point, float]:
-    """Return the median times in µs at the decision points, each from the size nearest to the nominal one.
+    """Return the median times in µs at the decision points, each from the size nearest to the nominal size.
 
     Totals are rounded to whole elements per rank, so sizes are not exactly the nominal ones.
     """

@@ -1,4 +1,6 @@
-"""What to try first if InfiniBand or RoCE fails between nodes: the settings that the failed trial's log suggests.
+"""Choose what to try first if InfiniBand or RoCE fails between nodes.
+
+The failed trial's log suggests settings.
 
 The log orders the trials but decides nothing: a setting is recommended only if the control proves it. Sockets are the
 third trial at the latest, because they show whether the fabric is at fault at all.
@@ -32,14 +34,14 @@ PACKET_LOST = re.compile(r"status[= ]\(?12\b")
 
 
 def lost_packets(trial: TrialResult) -> bool:
-    """Return whether NCCL gave up a packet in this trial, by its own log."""
+    """Return whether NCCL's log says that NCCL gave up a packet in this trial."""
     return any(PACKET_LOST.search(line.text) for end in trial.ranks for line in end.log)
 
 
 def losing_trial_s(limit_s: float) -> tuple[float, float]:
-    """Return the least and the most seconds until a trial ends whose packets real adapters lose.
+    """Return the least and the most seconds that a trial takes if real adapters lose its packets.
 
-    `limit_s` is the limit of its first collective.
+    `limit_s` is the limit of the trial's first collective.
     """
     least_s, most_s = (min(each + AFTER_GIVING_UP_S, limit_s) for each in GIVES_UP_S)
     return least_s, most_s
@@ -65,7 +67,7 @@ class Signs:
         return any(path.startswith("NET/IB") for path in self.inside)
 
     def says(self, pattern: re.Pattern[str]) -> bool:
-        """Return whether an error has this text."""
+        """Return whether an error matches `pattern`."""
         return any(pattern.search(line) for line in self.errors)
 
     def crosses_rails(self) -> bool:
@@ -81,7 +83,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class IbWay:
-    """A variable that may help, whether the log suggests it, and whether it is worth a trial if the log does not."""
+    """A variable that may help, whether the log suggests it, and whether it is worth a trial in any case."""
 
     variable: str
     is_pointed_at: Callable[[Signs, Candidate], bool]
@@ -111,7 +113,7 @@ class IbOrder:
 
 
 def ib_is_suspect(default: TrialResult) -> bool:
-    """Return whether a failed trial with default settings points to InfiniBand, by NCCL's log or by its data's path."""
+    """Return whether a failed trial with default settings points to InfiniBand, by NCCL's log or the data's path."""
     return bool(_errors(default)) or any(path.startswith("NET/IB") for path in _signs(default, ()).paths)
 
 
@@ -130,9 +132,9 @@ def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: 
 
 
 def _port_sets(candidates: Sequence[Candidate], signs: Signs) -> list[Candidate]:
-    """Return the candidates that use only some RDMA ports; those without a port that an error names come first.
+    """Return the candidates that use only some RDMA ports; candidates without a port that an error names come first.
 
-    If there are errors, the candidate with the most ports precedes the others; else the one with the fewest does.
+    If there are errors, candidates with more ports come first; else candidates with fewer ports do.
     """
     errors = " ".join(signs.errors)
 

@@ -67,9 +67,11 @@ def find_cure(
     is_repeated: Callable[[Env], bool] = always,
     proved: Sequence[Setting] = (),
 ) -> Cure:
-    """Return the next step of the search. The first `unsuspected` settings of `ordered` are the least suspect.
+    """Return the next step of the search.
 
-    The tests of the GPUs may have found a fault with its own workarounds, `proved`. Each is tried alone, before all
+    The first `unsuspected` settings of `ordered` are the least suspect.
+
+    `proved` are the workarounds of a fault that the GPU tests found. Each of them is tried alone, before all
     workarounds together.
     """
     tried = _tried(results)
@@ -98,7 +100,7 @@ def minimise_inherited(
 
 
 def _tried(results: Sequence[TrialResult]) -> dict[Env, TrialResult]:
-    """Return the results by the variables that they set: none for the default settings.
+    """Return the results by the variables that each trial set: no variables for the default settings.
 
     The inherited environment is left out, because it is no trial of settings.
     """
@@ -125,10 +127,10 @@ def _corner(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
 
 
 def _corners(ordered: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
-    """Yield the sets of all workarounds: one of the settings that exclude each other, and all other settings.
+    """Yield the sets that enable all workarounds together.
 
-    The first set has the most plausible of those; each further set has another interface. Other sets of RDMA ports are
-    tried later: with RDMA off their choice changes nothing.
+    Of settings that exclude each other, a set has only one. The first set has the most plausible one; each further set
+    has another interface. Other RDMA ports are tried later, because their choice changes nothing while RDMA is off.
     """
     if not ordered:
         return
@@ -141,7 +143,7 @@ def _corners(ordered: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
 def _alone(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
     """Return the next trial of one of the most suspect settings alone, or the setting that worked alone.
 
-    Such a trial works even if another setting does harm.
+    A trial of one setting works even if another setting does harm.
     """
     for setting in [each for each in reversed(ordered) if not each.choice][:MOST_ALONE]:
         result = tried.get(env_of((setting,)))
@@ -165,7 +167,7 @@ def _give_up_by_halves(
 ) -> Cure:
     """Return the next step of the bisection of `on`, settings that work together.
 
-    It looks for the longest prefix of `rest` without which the collectives still work.
+    The bisection looks for the longest prefix of the remaining settings without which the collectives still work.
     """
     kept: tuple[Setting, ...] = ()
     rest = on
@@ -190,7 +192,7 @@ def _give_up_by_halves(
 
 
 def _next_count(gone: int, fails: int, rest: int, first_split: int) -> int:
-    """Return how many settings to drop in the next trial: all of the rest, then the unsuspected ones, then half."""
+    """Return how many settings to drop in the next trial: all `rest`, then the `first_split` unsuspected, then half."""
     if fails > rest:
         return rest
     return first_split if gone < first_split < fails else (gone + fails) // 2

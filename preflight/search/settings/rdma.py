@@ -1,4 +1,4 @@
-"""Settings that stop NCCL from using all or some RDMA adapters, and those that send all data through one port."""
+"""Settings that stop NCCL from using all or some RDMA adapters, and settings that send all data through one port."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ V2, MAPPED_IPV4 = "RoCE v2", "0000:0000:0000:0000:0000:ffff:"
 def network(view: NodeView) -> Iterator[Planned]:
     """Yield the settings that leave NCCL only sockets: no other network, no network plugin, no RDMA.
 
-    A plugin (libnccl-net) may belong to another site. RDMA that is up may fail because of memlock, device files, GIDs
-    or the fabric.
+    A plugin (libnccl-net) may belong to another site. RDMA whose ports are up may still fail because of memlock, device
+    files, GIDs or the fabric.
     """
     network, plugin = "NCCL_NET", "NCCL_NET_PLUGIN"
     yield unless(why_not_known(view.version, network), setting(network, "Socket", HERE))
@@ -36,7 +36,7 @@ def network(view: NodeView) -> Iterator[Planned]:
 def ports(view: NodeView) -> Iterator[Planned]:
     """Yield a setting for each set of similar usable ports, the most plausible first; none if there is only one set.
 
-    If there are just two usable ports and they are similar, each of them is a set.
+    If there are exactly two usable ports and they are similar, each port is a set.
     """
     name = "NCCL_IB_HCA"
     if isinstance(view.node.hca_ports, Gap):
@@ -72,7 +72,7 @@ def usable_ports(node: NodeFacts) -> list[HcaPort]:
 def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
     """Return the ports in groups of one link layer and rate: InfiniBand before RoCE, then the fastest first.
 
-    Compute fabrics are usually InfiniBand, and the fastest.
+    The compute fabric is usually InfiniBand, and the fastest network.
     """
     groups: dict[tuple[bool, float], list[HcaPort]] = {}
     for port in usable:
@@ -81,7 +81,7 @@ def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
 
 
 def gid(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting of the ports' RoCE v2 GID index if NCCL is too old to find it."""
+    """Yield the setting of the ports' RoCE v2 GID index if NCCL is too old to find the index."""
     name = "NCCL_IB_GID_INDEX"
     if isinstance(view.node.hca_ports, Gap):
         yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
@@ -115,7 +115,7 @@ def rail_candidates(ports: tuple[HcaPort, ...]) -> Iterator[Candidate]:
     """Yield, for each port in order, the candidate that sends all data of the node through that port.
 
     With P2P and shared memory off, NCCL has only the network between the GPUs of one node, and only one port of it.
-    NVLS is switched off by name, because it does not depend on P2P (facts 1.1).
+    NVLS is switched off by name, because NVLS does not depend on P2P (facts 1.1).
     """
     for port in ports:
         place = f"{port.hca}:{port.port}"

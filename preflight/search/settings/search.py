@@ -75,21 +75,22 @@ def next_step(
     """Return the next step: the default settings, the inherited environment, then what the first outcome suggests.
 
     If the default settings fail but the inherited settings work, the search finds which of the inherited settings are
-    needed (`inherited` has them one by one). Otherwise it searches the conservative `settings` for a workaround
+    needed (`inherited` lists them one by one). Otherwise it searches the conservative `settings` for a workaround
     (minimise.py), or tries every candidate if there are none. The control (control.py) follows, with `runs_each` runs
     of the default settings and as many of the workaround.
 
     If the default settings work, inherited settings that look far slower are compared with them. With `screen_all`,
     every candidate is tried, and comparisons follow. A candidate that fails although the default settings work has a
     control too. The best candidate that passed is measured again, because the best of several equal ones looks better
-    by chance. `last` ends a thorough search, since it only shows more about the default settings. If the default
-    settings look slow (by the `baseline` or because one rank is late), they are repeated before anything else. With
-    `on_gpus`, the limits for late GPU ranks apply.
+    by chance. A thorough search ends with the candidate `last`, which only shows more about the default settings. If
+    the default settings look slow (by the `baseline` or because one rank is late), they are repeated before anything
+    else. With `on_gpus`, the limits for late GPU ranks apply.
 
     If a rank of the default settings died by SIGKILL, they are repeated first, because the kill came from outside.
-    Nothing more is tried after a process that SIGKILL does not end, because every candidate would run on its GPU. The
-    same holds if the same settings ended differently and no control can confirm a workaround any more. Settings that
-    failed once are no workaround, even if they worked before or work later: the search continues without them.
+    Nothing more is tried after a process that SIGKILL does not end, because every candidate would run on the GPU of
+    that process. Nothing more is tried either if the same settings ended differently and no control can confirm a
+    workaround any more. Settings that failed once are no workaround, even if they worked before or work later: the
+    search continues without them.
     """
     if known.unkillable or is_lost(known.results, known.reruns):
         return Stop()
@@ -209,7 +210,7 @@ def _found(asked: _Asked, default: TrialResult) -> Cure:
 
 
 def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return the measures of a trial up to the largest size at which trials failed; the first one if none failed."""
+    """Return a trial's measures up to the largest size at which trials failed; the first measure if no trial failed."""
     largest = max((each.nominal_bytes for each in failed_at), default=0)
     places = list(Collective)
     whole = {(each.nominal_bytes, places.index(each.collective)): each for each in (*cure_measures, *failed_at)}
@@ -223,7 +224,7 @@ def _latest(results: Sequence[TrialResult], env: tuple[tuple[str, str], ...]) ->
 
 
 def _best_of(candidates: Sequence[Candidate], results: Sequence[TrialResult]) -> Candidate | None:
-    """Return the working candidate with the fewest settings; the fastest if several have as few."""
+    """Return the working candidate with the fewest settings; the fastest of several with equally few."""
     sound = [each for each in results if is_sound(each) and each.env and each.candidate not in (DEFAULT, AS_IS)]
     best = min(sound, key=lambda each: (len(each.env), -_mean_busbw(each), each.candidate), default=None)
     return next((each for each in candidates if best is not None and each.name == best.candidate), None)

@@ -1,10 +1,11 @@
 """The jobs on this machine: its processes, and the ranks among them, found by variables, launchers and threads.
 
-A helper (a data worker, a compiler) inherits the variables of its rank. A launcher may carry Slurm's variables for
-itself.
+A helper (a data worker, a compiler) inherits the variables of its rank. A launcher may have Slurm's variables although
+it is no rank.
 
 Reading an environment or a command line takes the process's memory lock. A process that hangs in the kernel may hold
-this lock forever, so each of these reads may hang. Of all variables, only those in KEPT_VARIABLES and PLACES are kept.
+this lock forever, so each such read may hang. Of a process's variables, only those in KEPT_VARIABLES and PLACES are
+kept.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class ListedProcess:
     def is_ending(self) -> bool:
         """Return whether the process has given up its memory, and with it its arguments and variables.
 
-        A process that the kernel keeps from ending, or whose memory could not be read, is a rank all the same.
+        A process that the kernel keeps from ending, or whose memory could not be read, still counts as a rank.
         """
         return not self.arguments and not self.hidden and self.state not in ("Z", "D")
 
@@ -153,7 +154,7 @@ class ListedProcess:
         return " ".join(shown)[:COMMAND_CHARS]
 
     def number(self, variable: str) -> int | Gap:
-        """Return the number in a variable."""
+        """Return the integer in the process's environment variable `variable`, or a Gap if it has none."""
         text = self.variables.get(variable, "")
         is_number = text.isdecimal() and len(text) < 10
         return int(text) if is_number else Gap(f"{variable or 'no variable'} does not say it")
@@ -176,8 +177,8 @@ class FoundRank:
 class FoundJob:
     """The ranks of one job on this node.
 
-    `orphans` are processes that ranks left behind, with the rank's number. `servers` are the processes of a serving
-    engine that give its ranks their work, the nearest first.
+    `orphans` are processes that ended ranks left behind, each with the number of its rank. `servers` are the processes
+    of a serving engine that give its ranks their work, the server nearest to the ranks first.
     """
 
     name: str
@@ -186,7 +187,7 @@ class FoundJob:
     servers: tuple[ListedProcess, ...] = ()
 
     def goes_by(self, job_id: str) -> bool:
-        """Return whether this is the job with that id; Slurm's name 7:0 is step 0 of job 7."""
+        """Return whether `job_id` is this job's id; Slurm's name 7:0, step 0 of job 7, also answers to 7."""
         name = self.name.partition(" ")[2]
         return job_id in (name, name.partition(":")[0])
 
@@ -216,9 +217,9 @@ class ProcessTable:
 
     @classmethod
     def read(cls, machine: Machine, wanted: Callable[[int], bool]) -> ProcessTable:
-        """Return the processes whose owner is wanted.
+        """Return the processes for whose owner (a user id) `wanted` is true.
 
-        Call it from a process with a single thread, since it forks.
+        Call this method from a process with a single thread, since the method forks.
         """
 
         def program(asker: Asker) -> Json:
@@ -249,7 +250,10 @@ class ProcessTable:
         return cls(processes, answer["note"])
 
     def without(self, own_pid: int) -> ProcessTable:
-        """Return the table without this process and its children; its ancestors, such as a Slurm step, are no ranks."""
+        """Return the table without process `own_pid` and its children.
+
+        Ancestors of `own_pid`, such as a Slurm step, lose their variables in the table, so that they are no ranks.
+        """
         children = {each.pid for each in self.below(own_pid)}  # one of them reads this table
         others = {pid: each for pid, each in self.by_pid.items() if pid not in children}
         own = others.pop(own_pid, None)
@@ -260,7 +264,7 @@ class ProcessTable:
         return ProcessTable(others.values(), self.note)
 
     def below(self, pid: int) -> Iterator[ListedProcess]:
-        """Yield all descendants of a process, the nearest first."""
+        """Yield all descendants of process `pid`, the nearest first."""
         visited, waiting = {pid}, list(self.children.get(pid, ()))
         while waiting:
             each = waiting.pop(0)
@@ -298,7 +302,10 @@ class ProcessTable:
         )  # fmt: skip
 
     def ranks_by_variables(self) -> Iterator[FoundRank]:
-        """Yield the ranks that have a rank's variables: the topmost process with them, or the program that it wraps."""
+        """Yield the ranks that variables identify.
+
+        A rank is the topmost process with the rank's variables, or the program that this process wraps.
+        """
         tops: dict[Identity, ListedProcess] = {}
         for each in sorted(self.by_pid.values(), key=lambda p: (p.started_ticks, p.pid)):
             own, parent = each.identity, self.by_pid.get(each.parent_pid)
@@ -325,7 +332,7 @@ class ProcessTable:
             )  # fmt: skip
 
     def is_launcher(self, each: ListedProcess) -> bool:
-        """Return whether several ranks, or a rank of torchrun, are below the process.
+        """Return whether several ranks, or a rank of torchrun, are below process `each`.
 
         A rank of torchrun is no launcher.
         """
@@ -338,10 +345,10 @@ class ProcessTable:
         return len(numbers) > 1 or (is_torchrun and "TORCHELASTIC_RUN_ID" not in each.variables)
 
     def ranks_by_threads(self, known: set[int]) -> Iterator[FoundRank]:
-        """Yield other processes with a torch process group: forked, or started by Ray or by rank 0 (Lightning).
+        """Yield ranks outside `known` that have a torch process group.
 
-        They are numbered in the order of their start. Their variables were set after their start, so /proc does not
-        show them.
+        Such ranks were forked, or started by Ray or by rank 0 (Lightning). These ranks are numbered in the order of
+        their start, because /proc does not show variables that were set after the start.
         """
         found = [
             each
@@ -368,7 +375,10 @@ class ProcessTable:
                 yield FoundRank(each, rank, source, unknown, unknown, helpers, job_name)
 
     def servers_of(self, ranks: Iterable[FoundRank]) -> Iterator[ListedProcess]:
-        """Yield the other processes of a serving engine: those above its ranks, and their children with its titles."""
+        """Yield the processes of a serving engine that are no ranks.
+
+        These are ancestors of its ranks, and children of those ancestors that have the engine's titles.
+        """
         known = {rank.process.pid for rank in ranks}
         for rank in ranks:
             each, is_engine = rank.process, bool(rank.process.engine_name)
@@ -382,7 +392,10 @@ class ProcessTable:
                 each, is_engine = parent, bool(parent.engine_name)
 
     def orphans_of(self, ranks: Sequence[FoundRank]) -> Iterator[tuple[str, int, ListedProcess]]:
-        """Yield processes left behind by ranks that are gone, by job: data workers, and processes that init adopted."""
+        """Yield (job, rank, process) for each process that an ended rank left behind.
+
+        Such processes are data workers, and processes that init adopted.
+        """
         known = {each.pid for rank in ranks for each in (rank.process, *rank.helpers)}
         numbers: dict[str, set[int | Gap]] = defaultdict(set)
         for rank in ranks:
@@ -415,7 +428,10 @@ def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
 
 
 def _read_memory(machine: Machine, pid: int) -> Json:
-    """Return the arguments of a process, and the used variables; `hidden` says why there are none."""
+    """Return the arguments of a process and the variables of it that preflight uses.
+
+    `hidden` says why variables are missing.
+    """
     command, environ, hidden = machine.data(f"proc/{pid}/cmdline"), b"", ""
     try:
         environ = machine.data(f"proc/{pid}/environ")

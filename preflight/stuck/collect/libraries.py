@@ -1,7 +1,7 @@
-"""The versions that really run: from the libraries that the ranks have mapped, not from what pip lists.
+"""The versions of libraries that really run, read from the files that the ranks have mapped, not from pip's list.
 
 LD_PRELOAD, VLLM_NCCL_SO_PATH and a second copy in the environment all show in /proc/PID/maps. A copy that is linked
-into another library under another name does not, except torch's own.
+into another library under another name does not show there, except torch's own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OTHERS = (
 
 
 def read_software(machine: Machine, ranks: Sequence[ListedProcess]) -> JobSoftware:
-    """Return the libraries that the ranks have mapped, with their versions, and what they run on."""
+    """Return the libraries that the ranks have mapped, with their versions, and the node's CPU, kernel and GPUs."""
     found: dict[tuple[str, str], LoadedLibrary] = {}
     versions: dict[tuple[str, str, str], str] = {}  # ranks of one container map one file
     for each in ranks:
@@ -76,7 +76,7 @@ def read_software(machine: Machine, ranks: Sequence[ListedProcess]) -> JobSoftwa
 
 
 def _same_root(root: str) -> str:
-    """Return the device and inode of a root directory, which are the same for all ranks of one container."""
+    """Return a key of a root directory, its device and inode. All ranks of one container have the same key."""
     try:
         status = os.stat(root)
     except OSError:
@@ -97,7 +97,7 @@ def libraries_in(maps: str) -> tuple[LoadedLibrary, ...]:
 
 
 def _version_of(library: LoadedLibrary, root: str) -> str:
-    """Return the version that a library names, "" if it names none."""
+    """Return the version that a library names, "" if the library names none."""
     row = next((each for each in OTHERS if each.component == library.component), None)
     if row is None:
         return read_nccl_version(f"{root}{library.path}")
@@ -106,7 +106,7 @@ def _version_of(library: LoadedLibrary, root: str) -> str:
 
 
 def chosen_by(path: str, process: ListedProcess) -> str:
-    """Return the variable of the process that names this library; "" if none does."""
+    """Return the variable of the process that names this library; "" if no variable does."""
     for variable in CHOOSERS:
         for each in re.split(r"[:\s]+", process.places.get(variable, "")):
             same = os.path.dirname(each) == os.path.dirname(path)
@@ -130,12 +130,12 @@ def _mapped_files(maps: str) -> tuple[str, ...]:
 
 
 def read_nccl_version(path: str) -> str:
-    """Return the NCCL release that a library names as its own; "" if it names none or can't be read."""
+    """Return the NCCL release that a library names as its own; "" if no release is named or the file can't be read."""
     return find_in_file(path, BUILT_AS)
 
 
 def find_in_file(path: str, pattern: re.Pattern[bytes]) -> str:
-    """Return the first group of a pattern's first match in a file; "" if there is none or it can't be read.
+    """Return the first group of a pattern's first match in a file; "" if nothing matches or the file can't be read.
 
     Only a regular file is opened, because another user may have put a device at that path.
     """

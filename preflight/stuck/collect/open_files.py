@@ -41,7 +41,7 @@ class Descriptors:
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> Descriptors:
-        """Return the open descriptors of a process; UnreadableFact if they are hidden."""
+        """Return the open descriptors of a process; UnreadableFact if the kernel hides them."""
         files, sockets = {}, set()
         for name in machine.names(f"proc/{pid}/fd")[:MOST_FILES]:
             try:
@@ -108,7 +108,10 @@ class FileWatch:
         return found
 
     def waiting_connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return the connections now. Only data that were queued at both reads count; other data are in transit."""
+        """Return the connections that are open now and have queued data, by process.
+
+        Only data that were queued at both reads count; other data are in transit.
+        """
         queued = {
             (pid, each.local, each.remote): each.send_queue_bytes
             for pid, connections in self.first_connections.items()
@@ -129,7 +132,7 @@ class FileWatch:
 
 
 def read_moved_bytes(machine: Machine, pid: int) -> int | None:
-    """Return how much a process has read and written so far (/proc/PID/io: rchar, wchar); None if it is hidden."""
+    """Return the bytes that a process has read and written so far (/proc/PID/io: rchar + wchar); None if hidden."""
     try:
         return sum(int(line.split()[1]) for line in machine.text(f"proc/{pid}/io").splitlines()[:2])
     except (UnreadableFact, ValueError, IndexError):
@@ -137,7 +140,7 @@ def read_moved_bytes(machine: Machine, pid: int) -> int | None:
 
 
 def parse_fdinfo(text: str) -> tuple[int, int]:
-    """Parse the offset and the flags (octal) in /proc/PID/fdinfo/FD; ValueError if they are missing."""
+    """Parse the offset and the flags (octal) in /proc/PID/fdinfo/FD; ValueError if a value is missing."""
     values = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     if "pos" not in values or "flags" not in values:
         raise ValueError("no pos or flags")
@@ -156,7 +159,10 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
 
 
 def file_system_of(path: str, mounts: Iterable[Mount]) -> str:
-    """Return the type of the file system that holds a path: the mount with the longest mount point above it."""
+    """Return the type of the file system that holds a path.
+
+    The mount with the longest mount point above the path counts.
+    """
     best, kind = -1, ""
     for mount in mounts:
         point = mount.point.rstrip("/")
@@ -188,7 +194,7 @@ def parse_tcp(text: str) -> dict[int, Connection]:
 
 
 def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
-    """Return the TCP connections in a process's network namespace, by inode."""
+    """Return the TCP connections in a process's network namespace, by socket inode."""
     found: dict[int, Connection] = {}
     for name in ("tcp", "tcp6"):
         try:
@@ -199,7 +205,7 @@ def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
 
 
 def read_locks(machine: Machine, pids: Sequence[int]) -> tuple[HeldLock, ...]:
-    """Return the file locks for which these processes wait, with the file and the name of the process that holds it."""
+    """Return the file locks for which these processes wait, with the file and the name of the holding process."""
     locks = []
     with contextlib.suppress(UnreadableFact):
         for waits, holds, inode in parse_locks(machine.text("proc/locks"), pids):
@@ -224,7 +230,7 @@ def _locked_file(machine: Machine, pid: int, inode: str) -> str:
 def parse_locks(text: str, waiting: Iterable[int]) -> tuple[tuple[int, int, str], ...]:
     """Parse /proc/locks into a list of locks for which one of the processes waits.
 
-    Each is the process that waits, the process that holds the lock, and the lock's device and inode ("08:01:1234").
+    Each item is the pid that waits, the pid that holds the lock, and the file's device and inode ("08:01:1234").
     """
     wanted, found = set(waiting), []
     holders: dict[str, int] = {}

@@ -39,7 +39,7 @@ GONE = re.compile(r"(?i)no such (file|process)|os error 3\b|os error 2\b")
 
 
 def find_py_spy() -> str | None:
-    """Return the path of py-spy: next to this Python, else on PATH; None if it is not installed."""
+    """Return the path of py-spy: next to this Python, else on PATH; None if py-spy is not installed."""
     beside = os.path.join(sysconfig.get_path("scripts"), PY_SPY)
     return beside if os.access(beside, os.X_OK) else shutil.which(PY_SPY)
 
@@ -47,8 +47,8 @@ def find_py_spy() -> str | None:
 def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) -> dict[int, Stacks]:
     """Return the stacks of a user's processes, or the reasons why there are none; this takes at most `limit_s`.
 
-    The stack of a running process may change while it is read: py-spy fails, or its frames end somewhere. It is then
-    read again.
+    The stack of a running process may change while py-spy reads it. py-spy then fails, or returns incomplete frames,
+    and the stack is read again.
     """
     program = find_py_spy()
     if program is None:
@@ -93,12 +93,12 @@ def reread_stacks(
 ) -> tuple[dict[int, Stacks], dict[int, Stacks]]:
     """Return the stacks at the start and end of the watch; a process that slept throughout is read only once.
 
-    The earlier stacks stay if the second read failed, or if it gave the same stacks without C frames: `--native` stops
-    a process only once. If it failed, the beginning counts as unknown, because one look does not tell whether a stack
-    changes.
+    The earlier stacks stay if the second read failed, or if the second read gave the same stacks without C frames:
+    `--native` stops a process only once. If the second read failed, the stacks at the start count as unknown, because
+    one read does not show whether a stack changes.
 
-    A process that computes at the same place in both reads is read several more times: a loop spends most of its time
-    in one line.
+    A process that computes at the same place in both reads is read several more times, because a loop spends most of
+    its time in one line.
     """
     end_at = time.monotonic() + MORE_S
     moving = [
@@ -135,7 +135,7 @@ def reread_stacks(
 
 
 def _busy(threads: Sequence[ThreadState]) -> list[int]:
-    """Return the threads that used the CPU during the watch."""
+    """Return the ids of the threads that used the CPU during the watch."""
     return [each.tid for each in threads if each.cpu_s >= BUSY_S]
 
 
@@ -144,7 +144,7 @@ def _frames_of(stacks: Sequence[Stack], tid: int) -> tuple[Frame, ...]:
 
 
 def is_whole(stacks: Stacks | None) -> bool:
-    """Return whether another read would give no more: the main thread's frames begin where a program begins."""
+    """Return whether the stacks are complete: the main thread's frames begin where a program begins."""
     if isinstance(stacks, Gap):
         return not stacks.reason.startswith(FAILED)
     mains = [stack for stack in stacks or () if stack.thread == MAIN and stack.python_frames]
@@ -154,7 +154,10 @@ def is_whole(stacks: Stacks | None) -> bool:
 
 
 def has_frames(stacks: Stacks | None) -> bool:
-    """Return whether a stack was read, and also the main thread's, which is empty if it changed at that moment."""
+    """Return whether a stack was read, and whether the main thread's stack, if there is one, has frames.
+
+    The main thread's stack is empty if it changed while it was read.
+    """
     found = known_or(stacks, ()) if stacks is not None else ()
     return any(stack.frames for stack in found) and all(stack.frames for stack in found if stack.thread == MAIN)
 
@@ -171,7 +174,7 @@ def why_not(stderr: str) -> str:
 
 
 def parse_dump(text: str) -> tuple[Stack, ...]:
-    """Parse the output of `py-spy dump --json`; MalformedInput if it is something else."""
+    """Parse the output of `py-spy dump --json`; MalformedInput if the text is something else."""
     try:
         threads = json.loads(text)
     except (ValueError, RecursionError) as error:

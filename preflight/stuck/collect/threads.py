@@ -1,4 +1,4 @@
-"""Threads as the kernel reports them, sampled several times: where they wait, and whether they ran in between."""
+"""Threads as the kernel reports them, sampled several times: where each thread waits, and whether it ran."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class ThreadSample:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """The threads of a process at one moment, by number; the time is on the scheduler's clock."""
+    """The threads of a process at one moment, by thread id; the time is on the scheduler's clock, in seconds."""
 
     threads: dict[int, ThreadSample]
     now_s: float | None
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> ProcessSample:
-        """Return the threads of a process; empty if it has ended."""
+        """Return the threads of a process; empty if the process has ended."""
         threads = {}
         for tid in sorted(machine.names(f"proc/{pid}/task"), key=int)[:MOST_THREADS]:
             path = f"proc/{pid}/task/{tid}"
@@ -61,7 +61,7 @@ class ProcessSample:
         return cls(threads, float(began[1]) / 1000 if began else None)
 
     def moved_since(self, earlier: ProcessSample) -> list[int]:
-        """Return the threads that have run since an earlier sample."""
+        """Return the ids of the threads that have run since an earlier sample."""
         return [
             tid
             for tid, each in self.threads.items()
@@ -70,7 +70,7 @@ class ProcessSample:
         ]
 
     def since(self, first: ProcessSample | None) -> tuple[ThreadState, ...]:
-        """Return the threads with their activity since the first sample; without one, the activity is not known."""
+        """Return the threads with their activity since the sample `first`; None makes the activity unknown."""
         states = []
         for tid, last in self.threads.items():
             before = first.threads.get(tid, last) if first else replace(last, switches=None)
@@ -86,7 +86,7 @@ class ProcessSample:
 
 
 def _text(machine: Machine, path: str) -> str:
-    """Return the text of a file, "" if it is missing or hidden."""
+    """Return the text of a file, "" if the file is missing or hidden."""
     try:
         return machine.text(path)
     except UnreadableFact:
@@ -94,7 +94,7 @@ def _text(machine: Machine, path: str) -> str:
 
 
 def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
-    """Return the result of one sample, in the form of `watch_threads`, for a watch that was stopped or failed."""
+    """Return one sample, in the form of `watch_threads`, to replace a watch that was stopped or failed."""
     threads = {pid: encode_value(ProcessSample.read(machine, pid).since(None)) for pid in pids}
     return {"watched_s": 0.0, "threads": threads}
 
@@ -102,8 +102,8 @@ def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
 def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: float) -> Json:
     """Sample processes until the sleeping ones have slept for `rest_s`, for at most `most_s`.
 
-    A process that falls asleep near the end gets `rest_s` more, so a slow job is recognized as running. The result is
-    JSON: the threads by pid, and the duration of the watch.
+    A process that falls asleep near the end gets `rest_s` more seconds, so that a slow job is recognized as running.
+    The result is JSON: the threads by pid, and the duration of the watch.
     """
     start = time.monotonic()
     first = {pid: ProcessSample.read(machine, pid) for pid in pids}
@@ -131,7 +131,7 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
 
 
 def _as_watched(thread: ThreadState, watched_s: float, moved_at_s: float | None) -> ThreadState:
-    """Return the thread with its sleep as the watch measured it; the schedulers' clocks of the CPUs drift apart.
+    """Return the thread with the sleep that the watch measured, because the scheduler's clocks of the CPUs drift apart.
 
     These clocks leave out the time of interrupts and of other virtual machines, so they differ by seconds.
     """
@@ -142,7 +142,7 @@ def _as_watched(thread: ThreadState, watched_s: float, moved_at_s: float | None)
 
 
 def _is_settled(main: ThreadState, watched_s: float, rest_s: float) -> bool:
-    """Return whether more samples would not change the state of a main thread: it has rested for long, or it runs."""
+    """Return whether a main thread's state is certain without more samples: the thread has rested for long, or runs."""
     if main.state in "TtZX":
         return main.state in "ZX" or main.is_held
     if main.state == "R":

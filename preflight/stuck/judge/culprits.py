@@ -23,7 +23,7 @@ ENGINE_LOOPS = ("EngineCore",)  # of vLLM
 
 
 def find_culprits(job: JobState) -> tuple[Culprit, ...]:
-    """Return the causes that hold up the job; () if they are unknown."""
+    """Return the causes that hold up the job; () if the causes are unknown."""
     if job.is_idle:
         return tuple(idle_servers_faults(job))
     gone = [place for place in job.places if place.is_gone]
@@ -54,7 +54,7 @@ def _culprit(
     evidence: Iterable[str] = (),
     pids: Sequence[int] | None = None,
 ) -> Culprit:
-    """Return the culprit for these ranks, with its steps; by default, the pids are those of the ranks."""
+    """Return the culprit for these ranks, with the steps to take; `pids` are by default those of the ranks."""
     pids = tuple(place.pid for place in places if place.pid) if pids is None else tuple(pids)
     steps = steps_for(reason, places[0].activity if places else Activity.COLLECTIVE, pids)
     return Culprit(reason, ranks_of(places), pids, host, what, tuple(evidence), steps)
@@ -110,9 +110,9 @@ def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequenc
 
 
 def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
-    """Yield what keeps work from a serving engine's idle ranks: a process above them that is stopped, or waits.
+    """Yield what keeps work from a serving engine's idle ranks: a parent process that is stopped, or waits.
 
-    A process that waits counts only if it is the engine's own loop, because the program that started the engine serves
+    A waiting process counts only if it runs the engine's own loop, because the program that started the engine serves
     many clients at once.
     """
     stopped = [place for place in job.servers if place.activity is Activity.STOPPED]
@@ -127,7 +127,7 @@ def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
 
 
 def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield the ranks that do not wait for others; ranks in the same line form one culprit."""
+    """Yield the ranks that do not wait for others; ranks in the same line of code form one culprit."""
     alike: dict[tuple[str, Activity, str, str], list[RankPlace]] = defaultdict(list)
     for place in busy:
         alike[place.host, place.activity, place.at, place.doing].append(place)
@@ -143,7 +143,7 @@ def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culpri
 def other_collectives(job: JobState) -> Iterator[Culprit]:
     """Yield the ranks in the rarer call: another collective, or the same collective called from another line.
 
-    Ranks that wait for their GPUs may be in different lines although they wait for the same collective.
+    Ranks that wait for their GPUs may be in different lines although these ranks wait for the same collective.
     """
     calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
     for place in job.waiting:
@@ -164,7 +164,10 @@ def other_collectives(job: JobState) -> Iterator[Culprit]:
 
 
 def _merge_root(calls: dict[tuple[str, str], list[RankPlace]]) -> None:
-    """Join one rank's call of a broadcast to the others' if it differs only by the line: the root's may be another."""
+    """Join one rank's broadcast call to the others' call if only the line differs.
+
+    The root rank may call the broadcast from another line.
+    """
     for (doing, at), members in list(calls.items()):
         others = [
             key for key in calls if key != (doing, at) and key[0] == doing and LINE.sub("", key[1]) == LINE.sub("", at)
@@ -175,7 +178,7 @@ def _merge_root(calls: dict[tuple[str, str], list[RankPlace]]) -> None:
 
 
 def recorded_lags(job: JobState) -> Iterator[Culprit]:
-    """Yield the ranks that flight recorder dumps show behind, or in another collective."""
+    """Yield the ranks that flight recorder dumps show behind the others, or in another collective."""
     for node in job.nodes:
         if not isinstance(node.recorded, Gap):
             numbers = {int(rank) for rank in node.recorded.ranks if rank.isdecimal()}
@@ -185,7 +188,7 @@ def recorded_lags(job: JobState) -> Iterator[Culprit]:
 
 
 def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
-    """Yield the ranks that NCCL's RAS names as behind or missing, unless it names all of them."""
+    """Yield the ranks that NCCL's RAS names as behind or missing, unless RAS names all ranks."""
     by_rank = {each.rank: each for each in sorted(named, key=lambda each: each.rank)}
     if by_rank and len(by_rank) < max(len(job.places), job.world_size):
         members = [place for place in job.places if place.rank in by_rank]
@@ -234,7 +237,10 @@ def broken_paths(job: JobState) -> Iterator[Culprit]:
 
 
 def nothing_moves(job: JobState) -> Iterator[Culprit]:
-    """Yield a culprit if all ranks wait alike and no path is known to be at fault; nothing if a rank was not found."""
+    """Yield a culprit if all ranks wait alike and no path is known to be at fault.
+
+    Yield nothing if a rank was not found.
+    """
     seen = [place for place in job.waiting if place.activity is not Activity.UNSEEN]
     if not seen or len(seen) < max(len(job.waiting), job.world_size):
         return

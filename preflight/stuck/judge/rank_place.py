@@ -43,7 +43,7 @@ FOR_HELPERS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The places of all ranks of a job, by number, and the evidence for them.
+    """The places of all ranks of a job, by rank number, and the evidence for the places.
 
     `servers` are the places of the processes that give a serving engine's ranks their work.
     """
@@ -54,7 +54,10 @@ class JobState:
 
     @classmethod
     def of(cls, nodes: Sequence[NodeEvidence]) -> JobState:
-        """Return the places of the ranks on these nodes, including ranks that should run there but do not."""
+        """Return the places of the ranks on these nodes.
+
+        Ranks that should run on a node but have no process are included.
+        """
         places = [place_rank(node, rank) for node in nodes for rank in node.ranks]
         places += [
             RankPlace.gone(rank, node.host, 0, Activity.MISSING, "no process", "no process has its rank number")
@@ -83,7 +86,7 @@ class JobState:
 
     @property
     def before_full_rings(self) -> list[RankPlace]:
-        """Return the server's processes that can't give the ranks work, because a rank does not read its messages."""
+        """Return the server's processes that can't give the ranks work, because a rank does not read their messages."""
         return [place for place in self.servers if place.doing == FULL_RING and place.stands]
 
     @property
@@ -94,7 +97,7 @@ class JobState:
 
     @property
     def ras_answers(self) -> list[RasAnswer]:
-        """Return the answers of NCCL's RAS, from the nodes on which it answered."""
+        """Return the answers of NCCL's RAS, from the nodes on which RAS answered."""
         return [node.ras for node in self.nodes if not isinstance(node.ras, Gap)]
 
 
@@ -140,7 +143,7 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
 
 
 def _is_in_loop(node: NodeEvidence, main: ThreadState) -> bool:
-    """Return whether a thread computes and is woken again and again, as a loop of short collectives does."""
+    """Return whether a thread computes and is woken again and again, as in a loop of short collectives."""
     watched_s = max(node.watched_s, 0.1)
     is_woken = isinstance(main.wakes, int) and main.wakes >= LOOP_WAKES_PER_S * watched_s
     return is_woken and main.cpu_s >= WORKING_SHARE * watched_s
@@ -195,7 +198,7 @@ def _by_stack_and_kernel(rank: RankProcess, wait: KernelWait, stack: Stack, spin
 
 
 def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return the kernel's additional information, as a clause after the place."""
+    """Return the kernel's additional information, as a clause to print after the rank's place."""
     if lock := next((each for each in node.locks if each.waiting_pid == rank.process.pid), None):
         path = f"{lock.path}, " if lock.path else ""
         return f"{path}held by process {lock.holding_pid}" + (f" ({lock.holder})" if lock.holder else "")
@@ -211,7 +214,7 @@ def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Ker
 
 
 def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return how a rank makes progress, as the words after "it"; "" if it rests, or computes in one line."""
+    """Return how a rank makes progress, as a predicate after "it"; "" if the rank rests, or computes in one line."""
     process, main, watched_s = rank.process, rank.process.main_thread, max(node.watched_s, 0.1)
     if main is None or wait is KernelWait.STOPPED:
         return ""
@@ -242,10 +245,10 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
 
 
 def _helper_works(helper: Process, watched_s: float, *, is_noticed: bool) -> str:
-    """Return how a rank's child makes progress; "" if it rests, or is a Python process that computes in one line.
+    """Return how a rank's child makes progress; "" if it rests, or computes in one line of Python.
 
-    A child that ended during the watch has made progress if its rank was woken since (`is_noticed`). This does not hold
-    for a data worker, nor for a child that had just begun, as those of a loop that polls.
+    A child that ended during the watch has made progress if its rank was woken since (`is_noticed`). The end of a data
+    worker, or of a child that had just begun (as in a polling loop), is no progress.
     """
     is_old = helper.age_s > watched_s + JUST_BEGUN_S
     if helper.state == "X" and is_old and is_noticed and not helper.serves_a_data_loader:
@@ -263,7 +266,7 @@ def _percent(cpu_s: float, watched_s: float) -> str:
 
 
 def _blocked_worker(rank: RankProcess, watched_s: float) -> str:
-    """Return the data worker that delivers no data, and its place; "" if all are idle or none is found."""
+    """Return a text on the data worker that delivers no data, with its place; "" if none is found or all are idle."""
     for worker in rank.helpers:
         if not worker.serves_a_data_loader:
             continue

@@ -72,12 +72,15 @@ class Leader:
         self._looked_at = 0.0  # when every node was last asked whether it still speaks
 
     def files(self) -> tuple[list[int], list[int]]:
-        """Return the descriptors to wait for: for reading, and for writing."""
+        """Return the descriptors to wait for: those to read from, and those to write to."""
         self._ready.also_for_sending(follower.link for follower in self.followers.values())
         return [*self.node.fds, *(listener.fileno() for listener in self._listeners), self._ready.fd], []
 
     def turn(self, launched: Launch) -> None:
-        """Accept callers, read from every node and relay new messages; a node that is gone ends the run for all."""
+        """Accept callers, read from every node and relay new messages.
+
+        A node that is gone ends the run for all nodes.
+        """
         self._handshakes.accept(self._listeners)
         for link, hello in self._handshakes.introduced():
             self._meet(link, hello)
@@ -95,7 +98,7 @@ class Leader:
             launched.fail(str(error))
 
     def _hear_followers(self, launched: Launch) -> None:
-        """Read from the nodes that have sent something, for at most TURN_S, and about once a second look at all nodes.
+        """Read from the nodes that have sent something, for at most TURN_S, and about once a second check all nodes.
 
         The messages of a thousand nodes may take many seconds to read.
         """
@@ -111,7 +114,10 @@ class Leader:
                 self._hear(node_rank, follower, launched)
 
     def _are_all_ready(self, launched: Launch) -> bool:
-        """Return whether all are here and have tested themselves; MeetingError if it is too late for a missing one."""
+        """Return whether all nodes have joined and finished their own tests.
+
+        Raise MeetingError if a node is missing and the time for joining is up.
+        """
         if self.node.solo is None:
             self.node.start_probes()
         self.node.report(launched.result)
@@ -128,7 +134,7 @@ class Leader:
         return not unready
 
     def _who_is_missing(self, missing: Sequence[int]) -> str:
-        """Return, in one line, which nodes did not come, which were refused or left, and where node 0 listened."""
+        """Return, in one line, which nodes did not join, were refused or left, and on which address node 0 listened."""
         place, listening = self.node.placement, self._listening
         names = [place.name_of(rank) for rank in missing[:8]]
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
@@ -188,7 +194,7 @@ class Leader:
         return JointPhase(self.solo_results(), self.has_begun, self.network)
 
     def solo_results(self) -> dict[int, SoloResult]:
-        """Return what the nodes found alone, by node rank, as far as they have reported it."""
+        """Return the single-node results by node rank, of the nodes that have reported them."""
         own = {0: self.node.solo} if self.node.solo is not None else {}
         return own | dict(sorted(self._solo_results.items()))
 
@@ -250,8 +256,8 @@ class Leader:
     def finish(self, last: Message) -> None:
         """Send the last message to every connected node, wait until it was received, and close.
 
-        Each node closes its end after it has the message. If node 0 closed first, unread data would reset the
-        connection, and the last message would be lost.
+        Each node closes its end of the connection after it has received the message. If node 0 closed first, unread
+        data would reset the connection, and the last message would be lost.
         """
         self._close_listeners()
         self._tell_all(line_of(last))

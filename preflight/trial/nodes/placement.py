@@ -1,8 +1,9 @@
-"""Find this node's place in the job from the variables of schedulers and launchers. Pure: a mapping and options.
+"""Find this node's place in the job from the variables of schedulers and launchers.
 
-The environment supplies what the options --nnodes, --node-rank and --rdzv-endpoint leave open. It is read for one
-launcher only, the innermost one present (model/launchers.py), because values of two launchers don't fit together. Slurm
-counts only inside a step: a shell or a batch script is one node.
+Pure: the input is a mapping and options. The environment supplies the values that the options --nnodes, --node-rank and
+--rdzv-endpoint leave open. The environment is read for one launcher only, the innermost one present
+(model/launchers.py), because values of two launchers don't fit together. Slurm counts only inside a step: a shell or a
+batch script is one node.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Asked:
 
 @dataclass(slots=True)
 class _Found:
-    """What is known so far; a value that is set once stays."""
+    """The values found so far; a value that is set once stays."""
 
     environ: Mapping[str, str]
     values: dict[str, int | str] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class _Found:
             self.origins.append(Origin(what, str(value), source))
 
     def note_number(self, what: str, *names: str) -> None:
-        """Take a whole number from the first variable that is set; UsageError if any of them has no whole number."""
+        """Take a whole number from the first variable that is set; UsageError if any variable has no whole number."""
         for name in names:
             if text := self.environ.get(name):
                 self.note(what, parse_whole(name, text), name)
@@ -85,7 +86,7 @@ def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
 
 
 def _from_environment(found: _Found) -> tuple[str, ...]:
-    """Take the values of the innermost launcher that is present; return the hosts if it names them."""
+    """Take the values of the innermost launcher that is present; return the hosts if that launcher names them."""
     environ = found.environ
     for launcher in reversed(LAUNCHERS):
         said = launcher.node
@@ -106,7 +107,7 @@ def _from_environment(found: _Found) -> tuple[str, ...]:
 
 
 def _one_per_node(found: _Found, said: NodeVariables) -> None:
-    """Take the number of nodes from a launcher that numbers processes; UsageError if a node has several of them."""
+    """Take the number of nodes from a launcher that numbers processes; UsageError if a node has several processes."""
     count, here = (parse_whole(name, found.environ.get(name) or "1") for name in (said.processes, said.processes_here))
     nodes = parse_whole(said.nodes, found.environ[said.nodes]) if said.nodes else 1 if count == here else count
     if nodes > 1 and (count != nodes or here > 1):
@@ -127,7 +128,7 @@ def _master(found: _Found, address: str, port: str) -> None:
 
 
 def _slurm_nodes(environ: Mapping[str, str]) -> str:
-    """Return how many nodes Slurm says, "" outside of it."""
+    """Return the number of nodes as Slurm's variables give it; "" outside of Slurm."""
     names = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES")
     return next(filter(None, map(environ.get, names)), "")
 
@@ -190,7 +191,7 @@ def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | No
 
 
 def _lines(nodes: int, point: object) -> str:
-    """Return what to type on the first node and on the last one."""
+    """Return the commands to type on the first node and on the last node."""
     place = str(point or f"HOST:{DEFAULT_PORT}")
     first, last = (f"`{start_line(nodes, rank, place)}`" for rank in (0, nodes - 1))
     return f"on HOST {first}, on the {'other' if nodes == 2 else 'last'} node {last}"

@@ -26,7 +26,10 @@ Send = Callable[[Message], None]
 
 
 class Relay:
-    """One node's side of the relay, for its own `ranks`. Node 0 sends the conductor's messages and receives answers."""
+    """One node's side of the relay, for the node's own `ranks`.
+
+    Node 0 sends the conductor's messages and receives answers.
+    """
 
     def __init__(self, directory: str, ranks: range, is_leader: bool) -> None:
         self._channel = Channel(directory)
@@ -57,7 +60,7 @@ class Relay:
                 yield {"kind": "key", "key": key, "z": pack(self._channel.get(key))}
 
     def _answer(self, index: int, rank: str) -> Iterator[Message]:
-        """Yield the answers of this node's ranks in one message, once all have answered; node 0 needs to send none."""
+        """Yield the answers of this node's ranks in one message, once all have answered; node 0 sends none."""
         if self._is_leader:
             return
         answers = self._answered.setdefault(index, {})
@@ -66,9 +69,9 @@ class Relay:
             yield {"kind": "ends", "step": index, "z": pack(self._answered.pop(index))}
 
     def take_key(self, message: Message) -> bool:
-        """Publish a key of another node here; return False if it was known.
+        """Publish a key of another node on this node; return False if the key was known.
 
-        MeetingError if that node may not send it.
+        Raise MeetingError if that node may not send the key.
         """
         key = message.get("key")
         match = KEY.fullmatch(str(key).replace("/", "."))
@@ -81,7 +84,7 @@ class Relay:
         return True
 
     def take_ends(self, message: Message, ranks: range) -> None:
-        """Publish the answers of another node's ranks; MeetingError if they are not the answers of `ranks`."""
+        """Publish the answers of another node's ranks; MeetingError unless they are those of `ranks`."""
         step, answers = message.get("step"), unpack(message.get("z"))
         if not isinstance(step, int) or not isinstance(answers, dict) or set(answers) != set(map(str, ranks)):
             raise MeetingError(f"it answers for other ranks than its own {ranks.start} to {ranks.stop - 1}")

@@ -40,7 +40,10 @@ READS_A_TURN = 64  # so that one talker does not keep the others waiting
 
 
 class Link:
-    """One end of a connection. `most_bytes` limits a line; it grows once the other end has introduced itself."""
+    """One end of a connection.
+
+    `most_bytes` limits the length of a line; the limit grows once the other end has introduced itself.
+    """
 
     def __init__(self, sock: socket.socket, most_bytes: int = HELLO_BYTES) -> None:
         sock.setblocking(False)
@@ -84,7 +87,7 @@ class Link:
             raise MeetingError(f"not a word for {SILENT_S.value:.0f} s: the host or its network is down")
 
     def send(self) -> None:
-        """Send as much as the other end accepts now; MeetingError if it is gone."""
+        """Send as much as the other end accepts now; MeetingError if the other end is gone."""
         try:
             while self._unsent:
                 sent = self._socket.send(self._unsent[0][:CHUNK])
@@ -140,7 +143,7 @@ class Link:
 
 
 class Poller:
-    """A set of watched links; its own descriptor is readable if any of them is.
+    """A set of watched links; the set's own descriptor is readable if any watched link is.
 
     Closed links are removed automatically.
     """
@@ -151,7 +154,7 @@ class Poller:
 
     @property
     def fd(self) -> int:
-        """Return the descriptor to wait for; its number is small, however many links there are."""
+        """Return the descriptor to wait for; the descriptor's number is small, however many links there are."""
         return self._epoll.fileno()
 
     def watch(self, link: Link) -> None:
@@ -165,7 +168,7 @@ class Poller:
         del self._wanting[link.fileno()]
 
     def also_for_sending(self, links: Iterable[Link]) -> None:
-        """Watch links with unsent data until they accept it; stop watching the others for sending."""
+        """Watch links that have unsent data until they accept the data; stop watching the other links for sending."""
         for link in links:
             wants = link.wants_to_send
             if wants != self._wanting.get(link.fileno(), False):
@@ -181,9 +184,9 @@ class Poller:
 
 
 def raise_descriptor_limit(links: int) -> None:
-    """Raise the limit of open files as far as this many links need; MeetingError if that is not allowed.
+    """Raise this process's limit of open files so that `links` links fit; MeetingError if that is not allowed.
 
-    Call it after the ranks were started: the ranks keep the limit that the job will have.
+    Call this function after the ranks were started: the ranks keep the limit that the job will have.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = links + SPARE_DESCRIPTORS
@@ -200,7 +203,7 @@ def line_of(message: Message) -> bytes:
 
 
 def parse_message(line: bytes) -> Message:
-    """Return the message on a line; MeetingError if the line has none."""
+    """Return the message on a line; MeetingError if the line has no message."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):

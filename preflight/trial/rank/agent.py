@@ -1,10 +1,10 @@
-"""torchrun's agent for one node: it forks a supervisor per rank from the process that has imported torch.
+"""torchrun's agent for one node: fork a supervisor per rank from the process that has imported torch.
 
-torchrun's own agent starts one interpreter per rank, each of which imports torch again; on two processors that takes
-longer than most trials. The ranks find the same environment with either agent.
-
-Every rendezvous in torch opens a store on all interfaces, and its c10d rendezvous unpickles what it reads from there.
-This one is a store inside the process, enough to number the ranks of one node. The ranks use preflight's own stores.
+The agent of torchrun itself starts one interpreter per rank, each of which imports torch again; on two processors these
+imports take longer than most trials. The ranks get the same environment with either agent. Every rendezvous in torch
+opens a store on all interfaces, and torch's c10d rendezvous unpickles data that it reads from this store. The
+rendezvous here is a store inside the process, which is enough to number the ranks of one node. The ranks use
+preflight's own stores.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class AloneRendezvous(RendezvousHandler):
 
 
 class ForkingAgent(SimpleElasticAgent):
-    """torchrun's agent, but its workers are forked and run `supervise_rank`."""
+    """torchrun's agent, except that its workers are forked and run `supervise_rank`."""
 
     def __init__(self, spec: WorkerSpec, spec_path: str) -> None:
         super().__init__(spec)
@@ -104,9 +104,10 @@ class ForkingAgent(SimpleElasticAgent):
                 self._failures[worker.global_rank] = failure
 
     def _stop_workers(self, worker_group: WorkerGroup, *_: Any, **__: Any) -> None:
-        """Report to the launcher which rank died first; the launcher then ends the others.
+        """Report to the launcher which rank died first; the launcher then ends the other ranks.
 
-        It first notes their files in /dev/shm. What still runs after LAUNCHER_S is ended here.
+        Before that, the launcher records the ranks' files in /dev/shm. Ranks that still run after LAUNCHER_S seconds
+        are ended here.
         """
         rank, exitcode = first_to_die({rank: (f.exitcode, f.timestamp) for rank, f in self._failures.items()})
         _tell({"event": "supervisor_died", "rank": rank, "exitcode": exitcode})
@@ -124,7 +125,7 @@ class ForkingAgent(SimpleElasticAgent):
 
 
 def run_ranks(spec_path: str) -> None:
-    """Run the ranks of the specification. If one dies, the launcher is informed, and the exit code is 1."""
+    """Run the ranks of the specification. If a rank dies, the launcher is informed, and the exit code is 1."""
     workers = WorkerSpec(
         role="default",
         local_world_size=read_spec(spec_path).place.local_size,
@@ -138,7 +139,7 @@ def run_ranks(spec_path: str) -> None:
 
 
 def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return rank and exit code of the first failure; ranks that died by SIGTERM, which torchrun sends, come last."""
+    """Return rank and exit code of the first failure; ranks that died by SIGTERM (from torchrun) come last."""
     rank = min(failures, key=lambda rank: (failures[rank][0] == -signal.SIGTERM, failures[rank][1]))
     return rank, failures[rank][0]
 

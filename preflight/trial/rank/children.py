@@ -39,7 +39,7 @@ CONSEQUENCES = ("timeout", "connection")
 
 @dataclass(slots=True, kw_only=True)
 class Child(ChildProcess):
-    """One trial child as its supervisor knows it; the child leads a process group."""
+    """A trial child, with what its per-rank agent knows about it; the child leads a process group."""
 
     assignment: Assignment
     started_by: str  # fork | exec
@@ -71,7 +71,7 @@ class Child(ChildProcess):
         return time.monotonic() - self.moved_at
 
     def starved_s(self) -> float:
-        """Return for how many seconds of that silence its most starved thread was ready to run but had no CPU."""
+        """Return for how many seconds of `silent_s` the child's most starved thread was ready to run but had no CPU."""
         if self.end is not None:
             return 0.0
         now = processes.waits_for_cpu_s(self.pid)
@@ -79,7 +79,7 @@ class Child(ChildProcess):
         return min(max(since, 0.0), self.silent_s())
 
     def is_silent_for(self, limit_s: float) -> bool:
-        """Return whether the child made no progress for so long although it had a CPU.
+        """Return whether the child made no progress for `limit_s` although it had a CPU.
 
         On a busy host, a slow process is not a hung one.
         """
@@ -141,7 +141,7 @@ def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
 
 
 def ask(child: Child, question: dict[str, Any]) -> None:
-    """Send a question to a child that reads questions. Its events up to `done` are the answer."""
+    """Send a question to a child that reads questions. The child's events up to `done` are the answer."""
     child.events = []
     if child.is_done:
         _move(child, ASKED)
@@ -156,7 +156,7 @@ def shm_watch() -> DirectoryWatch:
 
 
 def listen(children: Sequence[Child], timeout_s: float) -> None:
-    """Read what the children report and record which of them have ended; return after `timeout_s` at the latest."""
+    """Read what the children report and record which of them have ended; return after at most `timeout_s`."""
     open_fds = {child.fd: child for child in children if child.fd >= 0}
     has_new_segment = False
     for fd in wait_for([*open_fds, *shm_watch().fds], (), timeout_s):
@@ -171,7 +171,10 @@ def listen(children: Sequence[Child], timeout_s: float) -> None:
 
 
 def _note_segments(child: Child, at_once: bool) -> None:
-    """Record the files in /dev/shm that the child maps while it connects: after a crash nothing shows who owns them."""
+    """Record the files in /dev/shm that the child maps while it connects.
+
+    After a crash, nothing shows which process owned these files.
+    """
     now = time.monotonic()
     is_time = at_once or now - child.segments_noted_at > SEGMENTS_EVERY_S
     if child.stage in CONNECTING and is_time and has_segments():
@@ -196,7 +199,7 @@ def _move(child: Child, stage: str, expected_s: float = 0.0) -> None:
 
 
 def _note_exit(child: Child) -> None:
-    """Record how a child ended that has exited on its own, after everything that it wrote was read."""
+    """Record how a child ended that has exited on its own. The child's remaining output is read first."""
     if child.fd >= 0 and processes.state(child.pid) not in processes.GONE:
         return
     while child.fd >= 0 and wait_for([child.fd], (), 0.0):
@@ -222,7 +225,7 @@ def _note_exit(child: Child) -> None:
 def _last_of_watchdog(log_path: str) -> str:
     """Return the error with which torch's watchdog ended this process; "" if it did not.
 
-    That error of NCCL may be the consequence of another rank's death.
+    The error is NCCL's and may be the consequence of another rank's death.
     """
     try:
         with open(log_path, "rb") as log:
@@ -241,27 +244,27 @@ def _signal_name(number: int) -> str:
 
 
 def limit_s(child: Child, limits: StageLimits) -> float:
-    """Return how many seconds the child may stay in its stage."""
+    """Return how many seconds the child may stay in its present stage."""
     return limits.for_stage(child.stage.split()[0], child.expected_s)
 
 
 def forgive(children: Sequence[Child], gap_s: float) -> None:
-    """Exclude time in which this supervisor was suspended, because its children were suspended too."""
+    """Exclude `gap_s` seconds in which this agent was suspended, because its children were suspended too."""
     for child in children:
         child.moved_at += gap_s
 
 
 def is_overdue(child: Child, limits: StageLimits) -> bool:
-    """Return whether the child made no progress within its stage's limit, even if it has given up waiting since."""
+    """Return whether the child made no progress within its stage's limit, even if it has stopped waiting since."""
     gave_up = child.end is not None and child.end.ended in CONSEQUENCES
     return (child.end is None or gave_up) and child.is_silent_for(limit_s(child, limits))
 
 
 def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
-    """Kill (SIGKILL) the process group of every remaining child, and reap it.
+    """Kill (SIGKILL) the process group of every remaining child, and reap the child.
 
-    Before that, record the state that separates stuck from waiting children. A child in state `T` is stopped; one that
-    was silent for its limit is stuck.
+    Before the kill, record the state that separates stuck from waiting children. A child in state `T` is stopped; a
+    child that was silent for its limit is stuck.
     """
     left = [child for child in children if child.end is None]
     states = [_state(child, hung, limits) for child in left]

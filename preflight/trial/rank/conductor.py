@@ -37,7 +37,7 @@ LEAST_TIME_FOR_A_TRIAL_S = 1.0
 
 
 def conduct(rank: Rank) -> None:
-    """Run the steps of the plan until it stops or time is up; every result goes to the launcher at once."""
+    """Run the plan's steps until the plan ends or time is up; every result goes to the launcher at once."""
     Conductor(rank).run()
 
 
@@ -131,7 +131,10 @@ class Conductor:
             self._keeper.wait_until_released()
 
     def _repeat(self, step: steps.Again) -> None:
-        """Repeat the trial with the default settings for the reason in `step`; report a lack of time for it."""
+        """Repeat the trial with the default settings for the reason in `step`.
+
+        If there is no time for the repetition, report a skipped trial.
+        """
         name, reason = f"{AGAIN}{step.turn}", f"the default again: {step.why}"
         skip = self._why_no_time()
         if skip:
@@ -142,7 +145,7 @@ class Conductor:
         self._known = replace(self._known, repeats=(*self._known.repeats, result))
 
     def _try_rails(self) -> None:
-        """Test the RDMA ports one at a time if the default settings work; otherwise each test would fail alike."""
+        """Test the RDMA ports one at a time if the default settings work; else every port's test would fail."""
         if self._default_works and not self._known.unkillable:
             for rail in try_rails(self._spec.rails, self._try_rail, self._why_no_more):
                 self._steps.report({"event": "rail", "rail": encode(rail)})
@@ -173,7 +176,7 @@ class Conductor:
         return "a process can't be killed and keeps its GPU" if self._known.unkillable else self._why_no_time()
 
     def _rerun(self, step: steps.Repeat) -> None:
-        """Run settings again in new processes, up to the measurement at which trials failed.
+        """Run settings again in new processes, up to the measurement at which earlier trials failed.
 
         The reruns are reported apart from the trials.
         """
@@ -314,7 +317,7 @@ class Conductor:
     ) -> tuple[Assignment, list[list[RankAnswer]], str]:
         """Have all ranks take a step.
 
-        Return rank 0's assignment, each rank's answers by side, and why the ranks were killed or "".
+        Return rank 0's assignment, each rank's answers by side, and the reason why the ranks were killed, or "".
         """
         is_known_broken = bool(self._known.broken_pairs) and measures == self._plan.measures
         first_s = self._first_limit.limit_s(is_known_broken=is_known_broken)

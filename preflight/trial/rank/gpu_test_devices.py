@@ -1,8 +1,8 @@
 """Access to the GPUs for the tests below NCCL: CUDA through torch, or stand-ins that a backend for tests brings.
 
 A GPU's place is its number among the GPUs of the run on this node, which is the local rank of its rank. If the module
-of `--backend NAME@MODULE` has an attribute DEVICES, the tests use those devices instead of CUDA. A stand-in for NCCL
-without that attribute tests none, since it has no GPUs.
+of `--backend NAME@MODULE` has an attribute DEVICES, the tests use those devices instead of CUDA. With a stand-in for
+NCCL that lacks this attribute, no GPU is tested, since there is none.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Product(Protocol):
         """Return whether the result's bits differ from the reference."""
 
     def wrong_elements(self) -> int:
-        """Return how many elements in some rows and columns differ from an exact calculation on the CPU."""
+        """Return how many elements in some rows and columns differ from the exact result computed on the CPU."""
 
     def digest(self) -> str:
         """Return a digest of the result's bits."""
 
 
 class Devices(Protocol):
-    """The device operations that the tests need.
+    """The device operations that the GPU tests need.
 
     Every method may raise OutOfGpuMemory, or RuntimeError if CUDA fails.
     """
@@ -63,19 +63,19 @@ class Devices(Protocol):
         """Return whether CUDA reports peer access from `source` to `target`."""
 
     def allocate(self, place: int, elements: int, wide: bool) -> Buffer:
-        """Return a buffer on the GPU for integers of 4 bytes, or of 8 if `wide`."""
+        """Return a buffer on the GPU for integers of 4 bytes, or of 8 bytes if `wide`."""
 
     def allocate_on_host(self, elements: int) -> Buffer:
         """Return pinned memory for 4-byte integers near this thread's CPUs; calls from the same CPUs share it."""
 
     def write_pattern(self, buffer: Buffer, salt: int) -> None:
-        """Fill the buffer with numbers that differ by position and by salt, and wait until they are written."""
+        """Fill the buffer with numbers that differ by position and by salt, and wait until all are written."""
 
     def write_sentinel(self, buffer: Buffer) -> None:
-        """Fill the buffer with a value that no pattern contains, and wait until it is written."""
+        """Fill the buffer with a value that no pattern contains, and wait until the buffer is written."""
 
     def copy(self, transfers: Sequence[tuple[Buffer, Buffer]]) -> None:
-        """Copy each source to its target, all at once on separate streams, and wait for the end.
+        """Copy each source to its target, all at once on separate streams, and wait for the end of all copies.
 
         Between buffers of the same type, the copy engine copies. From 4-byte to 8-byte numbers, a kernel on the
         source's SMs copies if there is peer access.
@@ -93,7 +93,7 @@ class Devices(Protocol):
     def sampler(self, place: int, uuid: str) -> Callable[[], LoadSample]:
         """Return a function that samples the GPU's clocks, temperature and link.
 
-        It raises UnreadableFact if NVML does not start.
+        This method raises UnreadableFact if NVML does not start.
         """
 
 

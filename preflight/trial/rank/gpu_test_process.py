@@ -34,17 +34,18 @@ CRASHED = ("signal", "error")
 
 @dataclass(slots=True)
 class GpuTestProcess:
-    """This supervisor's process for GPU tests; it keeps its CUDA contexts until an error occurs.
+    """This agent's process for GPU tests; the process keeps its CUDA contexts until an error occurs.
 
-    It sees only this rank's GPU and those that it is tested with. A group that crashes it is repeated in a process that
-    sees the GPUs of that group only, because a context on another GPU may have failed.
+    Only this rank's GPU and the GPUs that are tested with it are visible to the process. If a group crashes the
+    process, the group is repeated in a new process to which only that group's GPUs are visible, because a context on
+    another GPU may have failed.
     """
 
     child: children.Child | None = None
     visible: tuple[int, ...] = ()  # places
 
     def take_round(self, rank: Rank, index: int, order: Order, _: Listener | None = None) -> int:
-        """Make the process run this rank's group of a round, if there is one, and publish how that ended."""
+        """Make the process run this rank's group of a round, if there is one, and publish how the test ended."""
         groups = decode(GpuTestRound, order["round"]).groups
         answers = [self._answer(rank, index, group, order) for group in groups if group.owner == rank.local_rank]
         rank.channel.put(f"end/{index}/{rank.rank}", answers)
@@ -91,7 +92,7 @@ class GpuTestProcess:
 
 
 def _places_of(rank: Rank) -> set[int]:
-    """Return the places of this rank's GPU and of those that its process tests it with."""
+    """Return the places of this rank's GPU and of the GPUs that its process tests together with it."""
     own, count = rank.local_rank, len(rank.spec.devices.gpus)
     return {own, *(other for other in range(count) if other != own and _is_owner(own, other, count))}
 
@@ -112,7 +113,7 @@ def _start(rank: Rank, index: int, by_exec: bool, visible: tuple[int, ...]) -> c
 
 
 def _watch(rank: Rank, child: children.Child, until: float) -> str:
-    """Listen until the process has done what it was asked, has ended or is late; return why it is late, else ""."""
+    """Listen until the process has finished its task, has ended or is late; return why the process is late, else ""."""
     own_time = OwnTime()
     while True:
         children.listen([child], LISTEN_S)
@@ -128,7 +129,10 @@ def _watch(rank: Rank, child: children.Child, until: float) -> str:
 
 
 def limit_s(rank: Rank, child: children.Child) -> float:
-    """Return how many seconds a process may be silent in its stage: making a context may take long, a copy may not."""
+    """Return how many seconds a process may be silent in its stage.
+
+    Creating a context may take long, but a copy may not.
+    """
     limits = rank.spec.trials.limits
     if child.stage in ("spawned", "device"):
         return limits.start_s

@@ -42,17 +42,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """The ranks of one process group, node by node."""
+    """The ranks of one process group, in the order of the nodes."""
 
     spans: tuple[Span, ...]
 
     @property
     def ranks(self) -> list[int]:
-        """Return the group's ranks in the run; their position in the list is their rank in the group."""
+        """Return the group's ranks, numbered as in the run; the position in the list is the rank in the group."""
         return [rank for span in self.spans for rank in range(span.first, span.first + span.count)]
 
     def env_of(self, rank: int) -> tuple[tuple[str, str], ...]:
-        """Return this rank's own variables, which override those of the configuration."""
+        """Return the variables for `rank` alone, which override the variables of the configuration."""
         return next(span.env for span in self.spans if span.first <= rank < span.first + span.count)
 
 
@@ -67,7 +67,7 @@ class GroupStep:
 
 
 def take_groups(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's child in its group, if it has one, publish how it ended, and return the next step's number."""
+    """Run this rank's child in the rank's group, if any; publish how the child ended; return the next step's number."""
     step = decode(GroupStep, order)
     found = next(((g, group) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
     answers = [] if found is None else [_take_part(rank, index + 1 + found[0], step, found[1], on_stage)]
@@ -87,7 +87,7 @@ def _take_part(rank: Rank, number: int, step: GroupStep, group: RankGroup, on_st
 
 
 class GroupConductor:
-    """Rank 0's side: it asks the plan for the next round until the plan names a node, or the time is up."""
+    """Rank 0's side of the rounds: ask the plan for the next round until the plan names a node, or time is up."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -96,7 +96,7 @@ class GroupConductor:
         self._first_of = [0, *accumulate(self._sizes)]
 
     def run(self, results: Sequence[TrialResult]) -> None:
-        """Run the rounds that the trials so far make worthwhile."""
+        """Run rounds of groups if the results of the trials so far make groups worthwhile."""
         trials = self._spec.trials
         worth = plan.worth_dividing(len(self._sizes), trials.candidates, results, trials.screen_all)
         if worth is not None:
@@ -145,7 +145,7 @@ class GroupConductor:
     def _rank_by_rank(
         self, end: Isolated, rounds: Sequence[IsolationRound], candidate: Candidate
     ) -> tuple[GroupTrial, ...]:
-        """Try each rank of a node at fault with the same rank of a good node, all at once.
+        """Try each rank of a node at fault with the same local rank of a good node, all pairs at once.
 
         The results show whether only one GPU or port of the node is at fault.
         """
@@ -164,7 +164,7 @@ class GroupConductor:
     def _route_by_route(
         self, end: Isolated, rounds: Sequence[IsolationRound], candidate: Candidate, taken: int
     ) -> tuple[RouteTrial, ...]:
-        """Try each interface and RDMA port of a node at fault with a good node's, in the rounds that are left."""
+        """Try each interface and RDMA port of a node at fault with a good node, in the rounds that are left."""
         routes = self._spec.trials.routes
         tried: list[RouteTrial] = []
         for round_ in route_rounds(end, rounds, self._sizes, routes, EXTRA_ROUNDS - taken):
@@ -187,7 +187,7 @@ class GroupConductor:
         )
 
     def _take(self, label: str, candidate: Candidate, groups: Sequence[RankGroup]) -> list[list[RankAnswer]]:
-        """Have all ranks take a step; return the answers by group."""
+        """Have all ranks take a step; return the ranks' answers, one list per group."""
         step = GroupStep(label, candidate, self._steps.by_exec, tuple(groups))
         order = {"kind": "groups"} | encode(step)
         answers = self._steps.take(order, step.label, take_groups, self._spec.deadline_monotonic_s)

@@ -37,7 +37,7 @@ class Repetitions:
 def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> Repetitions:
     """Return the times of every repetition, some of which are verified.
 
-    Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 sets which are verified, so that all
+    Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 selects the verified ones, so that all
     ranks do the same. The other repetitions send zeros; the values do not change how long the transfer takes.
     """
     estimate_s = _timed(call, ranks)
@@ -56,15 +56,17 @@ def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Rank
 
 
 def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int) -> frozenset[int]:
-    """Return which calls are verified: a random sample of the timed calls."""
+    """Return the numbers of the calls to verify: a random sample of the timed calls."""
     timed = range(lead_in, lead_in + repetitions)
     return frozenset(random.Random(seed).sample(timed, min(verified_calls, repetitions)))
 
 
 def time_once(call: Call, ranks: Ranks, work: Work | None = None) -> Times:
-    """Return the microseconds of one repetition. Work before the call runs after the timed barrier.
+    """Return the microseconds of one repetition.
 
-    So a rank's waiting time at that barrier still belongs to the previous repetition.
+    Work before the call runs after the timed barrier.
+
+    A rank's waiting time at that barrier therefore still belongs to the previous repetition.
     """
     arrived = time.perf_counter_ns()
     ranks.barrier()
@@ -90,7 +92,7 @@ def _timed(call: Call, ranks: Ranks) -> float:
 def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[int, RankSamples]:
     """Return the size in bytes that was really moved and this rank's samples.
 
-    It verifies one call before the timing, one call after it, and some of the timed calls.
+    One call before the timing, one call after the timing, and some of the timed calls are verified.
     """
     buffers = allocate(measure.collective, measure.nominal_bytes, ranks)
     samples = measure_call(measure, buffers, caller(measure.collective, buffers, ranks), ranks, agree)
@@ -98,7 +100,7 @@ def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[in
 
 
 def measure_call(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> RankSamples:
-    """Return this rank's samples of a collective that `call` runs on these buffers."""
+    """Return this rank's samples of a collective that `call` runs on `buffers`."""
     wrong = count_wrong(measure.collective, buffers, ranks, call)
     buffers.send.zero_()
     timed = time_repetitions(measure, buffers, call, ranks, agree)

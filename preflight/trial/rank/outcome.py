@@ -1,7 +1,7 @@
 """Turn the ends of all ranks' children into one trial result: what happened, at which stage, caused by which rank.
 
-For a comparison of two candidates, the result is its turns: the same collective at the same size on one side right
-after the other.
+For a comparison of two candidates, the result is its turns: a turn is the same collective at the same size, run on one
+side right after the other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TrialVerdict:
 def trial_result(
     candidate: Candidate, assignment: Assignment, answers: Sequence[RankAnswer], why: str, duration_s: float
 ) -> TrialResult:
-    """Return the result of a candidate's trial as assigned to rank 0; `why` is "" if the trial was not killed."""
+    """Return the result of a candidate's trial. `assignment` is rank 0's; `why` is "" if the trial was not killed."""
     ends = _ends(answers)
     verdict = _verdict(ends, answers, why)
     result = TrialResult(
@@ -100,7 +100,7 @@ def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:
 def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples], float]]:
     """Yield one tuple for each step that all ranks finished.
 
-    It has the collective, the size in bytes, every rank's samples and rank 0's seconds.
+    It has the collective, the size in bytes, every rank's samples and the seconds that rank 0 took.
     """
     for collective, size_bytes, packed, took_s in _packed_steps(answers):
         yield collective, size_bytes, [unpack_samples(each) for each in packed], took_s
@@ -114,7 +114,7 @@ def _packed_steps(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, i
 
 
 def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
-    """Return the result of a trial that was skipped for lack of time; `problem` is the text."""
+    """Return the result of a trial that was skipped for lack of time; `problem` says why."""
     return TrialResult(
         candidate=candidate.name, reason=candidate.reason, env=candidate.env, scope=candidate.scope, problem=problem,
         outcome=Outcome.SKIPPED, trial_env=(), unset=(), culprits=(), stages=(), ranks=(), world_size_reported=(),
@@ -125,7 +125,7 @@ def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
 def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tuple[Measure, ...]:
     """Return the measurement that was running when a trial failed.
 
-    It is empty if the trial worked, or failed before the measurements.
+    The result is empty if the trial worked, or failed before the measurements.
     """
     if result.outcome not in FAILED:
         return ()
@@ -189,7 +189,7 @@ def _failed(ends: Sequence[RankEnd], ranks: tuple[int, ...]) -> TrialVerdict:
 
 
 def _first_line(detail: str) -> str:
-    """Return the rank's own words; what follows them is from its NCCL log."""
+    """Return the rank's own message, the first line of `detail`; the lines after it are from the rank's NCCL log."""
     return detail.partition("\n")[0]
 
 
@@ -198,7 +198,7 @@ def _is_past_init(end: RankEnd) -> bool:
 
 
 def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
-    """Return the verdict on a hang: it names ranks that stayed silent while others timed out, if there are both."""
+    """Return the verdict on a hang: if some ranks stayed silent and others timed out, name the silent ranks."""
     stopped = tuple(end.rank for end in ends if end.ended == "stopped")
     if stopped:
         where = _stage_of(ends, stopped[0])
@@ -228,9 +228,10 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
 
 
 def _lost_connections(ends: Sequence[RankEnd]) -> str:
-    """Return what NCCL's own logs say of connections that broke; both ends report it, and neither is the cause.
+    """Return a clause with what NCCL's own logs say of broken connections.
 
-    NCCL 2.26 and 2.27 raise no error for it (facts 4.1), so that the ranks wait.
+    Both ends of a connection report the break, and neither end is the cause. NCCL 2.26 and 2.27 raise no error for a
+    broken connection (facts 4.1), so that the ranks wait.
     """
     said = {end.rank: match[1] for end in ends for line in end.log if (match := LOST_CONNECTION.search(line.text))}
     if not said:
@@ -241,7 +242,7 @@ def _lost_connections(ends: Sequence[RankEnd]) -> str:
 def could_not_connect(ends: Sequence[RankEnd]) -> bool:
     """Return whether a rank called an address on which no rank listens.
 
-    The other end of gloo then waits silently, but is not stuck.
+    The rank at the other end of gloo then waits silently, but is not stuck.
     """
     signs = ("connection refused", "timed out connecting", "no route to host", "network is unreachable")
     return any(end.ended in CONSEQUENCES and any(sign in end.detail.lower() for sign in signs) for end in ends)
@@ -278,7 +279,7 @@ def _last(answer: RankAnswer, key: str, default: Any) -> Any:
 
 
 def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
-    """Yield rank and world size of the ranks that joined a group."""
+    """Yield (rank, world size) for each rank that joined a group."""
     for rank, answer in enumerate(answers):
         size = _last(answer, "world_size", None)
         if size is not None:

@@ -1,7 +1,8 @@
-"""Steps that all ranks take together: a trial, or a comparison of two configurations; and rank 0's side of a step.
+"""Steps that all ranks take together, and rank 0's side of a step.
 
-There are also rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py). FirstLimit sets how
-long the first collective of a trial may take before it counts as hung: NCCL connects in it.
+A step is a trial, or a comparison of two configurations. There are also rounds of GPU tests (gpu_test_step.py) and
+trials of small groups (group_step.py). FirstLimit sets how long the first collective of a trial may take before the
+collective counts as hung; NCCL connects in this collective.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Rank:
     channel: Channel
 
     def why_killed(self, index: int) -> str:
-        """Return why a process ended a step, or "" if none did."""
+        """Return why a process ended a step, or "" if no process did."""
         key = f"kill/{index}"
         return str(self.channel.get(key)["why"]) if self.channel.has(key) else ""
 
@@ -94,7 +95,7 @@ class Step:
 
 
 class Steps:
-    """Rank 0's side of every step: it publishes the step, takes part in it, and collects the answers of all ranks."""
+    """Rank 0's side of every step: publish the step, take part in it, and collect the answers of all ranks."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
@@ -104,7 +105,10 @@ class Steps:
         self._reported_stage = ""
 
     def take(self, order: Order, label: str, take: TakeStep, until: float = 0.0) -> list[Any]:
-        """Return each rank's answer. Each rank has ANSWER_S for it, counted from `until` if that is later."""
+        """Take a step and return each rank's answer.
+
+        Each rank has ANSWER_S seconds to answer, from now or from `until` (monotonic clock), whichever is later.
+        """
         index, spec = self.index, self.rank.spec
         self.rank.channel.put(f"step/{index}", order)
         self.report({"event": "step", "label": label})
@@ -115,7 +119,7 @@ class Steps:
         )
 
     def stop(self) -> None:
-        """Make every rank end this phase."""
+        """Make every rank end the present phase of the run."""
         self.rank.channel.put(f"step/{self.index}", {"kind": "stop"})
 
     def report(self, event: dict[str, Any]) -> None:
@@ -160,7 +164,7 @@ def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
 def run_to_end(
     rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
 ) -> list[dict[str, Any]]:
-    """Read from the children until they have ended or must be killed; return how each ended."""
+    """Read from the children until they have ended or must be killed; return how each child ended."""
     own_time = OwnTime()
     hung = _watch(rank, index, running, on_stage, own_time)
     own_time.look()  # a pause just before the kill is one too
@@ -234,7 +238,7 @@ def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:
 
 
 def _waits_for_what_was_given_up(child: children.Child) -> bool:
-    """Return whether, by NCCL's log, it gave up a transfer over InfiniBand and the child made no progress since."""
+    """Return whether NCCL's log shows that NCCL gave up a transfer over InfiniBand, and the child is blocked since."""
     now = time.monotonic()
     if child.end is None and child.assignment.backend.dialect == "nccl" and now > child.log_looked_at + LOOK_AT_LOG_S:
         child.log_looked_at = now
@@ -265,8 +269,8 @@ def _outcome(child: children.Child) -> dict[str, Any]:
 class FirstLimit:
     """The limit of the first collective of a trial, in one run.
 
-    It is the plan's, until a trial after failed default settings has shown how long a first collective takes. It is
-    also shorter if copies between GPUs are known to be broken.
+    The limit is the plan's until, after failed default settings, a trial has shown how long a first collective takes.
+    The limit is also shorter if copies between GPUs are known to be broken.
     """
 
     def __init__(self, limits: StageLimits, nodes: int) -> None:

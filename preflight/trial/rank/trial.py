@@ -1,7 +1,10 @@
-"""A trial child: one process group in the environment of one configuration. It reports each stage and then ends.
+"""A trial child: one process group in the environment of one configuration.
 
-NCCL reads its environment once per process, so every trial has its own process. It is forked from a supervisor that has
-imported torch. If forking is not safe, exec starts it (`python -m preflight.trial.rank.trial ASSIGNMENT FD`).
+It reports each stage and then ends.
+
+NCCL reads its environment once per process, so every trial has its own process. A trial child is forked from a per-rank
+agent that has imported torch. If forking is not safe, exec starts the child (`python -m preflight.trial.rank.trial
+ASSIGNMENT FD`).
 """
 
 from __future__ import annotations
@@ -139,11 +142,12 @@ def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
 
 
 def device_options(device: torch.device) -> dict[str, Any]:
-    """Return the options that assign a group its GPU. With torch >= 2.3, NCCL then starts with the group.
+    """Return the options that assign a group its GPU.
 
-    Otherwise NCCL starts in the first collective. The signature decides, because the function is decorated and its own
+    With torch >= 2.3, the option makes NCCL start together with the group. Without the option, NCCL starts in the first
+    collective. Support is read from the signature of init_process_group, because that function is decorated and its own
     code names no parameters. In torch 2.7.0 the option turns on NCCL's non-blocking mode, which hangs at random
-    (pytorch issue 153960; 2.7.1 turned it off again).
+    (pytorch issue 153960; 2.7.1 turned this mode off again).
     """
     takes_it = "device_id" in inspect.signature(dist.init_process_group).parameters
     takes_it &= version_tuple(torch.__version__)[:3] != HANGS_WITH_DEVICE
@@ -151,9 +155,10 @@ def device_options(device: torch.device) -> dict[str, Any]:
 
 
 def _set_timeouts(store: Store, limits: StageLimits, stage: str, expected_s: float = 0.0) -> None:
-    """Give a step its own timeout; torch < 2.4 and other backends keep the group's timeout that they were made with.
+    """Give a step its own timeout; torch < 2.4 and other backends keep the timeout with which the group was created.
 
-    On GPUs the rank's own deadline comes first: torch's watchdog would end the process without a word of where.
+    On GPUs the rank's own deadline comes first, because torch's watchdog would end the process without naming the
+    place.
     """
     own_s = limits.own_timeout_s(stage, expected_s)
     store.set_timeout(timedelta(seconds=own_s))
@@ -186,16 +191,16 @@ def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Rep
 
 
 def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
-    """Return the ranks with a deadline in `timeout_s`, after which calls raise TimeoutError.
+    """Return `ranks` with a deadline `timeout_s` seconds from now, after which calls raise TimeoutError.
 
-    A call that begins late has a quarter of `timeout_s`, which still ends before the supervisor's limit (1 / 0.7 of
-    it).
+    A call that begins late has a quarter of `timeout_s`. Such a call still ends before the per-rank agent's limit
+    (`timeout_s` / 0.7).
     """
     return replace(ranks, until=time.monotonic() + timeout_s, least_s=timeout_s / 4)
 
 
 def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
-    """Return how many seconds a step should take at the speed of the previous step, or at a slow network's speed."""
+    """Return how many seconds a step should take at `seconds_per_byte`; None stands for a slow network's speed."""
     call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
     return measure.budget_s + CALLS_BESIDES * call_s
 
@@ -215,7 +220,10 @@ def _own_turn(store: Store, assignment: Assignment, step: int, first_side: int) 
 
 
 def _agreement(store: Store, scope: str, assignment: Assignment) -> Callable[[str, int], int]:
-    """Return a function with which all ranks take rank 0's number, through the store: a collective may be broken."""
+    """Return a function with which all ranks get rank 0's number.
+
+    The number goes through the store, because collectives may be broken.
+    """
 
     def agree(what: str, mine: int) -> int:
         key = f"{scope}/{what}"
@@ -252,7 +260,7 @@ def kind_of(error: Exception) -> str:
 
 
 def line_of(error: Exception) -> str:
-    """Return the first line of an error; for an NCCL error also its last line, which has the cause."""
+    """Return the first line of an error; for an NCCL error also its last line, which gives the cause."""
     text = str(error).strip()
     if isinstance(error, UsageError):
         return text

@@ -1,8 +1,9 @@
 """Prove that a collective delivered the right data: in separate calls, and in timed calls chosen at random.
 
-What is only moved are 32 random bits in each element, compared bit by bit. What is summed are signed whole numbers of
-up to 24 bits whose sums are exact in any order. Both differ between ranks, between places and between verified calls.
-So the result shows wrong elements, lost bytes and bits, NaN, data of an earlier call and data that never moved.
+Collectives that only move data get 32 random bits in each element, which are compared bit by bit. Collectives that sum
+get signed whole numbers of up to 24 bits, whose sums are exact in any order. Both kinds of data differ between ranks,
+between places and between verified calls. The result therefore shows wrong elements, lost bytes and bits, NaN, data of
+an earlier call and data that never moved.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Work = Callable[[], None]
 def count_wrong(
     collective: Collective, buffers: Buffers, ranks: Ranks, call: Callable[[], object], salt: int = 0
 ) -> int:
-    """Run the collective once on data that depend on the rank, and return how many elements are wrong."""
+    """Run the collective once on data that depend on the rank; return how many received elements are wrong."""
     _fill(buffers, ranks, salt, collective)
     call()
     ranks.synchronize()
@@ -36,10 +37,10 @@ def count_wrong(
 
 
 class TimedVerification:
-    """Verifies some of the timed calls: before each call, `work_before` returns what must run first, if anything.
+    """Verifies some of the timed calls: before each call, `work_before` returns the work that must run first, if any.
 
-    The calls between them move zeros, and the last of those is checked too. All ranks must get the same places and the
-    same seed, so that all send patterns in the same call.
+    The calls between verified calls move zeros, and the last of these calls is checked too. All ranks must get the same
+    places and the same seed, so that all ranks send patterns in the same call.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class TimedVerification:
 
     @property
     def found(self) -> tuple[int, int, int]:
-        """Return the count of verified calls, the wrong elements in the worst of them, and those after other calls."""
+        """Return the number of verified calls, and of wrong elements in the worst of them and in other calls."""
         return self.verified_calls, self.wrong_elements, self.spread_elements
 
     def work_before(self, place: int) -> Work | None:
-        """Return the work that must run before the timed call at `place`, outside of its time, or None."""
+        """Return the work that must run before the timed call at `place`, outside of its measured time, or None."""
         if place in self._places:
             return self._before_pattern
         return None if self._sent == "zeros" else self._before_zeros
@@ -100,7 +101,7 @@ def _fill(buffers: Buffers, ranks: Ranks, salt: int, collective: Collective) -> 
 
 
 def _wrong(collective: Collective, buffers: Buffers, ranks: Ranks, salt: int) -> int:
-    """Return how many received elements are not what this rank should have."""
+    """Return how many received elements differ from those that this rank should have."""
     found: list[torch.Tensor] = []
     parts = _expected(collective, ranks, salt, buffers.receive.numel())
     for received, values in zip(buffers.receive.chunk(len(parts)), parts, strict=True):
@@ -109,9 +110,9 @@ def _wrong(collective: Collective, buffers: Buffers, ranks: Ranks, salt: int) ->
 
 
 def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
-    """Call `act` with parts of the tensor, viewed in the values' type, and with the values, which repeat along it.
+    """Call `act` with parts of the tensor, viewed in the values' type, and with the values.
 
-    The values are one period. They are never written out in the length of the tensor.
+    The values are one period, which repeats along the tensor; they are never copied to the length of the tensor.
     """
     tensor = tensor.view(values.dtype)
     whole = tensor.numel() // PERIOD * PERIOD
@@ -122,7 +123,7 @@ def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.T
 
 
 def sent_by(rank: int, collective: Collective, ranks: Ranks, salt: int) -> torch.Tensor:
-    """Return one period of what a rank of the group sends."""
+    """Return one period of the values that a rank of the group sends."""
     one = range(rank, rank + 1)
     if collective in SUMS:
         return _summands(one, ranks, salt)[0].to(torch.float32).mul_(_scale(salt))
@@ -132,8 +133,8 @@ def sent_by(rank: int, collective: Collective, ranks: Ranks, salt: int) -> torch
 def _words(of: range, device: torch.device, salt: int) -> torch.Tensor:
     """Return one period for each rank: 32 bits that look random, as int64.
 
-    The words of one rank at one place differ between salts, and at one salt between ranks and within a period: they are
-    the images of different numbers under a function that has an inverse (two rounds of multiplying and shifting).
+    The words of one rank at one place differ between salts, and at one salt between ranks and within a period: the
+    words are the images of different numbers under an invertible function (two rounds of multiplying and shifting).
     """
     place = torch.arange(PERIOD, dtype=torch.int64, device=device)
     rank = torch.arange(of.start, of.stop, dtype=torch.int64, device=device).unsqueeze(1)
@@ -146,8 +147,9 @@ def _words(of: range, device: torch.device, salt: int) -> torch.Tensor:
 def _summands(of: range, ranks: Ranks, salt: int) -> torch.Tensor:
     """Return one period of whole numbers for each rank, as int64; their sizes add up to less than 2**24.
 
-    So float32 holds every sum of them exactly, in whatever order it is made. At each place one rank sends a number with
-    all 24 bits, and the others share what is left; all have signs. It holds for up to 2**22 ranks.
+    float32 therefore holds every sum of them exactly, in any order of summation. At each place, one rank sends a large
+    number, and the other ranks share the rest of the range; all numbers have signs. The bound holds for up to 2**22
+    ranks.
     """
     word = _words(of, ranks.device, salt)
     place = torch.arange(PERIOD, dtype=torch.int64, device=ranks.device)
@@ -160,7 +162,7 @@ def _summands(of: range, ranks: Ranks, salt: int) -> torch.Tensor:
 
 
 def _sum(ranks: Ranks, salt: int) -> torch.Tensor:
-    """Return one period of the sum of what all ranks send."""
+    """Return one period of the sum of the values that all ranks send."""
     total = torch.zeros(PERIOD, dtype=torch.int64, device=ranks.device)
     for first in range(0, ranks.world_size, RANKS_AT_ONCE):
         total += _summands(range(first, min(first + RANKS_AT_ONCE, ranks.world_size)), ranks, salt).sum(0)
@@ -168,12 +170,12 @@ def _sum(ranks: Ranks, salt: int) -> torch.Tensor:
 
 
 def _scale(salt: int) -> float:
-    """Return a power of two, which rounds nothing and makes the bits of the exponent differ between calls, too."""
+    """Return a factor that makes the exponent bits differ between calls too: a power of two, which rounds nothing."""
     return 2.0 ** (salt % 61 - 42)
 
 
 def _expected(collective: Collective, ranks: Ranks, salt: int, count: int) -> list[torch.Tensor]:
-    """Return one period of what each equal part of the `count` received elements should hold."""
+    """Return, for each equal part of the `count` received elements, one period of the values that it should hold."""
     n = ranks.world_size
     if collective in SUMS:
         total = _sum(ranks, salt)
