@@ -1,4 +1,4 @@
-"""Build the report of a run: findings, advice and verdict; also the report of a run that was cut short."""
+"""Build the report of a run: findings, advice and verdict; also build the report of a run that was cut short."""
 
 from __future__ import annotations
 
@@ -142,7 +142,10 @@ def _judged(run: RunRecord, joint: JointPhase, seen: LookedAgain) -> Report:
 
 
 def _since_good(run: RunRecord) -> tuple[str, tuple[Change, ...]]:
-    """Return when this node was last good, and what differs since then and may matter; "" if no report says so."""
+    """Return when this node was last good, and the changes since then that may matter.
+
+    The time is "" if no earlier report says that the node was good.
+    """
     parts = parts_of_node(run.node)
     for report in reversed(run.past):
         then = next((node for node in report.nodes if parts & parts_of_node(node)), None)
@@ -158,7 +161,7 @@ def _is_good(answer: Report | Decision) -> bool:
 
 
 def _trials(run: RunRecord, joint: JointPhase, disturbed: str) -> tuple[TrialResult, ...]:
-    """Return the trials with the cause of each failure: the joint trials if they began, else this node's own."""
+    """Return the trials with the cause of each failure: the joint trials if they began, else this node's own trials."""
     tried = run.launch.trials if joint.has_begun else run.launch.own_trials
     hosts = hosts_by_rank(joint.solo_results) if joint.has_begun else ()
     caused = (with_hosts(with_cause(trial), hosts) for trial in tried)
@@ -201,7 +204,7 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
 
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckResults:
-    """Return the findings of the checks on the joint trials and all nodes, and those of the single-node trials."""
+    """Return the findings of the checks on the joint trials and on all nodes, and of the single-node trials."""
     left_out = [(solo.host, e) for solo in solo_results.values() for e in solo.skipped_checks if e.reason in BY_ORDER]
     checked = run_checks(all_checks(), replace(case, skip={e.check: f"{host}: {e.reason}" for host, e in left_out}))
     of_runs = {check.name for check in all_checks() if isinstance(check, RunCheck)}
@@ -227,7 +230,7 @@ def _by_host(solo_results: Mapping[int, SoloResult]) -> Iterator[Finding]:
 
 
 def _rails(run: RunRecord, trials: Sequence[TrialResult], disturbed: str) -> tuple[RailTest, ...] | Gap | None:
-    """Return the per-port RDMA tests, a Gap if they were not run, None if none were due."""
+    """Return the per-port RDMA tests, a Gap if the tests were not run, None if no tests were due."""
     default = default_trial(trials)
     if not rails_to_try(run.node, run.request.profile, run.path.dialect) or default is None or not works(default):
         return None
@@ -278,7 +281,10 @@ def _with_timeouts(
 
 
 def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
-    """Return the report of a run without a judgment; `judged` is the reason, or None if judging did not start."""
+    """Return the report of a run without a judgment.
+
+    `why` is the headline's reason. `judged` says why judging failed; None if judging did not start.
+    """
     launched = run.launch
     progress = RunProgress(
         True, launched.started_at > 0, launched.ready_after_s > 0, launched.done, launched.problem or why,
@@ -314,7 +320,7 @@ def without_file(finding: Finding, advice: Advice) -> Finding:
 
 
 def unprobed(request: Request, error: Exception | Interrupted) -> Report:
-    """Return the report of a run without results: it was stopped, or a resource that it needs was not available."""
+    """Return the report of a run without results, which was stopped or lacked a resource that it needs."""
     match error:
         case Interrupted():
             why = f"{error} while the node was probed"

@@ -1,4 +1,4 @@
-"""`--on slurm:`: the Slurm job whose nodes are visited, which is the one around preflight or one from `salloc`."""
+"""`--on slurm:`: the Slurm job whose nodes are visited, which is the job around preflight or a job from `salloc`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job that has its nodes: its number, the nodes to visit, and further options of srun."""
+    """A job that has its nodes: the job's number, the nodes to visit, and further options of srun."""
 
     number: str
     hosts: Sequence[str]
@@ -43,8 +43,8 @@ class SlurmJob:
 def slurm_job(named: str, options: Sequence[str], environ: Mapping[str, str]) -> Iterator[SlurmJob]:
     """Yield a Slurm job with the named nodes, or with the named number of nodes.
 
-    Inside a job it is that job. Otherwise `salloc` gets one, which is given back at the end. `options` are those of the
-    command that a user would type: srun's inside a job, else salloc's. LaunchError: there is no job.
+    Inside a job, this is the current job. Outside, `salloc` gets a job, which is given back at the end. `options` are
+    options of srun inside a job, else of salloc. Raises LaunchError if there is no job.
     """
     if number := environ.get("SLURM_JOB_ID"):
         hosts = expand_hosts(environ.get("SLURM_JOB_NODELIST", ""))
@@ -76,7 +76,7 @@ def _by_name(hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _chosen(named: str, hosts: Sequence[str], number: str) -> Sequence[str]:
-    """Return the named nodes of the job, or the named number of them; UsageError if the job lacks them."""
+    """Return the named nodes of the job, or the named number of nodes; UsageError if the job lacks them."""
     if named.isdecimal():
         if not 0 < int(named) <= len(hosts):
             raise UsageError(f"--on slurm:{named}: job {number}, in which this runs, has {len(hosts)} nodes")

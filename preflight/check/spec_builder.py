@@ -28,7 +28,7 @@ GIB = 1 << 30
 
 
 def plan_trials(run: RunRecord) -> NcclPlan:
-    """Return what is worth trying on this node, and what is not."""
+    """Return the configurations that are worth trying on this node, and those that are not."""
     if run.request.default_only:
         return NcclPlan((DEFAULT_CANDIDATE,), (), ())
     if run.path.dialect == "nccl":
@@ -41,7 +41,7 @@ def plan_trials(run: RunRecord) -> NcclPlan:
 def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
     """Return the specification of this node's own trials.
 
-    With a path, the ranks simulate the machine whose facts are in that file.
+    If `machine_path` is not empty, the ranks simulate the machine whose facts are in that file.
     """
     request, path = run.request, run.path
     gpus = () if path.on_cpu else path.gpus
@@ -96,7 +96,10 @@ def too_little_memory(run: RunRecord) -> str:
 
 
 def without_room(run: RunRecord) -> str:
-    """Return the sizes for which ranks on the CPU lack memory; for GPUs the check gpu-memory reports that."""
+    """Return a text on the sizes for which ranks on the CPU lack memory, or "".
+
+    For GPUs the check gpu-memory reports such sizes.
+    """
     room = free_bytes_per_rank(run)
     left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room, run.request.sizes_bytes)
     if not left_out or not run.path.on_cpu:
@@ -112,7 +115,8 @@ def _ranks_per_cpu(run: RunRecord) -> float:
 
 
 def _comparable_baseline(run: RunRecord) -> Baseline:
-    """Return the baseline if it is of the same hardware class, else NO_BASELINE, for which no trial is repeated."""
+    """Return the baseline if its hardware class is that of this run, else NO_BASELINE, with which no trial is repeated.
+    """
     asked, system = run.baseline, run.node.system
     if asked is None or isinstance(system, Gap):
         return NO_BASELINE
@@ -123,8 +127,8 @@ def _comparable_baseline(run: RunRecord) -> Baseline:
 def free_bytes_per_rank(run: RunRecord) -> int:
     """Return how many bytes one rank may use.
 
-    On GPUs it is a share of the free memory of the fullest GPU. On CPUs the ranks share a part of the free host memory
-    within the cgroup's limit.
+    On GPUs the result is a share of the free memory of the fullest GPU. On CPUs the ranks share a part of the free host
+    memory within the cgroup's limit.
     """
     if not run.path.on_cpu:
         free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]

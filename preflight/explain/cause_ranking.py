@@ -34,7 +34,7 @@ class Ranked:
 
 
 def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
-    """Return the causes, the best first, and the claims that are consequences of the best.
+    """Return the causes, the best first, and the claims that are consequences of the best cause.
 
     The earliest claim of the highest authority leads, unless another claim outranks it by name.
     """
@@ -73,7 +73,7 @@ def _not_sure(warned: Ranked) -> Ranked:
 
 
 def _may_be_it_too(best: Claim, other: Claim) -> bool:
-    """Return whether another claim may be the cause too: it came before the best claim, or the best one is not proved.
+    """Return whether another claim may be the cause too: it came before the best claim, or the best is not proved.
 
     Events after a proven cause are its consequences.
     """
@@ -92,7 +92,7 @@ def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
-    """Return the first event of every sign, in order of time; the table of processes shows the events of each rank."""
+    """Return the first event of every sign, in order of time; the table of processes shows each rank's events."""
     chosen: dict[str, Event] = {}
     for event in earliest((*evidence.failures(), *(named[0].claim.events if named else ()))):
         chosen.setdefault(event.sign, event)

@@ -29,11 +29,12 @@ STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --o
 
 
 def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Explanation:
-    """Explain the logs, folders of logs and dumps at these paths (`-` is standard input) as those of one run.
+    """Explain the logs, folders of logs and dumps at these paths (`-` is standard input) as the logs of one run.
 
     `stuck` holds answers of `preflight stuck` from the time of the hang, in addition to answers among the files.
 
-    UsageError: a path does not exist or can't be read. MalformedInput: the only input is a dump that can't be read.
+    Raises UsageError if a path does not exist or can't be read, or MalformedInput if the only input is a dump that
+    can't be read.
     """
     found = find_logs(paths)
     reader = _Reader(found.in_folders, dict(found.left_out), stuck=list(stuck))
@@ -44,7 +45,7 @@ def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Ex
 
 
 def what_it_is(name: str, head: bytes) -> str:
-    """Return why a file that was named as a log is none (a picture, a web page, a report); "" if it may be a log."""
+    """Return why a file that was given as a log is no log (a picture, a web page, a report); "" if it may be one."""
     for magic, kind in PICTURES.items():
         if head.startswith(magic):
             return f"this is {kind}, not a log: give it the text"
@@ -73,7 +74,7 @@ class _Reader:
     entries: int = 0
 
     def logs(self, paths: Sequence[str]) -> Iterator[Log]:
-        """Yield the logs, each to be read before the next one is opened; set aside dumps and answers of `stuck`."""
+        """Yield the logs, each to be read before the next log is opened; set aside dumps and answers of `stuck`."""
         for path in paths:
             is_named = path not in self.in_folders
             with contextlib.ExitStack() as opened:
@@ -110,7 +111,7 @@ class _Reader:
     def _archive(self, source: LogSource) -> Iterator[Log]:
         """Yield the logs in an archive.
 
-        If the archive was not read completely, or has no log, also yield it as a log without lines.
+        If the archive was not read completely, or has no log, also yield the archive as a log without lines.
         """
         prefix, found = len(source.name) + 1, False
         for member in source.members():

@@ -43,7 +43,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The ranks of a group that enqueued fewer collectives than the other ranks, whose last number is `ahead_seq`."""
+    """The ranks of a group that enqueued fewer collectives than the others; the others reached number `ahead_seq`."""
 
     group: str
     ranks: tuple[str, ...]
@@ -129,9 +129,9 @@ def find_lag(recordings: Iterable[Recording]) -> Lag | None:
 
 
 def find_clash(recordings: Iterable[Recording]) -> Clash | None:
-    """Return two ranks with different collectives, or different reduction sizes, under one number of one group.
+    """Return two ranks with different collectives (or reduction sizes) under one sequence number of one group.
 
-    If more than half of the ranks agree, the first of the two is one that differs from them.
+    If more than half of the ranks agree, the first of the two ranks differs from this majority.
     """
     held: dict[tuple[str, int], dict[str, Entry]] = defaultdict(dict)
     for recording in recordings:

@@ -1,4 +1,4 @@
-"""The progress of a job: its phase when the waiting began, and the NCCL start-up step of each process."""
+"""The progress of a job: the job's phase when the waiting began, and the NCCL start-up step of each process."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def is_full_bar(text: str) -> bool:
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseRecord | None:
     """Return the last phase that a log names; `blocks` are (number of their first line, bytes), in order.
 
-    A completed training bar is skipped, because it is drawn once more after the phase that came last. If only training
-    comes before it, training had just finished.
+    A completed training bar is skipped, because the bar is printed once more after the phase that really came last. If
+    only training comes before that bar, training had just finished.
     """
     finished: PhaseRecord | None = None
     for first_line, block in reversed(blocks):

@@ -1,7 +1,8 @@
 """Find the known bug that fits the symptom, the versions and the machine that a log shows.
 
-A bug that prints a line of its own is a cause (causes/known_bug.py) or a known message (signatures.py). The others show
-only as a timeout of all ranks or as one crash. So everything that the log shows of versions and machine has to fit.
+A bug that prints a line of its own is a cause (causes/known_bug.py) or a known message (signatures.py). Other bugs
+appear only as a timeout of all ranks or as one crash. All versions and machine facts in the log therefore have to fit
+such a bug.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ GRACE = re.compile(r"GB(?:10|200|300)|aarch64")
 
 
 def surroundings(evidence: LogEvidence) -> Surroundings:
-    """Return what the log tells of versions, machine and size."""
+    """Return the versions, the machine and the job's size as far as the log shows them."""
     words = {event.match for event in evidence.of("context.machine")}
     return Surroundings(
         {name: (version,) for name, version in evidence.versions.items()},

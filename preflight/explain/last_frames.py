@@ -1,4 +1,4 @@
-"""Where a traceback ends: the last line of the user's own code, and the collective in which it waits."""
+"""Find where a traceback ends: the last line of the user's own code, and the collective in which that line waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOP_LEVEL = "<module>"  # outside of every function
 
 @dataclass(frozen=True, slots=True)
 class LastFrame:
-    """The innermost frame of the user's own code, or of the whole traceback if it has none."""
+    """The innermost frame of the user's own code, or of the whole traceback if that has no such frame."""
 
     file: str
     line: int
@@ -49,12 +49,12 @@ class LastFrame:
 
     @property
     def place_and_function(self) -> str:
-        """Return the place as `train.py:44 (training_step)`, or without a function if it is in none."""
+        """Return the place as `train.py:44 (training_step)`, or without the function if the line is in none."""
         return self.place if self.function == TOP_LEVEL else f"{self.place} ({self.function})"
 
 
 def process_of(text: str) -> str:
-    """Return the prefix that names the process of a line; "" if it has none."""
+    """Return the prefix that names the process of a line; "" if the line has no prefix."""
     match = PROCESS.match(text)
     return match[1] if match else ""
 
@@ -90,7 +90,7 @@ def _source_below(lines: list[str], number: int) -> str:
 
 
 def _call(source: str, frames: Iterable[re.Match[str]]) -> str:
-    """Return the collective that the user's line calls, else the first one that torch's frames below it name."""
+    """Return the collective that the user's line calls, else the first collective that torch's frames below name."""
     if match := CALL.search(source):
         return match[1]
     named = (COLLECTIVE.fullmatch(frame[3]) for frame in frames if OF_TORCH.search(frame[1]))

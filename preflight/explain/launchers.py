@@ -39,7 +39,7 @@ def way(need: Need, launchers: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variables: bool) -> tuple[str, ...]:
-    """Return a remedy's steps, followed by instructions for the launcher in use, one for each need in them."""
+    """Return a remedy's steps, followed by instructions for the launcher in use, one for each need in the steps."""
     steps, used = tuple(steps), frozenset(launchers)
     asked = [need for need in (VARIABLES, LIMITS, OTHER_LOGS) if any(map(need.asked_by.search, steps))]
     if sets_variables and VARIABLES not in asked:
@@ -48,6 +48,6 @@ def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variab
 
 
 def options_of_engines(cause: str, launchers: Collection[str]) -> tuple[EngineOption, ...]:
-    """Return the options against a cause, of the serving engines that wrote the logs."""
+    """Return the options against a cause of those serving engines that wrote the logs."""
     faults = [CAUSES[cause]] if cause in CAUSES else []
     return tuple(row for engine in Engine if engine.value in launchers for row in options_for(engine, faults))

@@ -78,8 +78,7 @@ WORD = re.compile(r"[A-Za-z_]{2,30}")
 
 @dataclass(frozen=True, slots=True)
 class UnusualLine:
-    """A line of a log that is in no healthy run; its score says how much the line looks like the line with the cause.
-    """
+    """A line of a log that is in no healthy run; a higher score means that it looks more like the cause's line."""
 
     score: float
     source: int
@@ -167,7 +166,7 @@ class UnusualLines:
         self._best: dict[int, dict[str, UnusualLine]] = {}
 
     def read(self, source: int, first_line: int, text: bytes, place: Callable[[int], int] = int) -> None:
-        """Score the lines with a word of failure in a part of a log; `place` turns a count into a line's number."""
+        """Score the lines with a word of failure in a part of a log; `place` turns a line count into a line number."""
         spans = []
         position = 0
         while (match := HITS.search(text, position)) is not None:

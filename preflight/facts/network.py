@@ -42,7 +42,7 @@ class Marks:
 
 
 def probe_netifs(machine: Machine) -> tuple[Netif, ...]:
-    """Return the interfaces in index order. They have no addresses if only another machine's files are read."""
+    """Return the interfaces in index order. Interfaces have no addresses if only another machine's files are read."""
     listed = gap_or(lambda: machine.ask("interfaces"))
     if isinstance(listed, list):
         return tuple(_read_netif(machine, entry) for entry in listed)
@@ -118,7 +118,10 @@ def _read_driver(machine: Machine, device: str) -> str:
 
 
 def _read_numa_node(machine: Machine, device: str) -> int:
-    """Return the NUMA node. A virtio interface's own device has no numa_node; the PCI device above it has one."""
+    """Return the NUMA node of a device.
+
+    A virtio interface's own device has no numa_node; the PCI device above it has one.
+    """
     if not machine.exists(device):
         raise UnreadableFact("no hardware device")
     return first_of(
@@ -128,7 +131,7 @@ def _read_numa_node(machine: Machine, device: str) -> int:
 
 
 def _networks(entry: Json) -> tuple[str, ...]:
-    """Return the IPv4 networks of an interface; none in a capture by a release that did not ask for them."""
+    """Return the IPv4 networks of an interface; none in a capture by a release that did not record them."""
     found = entry.get("networks")
     return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
 
@@ -168,7 +171,7 @@ def _virtual_kind(marks: Marks) -> NetifKind:
 
 
 def parse_devtype(uevent: str) -> str:
-    """Return the DEVTYPE in a uevent file; "" if it has none, as for Ethernet adapters and veth."""
+    """Return the DEVTYPE in a uevent file; "" if the file has none, as for Ethernet adapters and veth."""
     return next((line.partition("=")[2] for line in uevent.splitlines() if line.startswith("DEVTYPE=")), "")
 
 
@@ -180,7 +183,10 @@ def parse_flags(text: str) -> int:
 
 
 def parse_speed(text: str) -> int:
-    """Parse a speed in Mbit/s. For an unknown speed, drivers write -1, old kernels 4294967295, and some 0."""
+    """Parse a speed in Mbit/s.
+
+    For an unknown speed, drivers write -1, old kernels write 4294967295, and some drivers write 0.
+    """
     speed = parse_whole(text, "speed")
     if speed <= 0 or speed >= 0xFFFFFFFF:
         raise UnreadableFact(f"the driver does not know the speed of the interface (the kernel says {speed})")
@@ -188,6 +194,6 @@ def parse_speed(text: str) -> int:
 
 
 def probe_name_resolution(machine: Machine) -> NameResolution:
-    """Return the host's name and its addresses in the resolver's order; UnreadableFact if it has none."""
+    """Return the host's name and its addresses in the resolver's order; UnreadableFact if the name has no address."""
     answer = machine.ask("host_addresses")
     return NameResolution(name=answer["name"], addresses=tuple(answer["addresses"]))

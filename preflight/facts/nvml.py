@@ -1,4 +1,4 @@
-"""Read the driver and the GPUs from a single NVML answer."""
+"""Read the facts about the driver and the GPUs from a single answer of NVML."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class NvmlFacts:
 
 
 def probe_nvml(machine: Machine) -> NvmlFacts:
-    """Return the driver and the GPUs that can be distinguished; UnreadableFact if NVML does not start."""
+    """Return the facts about the driver and the GPUs that can be distinguished; UnreadableFact if NVML does not start.
+    """
     answer = machine.ask("nvml")
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))
@@ -68,13 +69,13 @@ def probe_nvml(machine: Machine) -> NvmlFacts:
 
 
 def _is_confidential(answer: Json) -> bool | Gap:
-    """Return whether confidential computing is on; a driver that has no such mode is not in it."""
+    """Return whether confidential computing is on; False for a driver that has no such mode."""
     fact = read_fact(answer, "is_confidential", bool)
     return False if isinstance(fact, Gap) and fact.reason.startswith(NOT_OFFERED) else fact
 
 
 def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
-    """Return a fact from an answer by the key of its value; a Gap if it could not be read.
+    """Return the fact whose value is `answer[key]`; a Gap if the value could not be read.
 
     The key may be missing in a capture of another version.
     """
@@ -117,7 +118,7 @@ def _width(machine: Machine, device: str | Gap, by_nvml: int | Gap, file: str) -
 
 
 def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap) -> int:
-    """Return the NUMA node that the kernel gives, else the node whose memory NVML reports as near."""
+    """Return a GPU's NUMA node from the kernel, else the node whose memory NVML reports as near."""
 
     def by_nvml() -> int:
         nodes = known(near)
@@ -129,14 +130,14 @@ def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap)
 
 
 def _record(kind: Callable[..., R], name: str, facts: dict[str, Any]) -> R | Gap:
-    """Return the record, or one Gap if no part of it could be read and all parts have the same reason."""
+    """Return a record of `facts`, or one Gap if no part could be read and all parts have the same reason."""
     found = {field.name: facts[f"{name}.{field.name}"] for field in fields(kind)}  # type: ignore[arg-type]
     gaps = {each for each in found.values() if isinstance(each, Gap)}
     return gaps.pop() if len(gaps) == 1 and gaps == set(found.values()) else kind(**found)
 
 
 def _process(machine: Machine, entry: Json) -> GpuProcess:
-    """Return a process, with name and user if /proc shows the processes of the host."""
+    """Return a process on a GPU, with its name and user if /proc shows the processes of the host."""
     pid = int(entry["pid"])
     uid = gap_or(lambda: parse_uid(_of_host(machine, f"proc/{pid}/status")))
     return GpuProcess(
@@ -170,7 +171,8 @@ def _link(answer: Json) -> NvLink:
 
 
 def _level(pair: Json, gpus: dict[int, Gpu]) -> str:
-    """Return the path of a pair; NVLinks between the two take precedence over the PCIe level, as in nvidia-smi."""
+    """Return the path of a pair of GPUs; NVLinks between the two take precedence over the PCIe level, as in nvidia-smi.
+    """
     if count := _links_between(gpus[pair["a"]], gpus[pair["b"]]):
         return f"NV{count}"
     return values.parse_number(values.ANCESTORS, answered(pair["ancestor"]), "common ancestor")
@@ -186,7 +188,7 @@ def _links_between(a: Gpu, b: Gpu) -> int:
 
 
 def _active(gpu: Gpu) -> list[NvLink]:
-    """Return the links that are up. An unreadable link counts as up if the driver knows its other end."""
+    """Return a GPU's NVLinks that are up. An unreadable NVLink counts as up if the driver knows its other end."""
     return [link for link in known(gpu.nvlinks) if link.is_active is not False and not isinstance(link.peer, Gap)]
 
 

@@ -1,7 +1,8 @@
 """Replace the identities of a machine and its users, consistently, so that equal values stay equal.
 
-Replaced are host names, MAC addresses, GUIDs, GIDs, IP addresses, UUIDs, serials, container ids, home directories and
-user names. A value without a pattern, such as another host's name in a variable, is found only in known places.
+The module replaces host names, MAC addresses, GUIDs, GIDs, IP addresses, UUIDs, serials, container ids, home
+directories and user names. A value without a pattern, such as another host's name in a variable, is found only in known
+places.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Scrubber:
         return re.sub(rf"{re.escape(self.home)}(?![\w.-])", NEW_HOME, text) if self.home else text
 
     def _number(self, kind: str, value: object) -> int:
-        """Return the number of this value among the values of its kind, from 1."""
+        """Return the number of `value` among the values of its kind, from 1."""
         if (kind, value) not in self.numbers:
             self.numbers[kind, value] = 1 + sum(1 for each, _ in self.numbers if each == kind)
         return self.numbers[kind, value]
@@ -110,7 +111,7 @@ class Scrubber:
         return text if low == 0 else _grouped(self._low(low), 4)
 
     def _low(self, low: int) -> int:
-        """Return the replacement for an interface id or GUID, with the bit that marks a locally assigned one."""
+        """Return the replacement for an interface id or GUID, with the bit that marks a locally assigned id."""
         return 0x0200_0000_0000_0000 | self._number("guid", low)
 
     def _ipv6(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Read the kernel, the CPUs, memory, NUMA nodes, /dev/shm, and the container and hypervisor around them."""
+"""Read the kernel, the CPUs, memory, NUMA nodes, /dev/shm, and the container and hypervisor around the process."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _read_hypervisor(machine: Machine) -> str:
 
 
 def _read_dmi(machine: Machine, *names: str) -> str:
-    """Return these DMI values in one text, without placeholders that the maker did not fill in."""
+    """Return the DMI values `names` in one text, without placeholders that the maker did not fill in."""
     values = [gap_or(partial(machine.text, f"{DMI}/{name}")) for name in names]
     texts = [" ".join(value.split()) for value in values if isinstance(value, str)]
     told = [text for text in texts if text and not NO_NAME.search(text)]
@@ -158,7 +158,7 @@ def parse_systemd_container(text: str) -> ContainerKind:
 
 
 def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
-    """Return the hypervisor, from DMI names and the CPU flag that x86 hypervisors set; "none" on bare metal."""
+    """Return the hypervisor, from the DMI names and x86's CPU flag for hypervisors; "none" on bare metal."""
     words = dmi.lower()
     named = next((name for word, name in VIRTUAL if word in words), "")
     cloud = next((name for word, name in CLOUDS if word in words), "")

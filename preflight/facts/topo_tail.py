@@ -1,4 +1,5 @@
-"""Parse the text after the connections in a row of `nvidia-smi topo -m`: affinities, by title and position."""
+"""Parse the affinities in a row of `nvidia-smi topo -m`, after the connections, by the columns' titles and positions.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +19,18 @@ NOT_IN_TEXT = "the text does not show it"
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The affinity columns of one row by title; `reason` says why a title that is not among them has no value."""
+    """The affinity columns of one row by title; `reason` says why other titles have no value."""
 
     values: tuple[tuple[str, str], ...]
     reason: str
 
     @staticmethod
     def missing(reason: str) -> Affinity:
-        """Return an affinity in which every value is missing for this reason."""
+        """Return an affinity in which every value is missing for the reason `reason`."""
         return Affinity((), reason)
 
     def get(self, title: str) -> str:
-        """Return the column's text; UnreadableFact if there is none."""
+        """Return the column's text; UnreadableFact if the column has no text."""
         value = dict(self.values).get(title)
         if value is None:
             raise UnreadableFact(self.reason)
@@ -39,7 +40,7 @@ class Affinity:
 
 
 def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Return the affinities in a row from position `at`, and in words what could not be read; "" if all was read."""
+    """Return the affinities in a row from position `at`, and a text on the unreadable parts, "" if all was read."""
     # Two columns may run into each other: `0N/A` is `0` and `N/A`.
     piece = re.compile(rf"{re.escape(NOT_GIVEN)}|(?:(?!{re.escape(NOT_GIVEN)})\S)+")
     words = [(match.start(), match[0]) for match in piece.finditer(text, at)]
@@ -58,9 +59,9 @@ def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[
 
 
 def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
-    """Return the affinities of two words below three titles; two columns were joined.
+    """Return the affinities of two words below three titles.
 
-    nvidia-smi omits none or two of the three.
+    Two columns were joined, because nvidia-smi omits none or two of the three.
     """
     split = split_joined(first)
     if split is not None:
@@ -93,7 +94,7 @@ def _without(found: dict[str, str], titles: Sequence[str], why: str) -> tuple[Af
 
 
 def nvlink_end(text: str, at: int) -> int | None:
-    """Return the end of the NVLink count that begins at `at`; None if the CPUs after it allow more than one split.
+    """Return the end of the NVLink count that begins at `at`; None if the CPUs after it allow several splits.
 
     `NV212-23,36-47` means 2 links and the CPUs 12-23,36-47: only in this split are the ranges equally long.
     """
@@ -117,9 +118,10 @@ def _column(text: str, place: int) -> int:
 
 
 def split_joined(word: str) -> tuple[str, str] | None:
-    """Return CPUs `0-47,96-143` and node `0` for `0-47,96-1430`: only in this split are all ranges equally long.
+    """Split a word in which CPUs and NUMA node are joined: `0-47,96-1430` is CPUs `0-47,96-143` and node `0`.
 
-    None if there is no such split, or more than one.
+    Only in this split are all ranges equally long. Return None if no split, or more than one, has ranges of equal
+    length.
     """
     good = []
     for digits in (1, 2):

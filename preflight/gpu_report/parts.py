@@ -16,8 +16,9 @@ CLEAN_UP_S = 15.0  # for a check to end by itself, and to say what it knows
 class ReportPart:
     """A command, its limit in seconds, and the question that it answers.
 
-    `least_gpus` is the number of GPUs that it needs, `program` a program that may be missing. A command that can end
-    in time gets `--deadline`, `ends_before_s` before its limit: what it knows by then is worth more than a kill.
+    `least_gpus` is the number of GPUs that the command needs; `program` is a program that may be missing. A command
+    that can end in time gets `--deadline`, which is `ends_before_s` before the limit, because its partial result is
+    worth more than a kill.
     """
 
     name: str
@@ -30,13 +31,13 @@ class ReportPart:
     ends_before_s: float = 0.0
 
     def within(self, limit_s: float) -> tuple[str, ...]:
-        """Return the command for a limit that may be shorter than its own."""
+        """Return the command for a limit that may be shorter than the command's own limit."""
         deadline_s = max(1.0, limit_s - self.ends_before_s)
         return (*self.command, "--deadline", f"{deadline_s:.0f}") if self.ends_before_s else self.command
 
 
 def parts() -> tuple[ReportPart, ...]:
-    """Return all parts, the most informative first: if time runs out, the last ones are left out."""
+    """Return all parts, the most informative first; if time runs out, the last parts are left out."""
     return (
         _module("nvml", "what NVML's calls and fields return, and how long each takes", 90, NVML_CODES),
         _preflight("probe", "what preflight reads of this machine", 75, "probe", "--json", "probe.json"),

@@ -55,7 +55,7 @@ def run_parts(
     environ: Mapping[str, str],
     tell: Callable[[PartResult], object],
 ) -> tuple[PartResult, ...]:
-    """Run the parts on these GPUs until this monotonic time, and write the archive after each of them.
+    """Run the parts on GPUs `uuids` until `until` (monotonic seconds); write the archive after each part.
 
     `tell` is called with each result. If this process is killed, the archive holds the parts that had ended.
     """
@@ -112,7 +112,7 @@ def _run(part: ReportPart, folder: Path, gpus: int, until: float, environ: Mappi
 
 
 def _files(folder: Path, privacy: Privacy, room: int) -> dict[str, bytes]:
-    """Return the scrubbed files of a part, by their names in the archive, as far as there is room."""
+    """Return the scrubbed files of a part, by their names in the archive, as far as `room` (bytes) allows."""
     found: dict[str, bytes] = {}
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     for path in sorted(paths, key=lambda path: (len(path.parts), path))[:MOST_FILES]:
@@ -125,7 +125,7 @@ def _files(folder: Path, privacy: Privacy, room: int) -> dict[str, bytes]:
 
 
 def _ends(path: Path) -> bytes:
-    """Return a file's content; of a long one the beginning and the end."""
+    """Return a file's content; of a long file only the beginning and the end."""
     with open(path, "rb") as file:
         size, half = os.fstat(file.fileno()).st_size, MOST_FILE_BYTES // 2
         if size <= MOST_FILE_BYTES:

@@ -35,13 +35,13 @@ class Folder(NamedTuple):
                 os.unlink(self.file(RUNNING))
 
     def remove(self) -> None:
-        """Remove the folder, unless it is the user's."""
+        """Remove the folder, unless the user named it with `--keep-output`."""
         if self.path and not self.is_users:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
 def make_folder(users: str) -> Folder:
-    """Return the user's folder, if given, with file names that no other run uses; otherwise a new private folder."""
+    """Return the user's folder with file names that no other run uses; if `users` is "", a new private folder."""
     if users:
         return Folder(users, _free_prefix(users), is_users=True)
     path = ""
@@ -56,7 +56,7 @@ def make_folder(users: str) -> Folder:
 
 
 def remove_abandoned() -> None:
-    """Remove this user's private folders of killed runs, and those older than a week."""
+    """Remove this user's private folders of killed runs, and private folders older than a week."""
     for path, is_old in own_folders(tempfile.gettempdir(), NAME):
         with contextlib.suppress(OSError):
             _remove_if_abandoned(path, is_old)

@@ -1,4 +1,4 @@
-"""The processes of a job that still run after its end: they hold ports, files and GPU memory."""
+"""The processes of a job that still run after its end: such processes hold ports, files and GPU memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Family:
         self._next, self._pause_s = 0.0, FIRST_S
 
     def look(self) -> None:
-        """Record the processes that run now, if it is time."""
+        """Record the processes that run now, if the next look is due."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._pause_s

@@ -1,7 +1,7 @@
 """Record how long a job was silent in each of its phases, for `preflight timeout --from-run`.
 
 A silence is the time between two pieces of output. If no line of the output counts steps, the job has no phases and
-leaves no record. On several nodes, each node judges only the lines that it prints.
+leaves no record. With several nodes, each node records only the lines that it prints itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END_OF_LINE = re.compile(r"[\r\n]+")
 
 
 class Silences:
-    """The silences of one job so far; every `now_s` is a time of one clock."""
+    """The silences of one job so far; all `now_s` are seconds of the same clock."""
 
     def __init__(self, now_s: float) -> None:
         self._began_at_s = self._phase_at_s = self._heard_at_s = now_s
@@ -44,7 +44,7 @@ class Silences:
             self._phase, self._phase_at_s = named, now_s
 
     def keep(self, folder: str, host: str, now_s: float) -> None:
-        """Write the record of a job that ended well; a failure to write it affects nothing."""
+        """Write the record of a job that ended well; a failure to write the record affects nothing."""
         self._note(now_s - self._heard_at_s, 0.0)
         if self._phase == START:
             return
@@ -65,7 +65,7 @@ class Silences:
                     os.unlink(part)
 
     def _named(self, news: bytes) -> str:
-        """Return the phase of the last line that names one; "" if no line does."""
+        """Return the phase of the last line that names a phase; "" if no line does."""
         if not self._kinds:  # compiled once the job runs, so that it does not start later
             self._kinds = [(phase, re.compile(words)) for phase, words in WORDS.items()]
         for line in reversed(END_OF_LINE.split(news[-LAST_BYTES:].decode(errors="replace"))[-LAST_LINES:]):

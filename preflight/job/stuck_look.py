@@ -1,5 +1,4 @@
-"""An examination of the job by `preflight stuck`; its result stays in the run's folder as long as the result is valid.
-"""
+"""An examination of the job by `preflight stuck`; its result stays in the run's folder while it is valid."""
 
 from __future__ import annotations
 

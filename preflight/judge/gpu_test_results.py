@@ -38,7 +38,7 @@ def gpu_results_of(case: Case) -> Hardware:
 def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
     """Raise UnreadableFact for the first undecided test before the trials; raise NotRun if there are no tests.
 
-    Call it after all tests were judged.
+    Call this function after all tests were judged.
     """
     listed = list(tests)
     if not listed:
@@ -51,7 +51,7 @@ def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> N
 
 
 def must_have_speeds(hardware: Hardware) -> None:
-    """Raise UnreadableFact if no speed counts."""
+    """Raise UnreadableFact if no measured speed counts."""
     if hardware.disturbed:
         raise UnreadableFact(hardware.disturbed)
 
@@ -78,7 +78,7 @@ def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[
 
 
 def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float) -> list[tuple[int, float, float]]:
-    """Return GPU, value and its siblings' median for each GPU whose value is below the share `below` of that median.
+    """Return (GPU, value, siblings' median) for each GPU whose value is below the share `below` of that median.
 
     The value must also be SIGMAS robust standard deviations (from the MAD) below the median. With a single sibling,
     either of the two may be unusual, so the limit is the square of `below`.

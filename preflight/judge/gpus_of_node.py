@@ -41,12 +41,12 @@ SLOWED_BY_HARDWARE = frozenset(SLOWED_BY) - {"sw_thermal_slowdown"}
 
 
 def came_late(reason: str) -> bool:
-    """Return whether NVML gave no answer in time. The GPU may be waking up, so this rejects no node."""
+    """Return whether NVML gave no answer in time. The GPU may be waking up, so a late answer rejects no node."""
     return NO_ANSWER in reason or reason.startswith((UNASKED, CUT_SHORT))
 
 
 def pci_devices(node: NodeFacts) -> tuple[NvidiaPciDevice, ...]:
-    """Return the NVIDIA devices on the bus; empty if the bus could not be read."""
+    """Return the NVIDIA devices on the PCI bus; empty if the bus could not be read."""
     return known_or(node.nvidia_pci, ())
 
 
@@ -82,7 +82,7 @@ def bound_drivers(node: NodeFacts) -> frozenset[str]:
 def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
     """Return the GPUs to use, by default all; NotApplicable if the run uses none.
 
-    UnreadableFact if the GPUs can't be listed.
+    Raise UnreadableFact if the GPUs can't be listed.
     """
     gpus = gpus_to_use(node, case)
     if not gpus:
@@ -91,7 +91,10 @@ def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
 
 
 def gpus_to_use(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
-    """Return the GPUs to use, by default all; empty if there are none. UnreadableFact if they can't be listed."""
+    """Return the GPUs to use, by default all; empty if there are none.
+
+    Raise UnreadableFact if the GPUs can't be listed.
+    """
     if isinstance(node.gpus, Gap) and not has_nvidia(node):
         return ()
     return tuple(gpu for gpu in known(node.gpus) if is_chosen(gpu.nvml_index, case))
@@ -128,7 +131,7 @@ def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
 def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
     """Raise UnreadableFact for the first value that could not be read, NotApplicable if no value exists.
 
-    Call it after all judgments, so that earlier findings are kept.
+    Call this function after all judgments, so that earlier findings are kept.
     """
     listed = list(values)
     for gpu, value in listed:
@@ -152,7 +155,7 @@ def is_busy(gpu: Gpu) -> bool:
 
 
 def why_disturbed(gpus: Sequence[Gpu]) -> str:
-    """Return why speeds measured on these GPUs are not theirs alone; "" if no other process used the GPUs."""
+    """Return why speeds that were measured on these GPUs do not count; "" if no other process used the GPUs."""
     busy = ", ".join(str(gpu.nvml_index) for gpu in gpus if is_busy(gpu))
     return f"GPU {busy} was in use by another process" if busy else ""
 

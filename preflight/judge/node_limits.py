@@ -32,7 +32,7 @@ def is_contained(node: NodeFacts) -> bool:
 
 
 def owner(node: NodeFacts) -> Blame:
-    """Return the owner of limits and mounts: the host if it is known that there is no container, else the container."""
+    """Return the owner of limits and mounts: the host if there is certainly no container, else the container."""
     if isinstance(node.system, Gap) or node.system.container is not ContainerKind.NONE:
         return Blame.CONTAINER
     return Blame.HOST
@@ -44,14 +44,14 @@ def owner_of_run(case: Case) -> Blame:
 
 
 def local_ranks_of(node: NodeFacts, case: Case) -> int:
-    """Return the number of ranks on this node; for `probe`, which starts none, one per GPU."""
+    """Return the number of ranks on this node; for `probe`, which starts no ranks, one rank per GPU."""
     if case.world_size:
         return math.ceil(case.world_size / max(1, len(case.nodes)))
     return 0 if isinstance(node.gpus, Gap) else len(node.gpus)
 
 
 def must_have_ranks(node: NodeFacts, case: Case) -> int:
-    """Return the number of ranks on this node; NotApplicable if it has none."""
+    """Return the number of ranks on this node; NotApplicable if the node has no ranks."""
     ranks = local_ranks_of(node, case)
     if not ranks:
         raise NotApplicable("no rank would run here")
@@ -61,8 +61,8 @@ def must_have_ranks(node: NodeFacts, case: Case) -> int:
 def nccl_shm_bytes(local_ranks: int) -> int:
     """Return the bytes that NCCL may use in /dev/shm if all local ranks communicate through it.
 
-    Each rank sends to its next neighbor in the ring. From 3 ranks on, it also sends to the previous rank in the tree.
-    These are all connections of all_reduce and all_gather within a node, and each is opened once per channel.
+    Each rank sends to its next neighbor in the ring. With 3 or more ranks, each rank also sends to the previous rank in
+    the tree. These are all connections of all_reduce and all_gather within a node, and each is opened once per channel.
     """
     if local_ranks < 2:
         return 0

@@ -60,11 +60,13 @@ def decide(
     cpu_path: bool,
     refuses_sockets: bool = False,
 ) -> Decision:
-    """Return the answer; with `strict`, a warning counts as a failure; with `accept`, the node decides the exit code.
+    """Return the answer.
+
+    With `strict`, a warning counts as a failure; with `accept`, the node decides the exit code.
 
     With `refuses_sockets`, the verdict is `not_ready` if the settings leave RDMA ports between nodes unused. Apart from
-    that, `not_ready` needs a FAIL finding that does not blame preflight, or trials of which none works. If preflight
-    failed to do a part, or if a check crashed, the verdict is `unknown`, never `ready`.
+    that, `not_ready` needs a FAIL finding that does not blame preflight, or trials that all failed. If preflight failed
+    to do a part, or if a check crashed, the verdict is `unknown`, never `ready`.
     """
     failing = [f for f in findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     verdict, why = _for_the_job(failing, skipped, trials, advice, problems)
@@ -83,7 +85,7 @@ def decide(
 def unanswered(
     why: str, exit_code: int | None, *, version: str, created_at: str, backend: str, profile: str, accept: bool
 ) -> Report:
-    """Return a report that says why it has no results; the caller adds the values that it knows."""
+    """Return a report without results, with the reason `why`; the caller adds the values that it knows."""
     return Report(
         schema_version=SCHEMA_VERSION,
         preflight_version=version,
@@ -231,7 +233,7 @@ def _ran(case: Case, cpu_path: bool) -> str:
 
 
 def _unused_fabric(case: Case, advice: Advice) -> str:
-    """Return a clause that RDMA ports stay unused; "" unless the settings make several nodes use sockets."""
+    """Return a clause saying that RDMA ports stay unused; "" unless the settings make several nodes use sockets."""
     is_off = len(case.nodes) > 1 and any(name in SOCKETS for name, _ in advice.env)
     rates = [sum(known_or(port.rate_gbit_s, 0.0) for port in usable_ports(node)) for node in case.nodes]
     if not is_off or not any(rates):

@@ -83,7 +83,7 @@ def cures(case: Case) -> tuple[TrialResult, ...]:
 
 
 def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
-    """Return the variables that a trial's configuration sets; for the inherited environment, those of the trial."""
+    """Return the variables that a trial's configuration sets; for the inherited environment, all of the trial's."""
     return frozenset(trial.trial_env if trial.candidate == AS_IS else trial.env)
 
 

@@ -1,7 +1,9 @@
-"""Counters of the hardware and the kernel, read before and after a run. Only the difference is judged.
+"""Counters of the hardware and the kernel, read before and after a run.
 
-The hardware counts errors and bytes. The kernel counts processes that it killed or stopped from starting; no GPU is at
-fault for those.
+Only the difference is judged.
+
+The hardware counts errors and bytes. The kernel counts processes that it killed or kept from starting; no GPU is at
+fault for these events.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class CounterChange:
 
 
 def changes(before: tuple[Counter, ...], after: tuple[Counter, ...]) -> tuple[CounterChange, ...]:
-    """Return the change of each counter that is in either reading.
+    """Return the change of each counter that is in one of the readings or in both.
 
     The change of a counter that fell is a Gap: the counter was reset during the run.
     """

@@ -38,7 +38,7 @@ class ProductSize:
 class DeviceJob:
     """One job on a GPU.
 
-    A GPU's place is its number among the chosen GPUs, which is also its CUDA index in the ranks.
+    A GPU's place is its number among the chosen GPUs, which is also the GPU's CUDA index in the ranks.
     """
 
     kind: JobKind
@@ -61,7 +61,7 @@ class JobGroup:
 
 @dataclass(frozen=True, slots=True)
 class GpuTestRound:
-    """Job groups that run at the same time; no GPU is in two of them."""
+    """Job groups that run at the same time; no GPU is in two groups."""
 
     label: str
     groups: tuple[JobGroup, ...]
@@ -69,7 +69,7 @@ class GpuTestRound:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """The jobs that run before the trials, and the jobs that are repeated after them under load."""
+    """The jobs that run before the trials, and the jobs that are repeated under load after the trials."""
 
     gpus: tuple[int, ...] = ()  # nvml_index by place
     rounds: tuple[GpuTestRound, ...] = ()

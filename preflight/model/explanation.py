@@ -64,7 +64,7 @@ class NamedCause:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """What the logs say about one process: a rank, or a worker that its line prefix or its log identifies."""
+    """What the logs say about one process: a rank, or a worker that a line prefix or the name of its log identifies."""
 
     process: str  # "rank 3"
     rank: str
@@ -75,7 +75,7 @@ class ProcessEnd:
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """Another event in the log, and the reason for which it followed from the cause."""
+    """Another event in the log, and the reason why it followed from the cause."""
 
     cause: str
     what: str
@@ -86,7 +86,7 @@ class Consequence:
 
 @dataclass(frozen=True, slots=True)
 class SourceRead:
-    """One log, and how much of it was read; `note` names the part that could not be read."""
+    """One log, and how much of the log was read; `note` names the part that could not be read."""
 
     name: str
     size_bytes: int

@@ -76,7 +76,7 @@ class Finding:
 
     @property
     def workaround_apart(self) -> str:
-        """Return the workaround; "" if it is only to source the settings, which the page's headline says already."""
+        """Return the workaround; "" if it is only to source the settings, which the page's headline already says."""
         return "" if SOURCE_ENV in self.workaround else self.workaround
 
 
@@ -114,7 +114,7 @@ class RanCheck:
 class SkippedCheck:
     """A check that was inconclusive or was not run, and the reason.
 
-    It is never the same as a check that found nothing.
+    Such a check is never reported as a check that found nothing.
     """
 
     check: str

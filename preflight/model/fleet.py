@@ -37,7 +37,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A setting that differs between the nodes of a group: its values, most frequent first, with their hosts."""
+    """A setting that differs between the nodes of a group, with its values, most frequent first, and their hosts."""
 
     name: str
     values: tuple[tuple[str, tuple[str, ...]], ...]
@@ -67,7 +67,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A file that is not a report, and why; or a report that a newer report of the same host replaces."""
+    """A file that is not a report, and the reason; or a report that a newer report of the same host replaces."""
 
     path: str
     reason: str
@@ -83,7 +83,7 @@ class CheckEnds:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The overview of all nodes. `passing` nodes are ready (with --accept: accepted) and no outliers."""
+    """The overview of all nodes. `passing` nodes are ready (with --accept: accepted) and are no outliers."""
 
     reports: int
     nodes: int

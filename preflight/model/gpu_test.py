@@ -58,7 +58,7 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class PairSpeed:
-    """The speed at which one GPU of a pair writes to the other; for both directions at once, the sum of the two."""
+    """The speed at which one GPU of a pair writes to the other; for both directions at once, the sum of both speeds."""
 
     by: CopyBy
     direction: Direction
@@ -87,7 +87,7 @@ class PairTruth:
 class Gemm:
     """A repeated matrix product.
 
-    Its factors are small whole numbers, so every order of summation gives the same bits.
+    The factors are small whole numbers, so every order of summation gives the same bits.
     """
 
     dtype: str  # float32 | bfloat16
@@ -158,7 +158,7 @@ UNTESTED = "no GPU was tested"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """All measurements that do not use NCCL."""
+    """All measurements of a run that do not use NCCL."""
 
     pairs: tuple[PairTruth, ...]
     gpus: tuple[GpuTest, ...]

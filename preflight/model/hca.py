@@ -117,8 +117,7 @@ ALL_DSCPS = 64
 
 @dataclass(frozen=True, slots=True)
 class TrafficClasses:
-    """The traffic classes of a RoCE port, as the host has configured them; the switches have their own configuration.
-    """
+    """The traffic classes of a RoCE port, as the host has configured them; the switches are configured separately."""
 
     pfc_priorities: tuple[int, ...]  # with priority flow control: a full receiver pauses them instead of losing packets
     by_dscp: tuple[DscpPriority, ...]  # empty if the port does not look at DSCPs

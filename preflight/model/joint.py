@@ -16,7 +16,7 @@ PROTOCOL = 2  # of these records and of the messages around them
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The identity of a connecting node. Until it has been accepted, nothing else is read from the connection."""
+    """The identity of a connecting node. Until the node has been accepted, nothing else is read from its connection."""
 
     protocol: int
     preflight: str  # version
@@ -29,7 +29,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class SoloResult:
-    """The single-node result of one node, from before the common trials."""
+    """The single-node result of one node, from the time before the joint trials."""
 
     host: str
     ranks: int
@@ -60,7 +60,7 @@ class JointPlan:
 
 @dataclass(frozen=True, slots=True)
 class JointPhase:
-    """What node 0 knows of all nodes: their single-node results, and the progress of the common trials."""
+    """Node 0's knowledge of all nodes: the single-node results, and the progress of the joint trials."""
 
     solo_results: Mapping[int, SoloResult]  # by node rank
     has_begun: bool  # whether the common trials have

@@ -1,7 +1,6 @@
 """A table of launchers, schedulers and engines, which every part that handles their jobs uses.
 
-A new launcher is a new row. An empty field means that the launcher has no such term, and preflight does not look for
-it.
+A new launcher is a new row. An empty field means that the launcher has no such term, and preflight looks for none.
 """
 
 from __future__ import annotations
@@ -233,5 +232,5 @@ NODE_COUNTS = tuple(name for each in LAUNCHERS for name in each.node_counts)  # 
 
 
 def engine_name(title: str) -> str:
-    """Return the name that a process of a serving engine gives itself, such as `Worker_TP1`; "" for other processes."""
+    """Return the name that a serving engine's process gives itself in its title, such as `Worker_TP1`; else ""."""
     return next((match[1] for each in TITLES if (match := each.match(title))), "")

@@ -1,4 +1,4 @@
-"""The rates of links by generation (data/links.toml), and the shares of them that healthy machines reach."""
+"""The rates of links by generation (data/links.toml), and the shares of these rates that healthy machines reach."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The cost of small messages: their bandwidth is lower."""
+    """The cost that makes the bandwidth of small messages lower."""
 
     hop_us: float
     source: str
@@ -53,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """All rows of the table."""
+    """All rows of data/links.toml."""
 
     nvlink: tuple[NvlinkRate, ...]
     pcie: tuple[PcieRate, ...]

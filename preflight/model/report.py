@@ -44,7 +44,8 @@ class Advice:
     """Settings to source, variables to remove, timeouts and GPUs; empty if no change is needed.
 
     For every name in `env` and `unset`, `evidence` holds the trial that justifies the line, and the number with which
-    that trial is compared. Names in `one_node_only` were measured on one node and must not apply to several.
+    that trial is compared. Variables in `one_node_only` were measured on one node only and must not be set for several
+    nodes.
     """
 
     env: tuple[tuple[str, str], ...]
@@ -61,7 +62,7 @@ class Advice:
     nodes: tuple[NodeEnv, ...] = ()  # the settings of each node, if they differ; `env` then holds this node's
 
     def applied_to(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return a copy of an environment as it is after the `.env` was sourced on this node.
+        """Return a copy of `environ` as if the `.env` had been sourced on this node.
 
         In a job of several nodes the variables in `one_node_only` keep their values.
         """
@@ -100,7 +101,7 @@ class RunPhaseEnd(Word):
 
 @dataclass(frozen=True, slots=True)
 class RunPhase:
-    """A phase of the run. The report lists phases in their order."""
+    """A phase of the run. The report lists the phases in the order in which they run."""
 
     name: str
     end: RunPhaseEnd
@@ -118,7 +119,7 @@ class SpeedJudge(Word):
 
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
-    """A reference that decided about speeds. There may be several, and each of them can reject the node."""
+    """A reference that decided about speeds. A report may have several references, and each can reject the node."""
 
     by: SpeedJudge
     detail: str = field(metadata={"json": "told"})  # the file and its content, or why no speed could be judged

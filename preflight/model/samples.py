@@ -157,8 +157,7 @@ def unpack_samples(value: Any) -> RankSamples:
 
 
 def timings(value: Any) -> array[float]:
-    """Return the microseconds in a packed object: first the times of all barriers, then of all calls, then of all gaps.
-    """
+    """Return the microseconds in a packed object: first those of all barriers, then all calls, then all gaps."""
     times = array("f")
     try:
         times.frombytes(binascii.a2b_base64(value["times"]))

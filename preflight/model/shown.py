@@ -1,7 +1,7 @@
 """How an answer of the Python API shows itself: `print` prints its page, and a notebook shows HTML.
 
-Other folders make the pages: the API registers the functions in WRITERS. A record that did not come from the API prints
-its short form.
+Other packages build the pages: the API registers their functions in WRITERS. A record that did not come from the API
+prints its short form.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Printable:
         return f"<{type(self).__name__}: {self.in_short}>"
 
     def __str__(self) -> str:
-        """Return the page that the command prints; the short form if no page is registered for this record."""
+        """Return the page that the command prints; the short form without a registered page."""
         writers = WRITERS.get(type(self))
         return writers.page(self) if writers else repr(self)
 
     def _repr_html_(self) -> str | None:
-        """Return the HTML that a notebook shows; None if none is registered for this record."""
+        """Return the HTML that a notebook shows; None if no HTML is registered for this record."""
         writers = WRITERS.get(type(self))
         return writers.html(self) if writers else None
 

@@ -100,7 +100,7 @@ class Reason(Word):
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """The place of a rank: its activity, its call, and whether it makes progress."""
+    """The place of a rank: the rank's activity, its call, and whether the rank makes progress."""
 
     rank: int | Gap
     host: str
@@ -119,7 +119,7 @@ class RankPlace:
 
     @classmethod
     def gone(cls, rank: int | Gap, host: str, pid: int, activity: Activity, doing: str, why: str) -> RankPlace:
-        """Return the place of a rank without a live process: its activity is DEAD or MISSING."""
+        """Return the place of a rank without a live process: the activity is DEAD or MISSING."""
         return cls(rank, host, pid, activity, doing, "", "", False, True, False, Gap(why), "")
 
     @property
@@ -181,7 +181,7 @@ def rank_names(places: Sequence[RankPlace]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """Ranks that block the job, why, and what to do; each step is a sentence, or four spaces and a command."""
+    """Ranks that block the job, the reason, and the steps; a step is a sentence, or four spaces and a command."""
 
     reason: Reason
     ranks: tuple[int, ...]
@@ -194,7 +194,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class KnownHang:
-    """A known bug that fits the job's software, and the signs of it in the job."""
+    """A known bug that fits the job's software, and the signs of the bug in the job."""
 
     bug: str  # its id in known_bugs.toml
     version: str  # "NCCL 2.28.9"; only the component's name if its version is not known
@@ -208,7 +208,7 @@ class KnownHang:
 
     @property
     def sentence(self) -> str:
-        """The bug, as one sentence."""
+        """The known bug and its signs, as one sentence."""
         condition = f", if {self.where}" if self.where else ""
         lacks = f"; {', '.join(self.not_known)} is not known" if self.not_known else ""
         word = "This is likely" if self.is_shown else "This may be"

@@ -61,7 +61,7 @@ NAMED = (
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """One thing that carried data, such as the path `P2P/CUMEM` from rank 0 to rank 1, or the interface eth0."""
+    """A means that carried data, such as the path `P2P/CUMEM` from rank 0 to rank 1, or the interface eth0."""
 
     kind: CarrierKind
     name: str  # of a path as NCCL prints it

@@ -41,8 +41,9 @@ def choose_backend(
 ) -> BackendChoice:  # fmt: skip
     """Return how to run with `--backend`, `--gpus`, `--nproc` and the inherited CUDA_VISIBLE_DEVICES on this node.
 
-    With `is_elsewhere` the facts are those of another machine. A stand-in backend then simulates it here, with one rank
-    for each chosen GPU. UsageError if the options contradict each other or name something that does not exist.
+    With `is_elsewhere` the facts are those of another machine. A stand-in backend then simulates that machine here,
+    with one rank for each chosen GPU. Raises UsageError if the options contradict each other or name something that
+    does not exist.
     """
     if is_elsewhere:
         return _elsewhere(backend, gpus, nproc, visible, node)
@@ -116,7 +117,7 @@ def why_hardware_unknown(node: NodeFacts) -> str:
 
 
 def why_not_testable(node: NodeFacts) -> str:
-    """Return why the node's GPUs of other makers are not tested, or "" if it has none.
+    """Return why the node's GPUs of other makers are not tested, or "" if the node has no such GPUs.
 
     Two ranks on the CPU would not test these GPUs.
     """
@@ -127,7 +128,7 @@ def why_not_testable(node: NodeFacts) -> str:
 
 
 def why_blocked(node: NodeFacts) -> str:
-    """Return why NCCL can't run on this node's GPUs at all, or "" if it can be tried."""
+    """Return why NCCL can't run on this node's GPUs at all, or "" if NCCL can be tried."""
     if isinstance(node.gpus, Gap):
         return f"NVML does not answer: {node.gpus.reason}"
     if not node.gpus:

@@ -19,7 +19,7 @@ DUEL_TIMING: Timing = (0.1, 5, 20, 1)
 def sizes(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the sizes in bytes, ascending, that fit into the free memory of one rank; 8 bytes if none fits.
+    """Return the sizes in bytes, ascending, that fit into the free memory of one rank; 8 bytes if no size fits.
 
     Sizes that the user asked for replace the profile's.
     """
@@ -45,7 +45,8 @@ def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:
 def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the sizes that show whether settings work: the smallest, the one nearest to 1 MiB, and the largest.
 
-    NCCL's protocols differ by size, so small sizes are included. The recommendation names the speed of the largest.
+    NCCL's protocols differ by size, so small sizes are included. The recommendation names the speed at the largest
+    size.
     """
     nearest = min(all_sizes, key=lambda size: abs(math.log(size / MIB)))
     return tuple(sorted({min(all_sizes), nearest, max(all_sizes)}))
@@ -61,9 +62,9 @@ def measures(
 def trial_measures(
     profile: Profile, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return the measures of a trial of this profile; they verify at least as many calls as the profile asks for.
+    """Return the measures of a trial of this profile; together they verify at least `verified_calls` calls.
 
-    Half of the calls are of the two largest sizes, which move nearly all bytes.
+    Half of these calls are at the two largest sizes, which move nearly all bytes.
     """
     budget_s, fewest, most, least = profile.effort.timing
     found: list[Measure] = []
@@ -76,13 +77,16 @@ def trial_measures(
 
 
 def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_per_cpu: float = 1.0) -> StageLimits:
-    """Return the time limit of each stage. NCCL's own retries end earlier: its error is better evidence than a kill.
+    """Return the time limit of each stage.
+
+    NCCL's own retries end before the limit, because NCCL's error is better evidence than a kill.
 
     NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (facts 1.2, 1.3); gloo does not retry. On one
     node, the first collective connects by P2P or shared memory within seconds. NCCL's start, which may take 45 s,
-    belongs to `init`. So a hang and its workaround fit into the deadline of `quick`. If more ranks compute on the CPU
-    than it has processors, each limit is longer by that factor, because ranks wait for each other. Once a trial has
-    shown how long the first collective takes, the limit may rise to five times that (trial/rank/step.py).
+    belongs to `init`. A hang and the search for its workaround therefore fit into the deadline of `quick`. If more
+    ranks compute on the CPU than there are processors, each limit is longer by that factor, because ranks wait for each
+    other. Once a trial has shown how long the first collective takes, the limit may rise to five times that
+    (trial/rank/step.py).
     """
     if override_s is not None:
         return StageLimits(override_s, override_s, override_s, override_s, stretches=False)

@@ -1,6 +1,6 @@
-"""A page as a document: sections build it once from records, and each writer lays it out in its own way.
+"""A page as a document: sections build the document once from records, and each writer lays it out in its own way.
 
-Its texts may come from outside. The writers make invisible characters visible, and escape the text.
+The texts of a document may come from outside. The writers make invisible characters visible, and escape the text.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class Table:
     caption: str = ""
 
     def only(self, kept: Iterable[int]) -> Table:
-        """Return the table with only these columns."""
+        """Return the table with only the columns whose numbers are in `kept`."""
         kept = list(kept)
         columns = tuple(self.columns[i] for i in kept)
         return replace(self, columns=columns, rows=tuple([row[i] for i in kept] for row in self.rows))
 
     def known(self) -> Table:
-        """Return the table without the columns that have no known value; the first one, which names the rows, stays."""
+        """Return the table without columns that have no known value; the first column, which names the rows, stays."""
         used = [i for i in range(len(self.columns)) if i == 0 or any(row[i] != UNKNOWN for row in self.rows)]
         return self.only(used)
 
@@ -140,7 +140,7 @@ def figures(*titles: str) -> tuple[Column, ...]:
 
 
 def section(title: str, *blocks: Block) -> list[Block]:
-    """Return the blocks below a title, or nothing if all of them are empty."""
+    """Return the blocks below a title, or nothing if all blocks are empty."""
     full = [each for each in blocks if not isinstance(each, Items | Table | Code) or each.rows]
     return [Heading(title), *full] if full else []
 
@@ -161,7 +161,7 @@ def bullet(text: str) -> Text:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return the first names, and the number of the others."""
+    """Return the first `most` names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -175,5 +175,5 @@ def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def answer_line(word: str, tone: str, text: str) -> Text:
-    """Return a page's first line: the answer, and its basis."""
+    """Return a page's first line: the answer, and the basis of the answer."""
     return Text(text, hang=2, label=f"{word}  ", label_tone=tone)

@@ -43,7 +43,7 @@ REASONS = 8
 
 
 def explain_page(explanation: Explanation) -> Page:
-    """Return what ended the run, the lines that show it, and what to do first."""
+    """Return the page: what ended the run, the lines that prove it, and what to do first."""
     causes, sources = explanation.causes, explanation.sources
     word, tone = (FOUND[causes[0].confidence], "red") if causes else HEAD[explanation.verdict]
     shown = {(quote.source, quote.line) for quote in explanation.unusual}
@@ -94,7 +94,7 @@ def _whole(explanation: Explanation) -> list[Block]:
 
 
 def render_explanation_env(explanation: Explanation) -> str:
-    """Return the settings that the cause justifies, each marked as untried; none if only a symptom is known."""
+    """Return the settings that the cause justifies, each marked as untried; no settings if only a symptom is known."""
     lines = [
         "# untried: `preflight check` tries them",
         "# Written by preflight explain from a log: nothing was measured.",
@@ -134,12 +134,15 @@ def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
 
 
 def _where(quote: Quote, sources: Sequence[SourceRead]) -> str:
-    """Return the line's number, with its file's name if there are several."""
+    """Return the number of a quoted line, with its file's name if there are several files."""
     return f"{_short_name(quote.source)}:{quote.line}" if len(sources) > 1 else f"line {quote.line}"
 
 
 def _short_name(name: str) -> str:
-    """Return a file's name with at most NAME characters, cut in the middle: rank, pid and suffix are at its end."""
+    """Return a file's name with at most NAME characters, cut in the middle.
+
+    Rank, pid and suffix are at the end of a name.
+    """
     return name if len(name) <= NAME else f"{name[: NAME // 4]}...{name[-(NAME - NAME // 4 - 3) :]}"
 
 
@@ -158,7 +161,7 @@ def _moment(quote: Quote, sources: Sequence[SourceRead]) -> Text:
 
 
 def _processes(explanation: Explanation) -> list[Block]:
-    """Return the table of processes, if there are several: the first abnormal line of each, and how it ended."""
+    """Return the table of processes, if there are several: each one's first abnormal line, and how it ended."""
     rows: dict[tuple[str, str, str], list[ProcessEnd]] = {}
     for row in explanation.processes:
         rows.setdefault((row.first.means if row.first else "", row.waited_for, row.ended), []).append(row)
@@ -173,7 +176,7 @@ def _processes(explanation: Explanation) -> list[Block]:
 
 
 def _process(alike: Sequence[ProcessEnd], sources: Sequence[SourceRead]) -> Text:
-    """Return the line of one process, or of several of which the logs show the same."""
+    """Return the line of one process, or of several processes with the same first line and end."""
     row, ranks = alike[0], [int(each.rank) for each in alike if each.rank.isdigit()]
     who = f"rank{'s' * (len(ranks) > 1)} {numbers_text(ranks)}" if ranks else _short_name(row.process)
     if not ranks and alike[1:]:
@@ -193,14 +196,14 @@ def _consequence(consequence: Consequence) -> Text:
 
 
 def _code(text: str, indent: int = 4) -> list[Block]:
-    """Return a command as it is typed, below its comment; one that is wider than the terminal is wrapped."""
+    """Return a command as it is typed, below its comment; a command that is wider than the terminal is wrapped."""
     command, _, comment = text.partition(COMMENT)
     notes = [Text(comment, indent, label="# ")] if comment else []
     return [*notes, Code((command,), indent)]
 
 
 def _footer(sources: Sequence[SourceRead]) -> list[Block]:
-    """Return how much was read, and what could not be, and why: files with one reason together."""
+    """Return how much was read, and which files could not be read; files with the same reason share a line."""
     read = [source for source in sources if source.size_bytes or not source.note]
     size, lines = sum(source.size_bytes for source in read), sum(source.lines for source in read)
     names = read[0].name if len(read) == 1 else f"{len(read)} logs"
@@ -236,7 +239,7 @@ def _short_quote(quote: Quote, sources: Sequence[SourceRead]) -> list[Block]:
 
 
 def _short_steps(cause: NamedCause) -> list[Text]:
-    """Return what to do, without the lines of code below a step."""
+    """Return the steps to take, without the lines of code below a step."""
     steps = [step for step in cause.remedy.replace(":\n    ", ".\n    ").split("\n") if not step.startswith("    ")]
     return [Text(step, 2, 5, label=f"{i}. ", most_lines=3) for i, step in enumerate(steps, 1)]
 
@@ -257,7 +260,7 @@ def _next(explanation: Explanation) -> str:
 
 
 def _read(sources: Sequence[SourceRead]) -> str:
-    """Return how many logs were read, and how many of these could not be read, or not to the end."""
+    """Return how many logs were read, and how many of them could not be read, or could not be read to the end."""
     names = sources[0].name if len(sources) == 1 else f"{len(sources)} logs"
     notes = sum(bool(source.note) for source in sources)
     return f"{names}{f'; {notes} not, or not whole' if notes else ''} ({ALL})"

@@ -1,4 +1,7 @@
-"""SVG plots of the busbw of large messages and the time of small ones: pygal draws, the page adds the text."""
+"""SVG plots of the busbw of large messages and the time of small ones.
+
+The drawing is pygal's; the page adds the text.
+"""
 
 from __future__ import annotations
 
@@ -126,9 +129,11 @@ def _summary(series: Sequence[Series], expected: Sequence[Expected], measure: Ax
 
 
 def _pygal() -> tuple[Any, Any]:
-    """Return pygal and its style: loaded for this page only, since it takes a tenth of a second.
+    """Return pygal and its Style class.
 
-    It leaves a finder in sys.meta_path that only Python 2 could use; every later import would warn about it.
+    The package is loaded for pages with a chart only, since loading takes a tenth of a second. It leaves a finder in
+    sys.meta_path that only Python 2 could use. This function removes the finder, because every later import would warn
+    about it.
     """
     before = list(sys.meta_path)
     import pygal  # noqa: PLC0415  only for a page with a chart
@@ -164,7 +169,7 @@ def _svg(
 
 
 def _band(expected: Sequence[Expected]) -> list[tuple[float, float]]:
-    """Return the outline of the expected range: along its upper edge and back along the lower; the page fills it."""
+    """Return the outline of the expected range: along the upper edge and back along the lower; the page fills it in."""
     drawn = [
         (math.log2(each.size_bytes), each) for each in expected if 0 < each.low_gb_s < 1e9 and 0 < each.high_gb_s < 1e9
     ]

@@ -80,7 +80,7 @@ def probe_page(
     gpu_set: GpuSetAdvice | None = None,
     expected: Expected | Gap | None = None,
 ) -> Page:
-    """Return a conclusion, the node's parts, and the findings; the whole page has all facts before those."""
+    """Return a conclusion, the node's parts, and the findings; the whole page has all facts before the findings."""
     answer = replace(answer_line(*ANSWERS[exit_code], f"{node.host}: {_made_of(node)}"), most_lines=3)
     gpus_text = gpu_set_section(gpu_set) if gpu_set is not None else []
     expected_text = expected_section(expected) if expected is not None else []
@@ -134,7 +134,7 @@ def _count(facts: tuple[object, ...] | Gap, name: str, more: str = "") -> str:
 
 
 def _titled(blocks: list[Block]) -> list[Block]:
-    """Return a section with its title before its first line: on this screen sections have no headings."""
+    """Return a section with its title before its first line: because sections on this screen have no headings."""
     heading, first, *rest = blocks
     assert isinstance(heading, Heading) and isinstance(first, Text)
     return [BLANK, replace(first, indent=0, hang=6, label=f"{heading.title}: "), *rest]
@@ -146,7 +146,7 @@ def _defect(check: SkippedCheck) -> list[Block]:
 
 
 def _facts(node: NodeFacts) -> list[Block]:
-    """Return the facts; `?` is a fact that could not be read, and the end of the page gives the reason."""
+    """Return the facts. `?` stands for a fact that could not be read; the end of the page gives the reason."""
     numa = _section("NUMA nodes", node.numa_nodes, lambda each: table(NUMA_HEADERS, map(_numa_row, each)))
     netifs = _section("Network interfaces", node.netifs, lambda each: table(NETIF_HEADERS, map(_netif_row, each)))
     pci = _section("NVIDIA devices on the PCI bus", node.nvidia_pci, lambda devices: table(
@@ -181,7 +181,7 @@ def _section(title: str, facts: tuple[T, ...] | Gap, block: Callable[[tuple[T, .
 
 
 def _are_listed(node: NodeFacts) -> bool:
-    """Return whether NVML lists every GPU of the PCI bus; then the table of GPUs shows them all."""
+    """Return whether NVML lists every GPU of the PCI bus; if so, the table of GPUs shows all of them."""
     if isinstance(node.nvidia_pci, Gap) or isinstance(node.gpus, Gap) or not node.nvidia_pci:
         return False
     return {device.bdf for device in node.nvidia_pci} == {gpu.bdf for gpu in node.gpus}

@@ -1,4 +1,4 @@
-"""The answer of `preflight stuck`: which rank is stuck, where, why and the fix; then every rank."""
+"""The answer of `preflight stuck`: the stuck rank, its place, the reason and the fix; then every rank."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ELSE = {
 
 
 def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
-    """Return the page that `preflight stuck` prints; `written` lists the output files that it names."""
+    """Return the page that `preflight stuck` prints; `written` lists the output files that the page names."""
     word, tone = HEAD[report.verdict]
     answer = answer_line(word, tone, report.summary)
     table = _rank_table(report.places)
@@ -75,7 +75,7 @@ def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
 
 
 def _known(bug: KnownHang) -> Text:
-    """Return what to do about a known bug, and how sure it is."""
+    """Return what to do about a known bug, and how certain the bug is."""
     return Text(f"{bug.do}. How sure: {bug.how_sure} ({bug.address})", 2, 4, label="Known bug: ")
 
 
@@ -95,7 +95,7 @@ def jobs_page(rows: Sequence[JobRow]) -> Page:
 
 
 def job_title(row: JobRow, *, is_first: bool, is_quiet: bool) -> str:
-    """Return the title above the page of one of several jobs, or with -q the words before its line."""
+    """Return the title above the page of one of several jobs, or with -q the words before the job's line."""
     if is_quiet:
         return f"{row.pid}: "
     title = f"Job {row.pid}: {clean(row.command)[:MOST_TITLE]}\n"
@@ -117,7 +117,7 @@ def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:
 
 
 def _rank_table(places: Sequence[RankPlace]) -> Table:
-    """Return a row for each rank; ranks at the same place share one."""
+    """Return a row for each rank; ranks at the same place share a row."""
     alike: dict[tuple[str, ...], list[RankPlace]] = {}
     for place in places:
         key = (place.host, place.activity.value, place.doing, place.at, place.within)
@@ -153,7 +153,7 @@ def _holding_up(report: StuckReport) -> Iterator[tuple[NodeEvidence, RankProcess
 
 
 def _last_lines(report: StuckReport) -> list[Block]:
-    """Return what the ranks that hold up the job wrote last."""
+    """Return the last lines of output of the ranks that hold up the job."""
     blocks: list[Block] = []
     for _, rank in _holding_up(report):
         if not hasattr(rank.output, "reason"):
@@ -163,7 +163,7 @@ def _last_lines(report: StuckReport) -> list[Block]:
 
 
 def _stacks(report: StuckReport) -> list[Block]:
-    """Return the Python calls of the main threads of the ranks that hold up the job; equal ones once."""
+    """Return the Python calls of the main threads of the ranks that hold up the job; equal stacks are shown once."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, rank in _holding_up(report):
         stack = rank.process.main_stack

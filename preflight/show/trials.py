@@ -1,4 +1,4 @@
-"""What was tried: the trials, the search for the fewest settings, what was left out, and the comparisons."""
+"""The sections on trials: the trials, the search for the fewest settings, what was left out, and the comparisons."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def trials_section(report: Report) -> list[Block]:
 
 
 def _on_real_adapters(report: Report) -> Iterator[str]:
-    """Yield how long this search takes if real adapters lose the packets; nothing if they did, or none was lost."""
+    """Yield how long this search would take on real adapters that lose packets.
+
+    Yield nothing if real adapters lost packets here, or if no packet was lost.
+    """
     lost = [trial for trial in report.trials if lost_packets(trial)]
     if not lost or min(trial.duration_s for trial in lost) >= GIVES_UP_S[0]:
         return
@@ -87,7 +90,7 @@ def _on_real_adapters(report: Report) -> Iterator[str]:
 
 
 def verified_calls_text(trials: Sequence[TrialResult]) -> str:
-    """Return how many of the default settings' timed calls were verified; "" if that is unknown."""
+    """Return how many of the default settings' timed calls were verified; "" if the number is unknown."""
     results = next((trial.results for trial in trials if trial.candidate == DEFAULT), ())
     counts = [each.verified_calls for each in results if not isinstance(each.verified_calls, Gap)]
     if not counts:
@@ -133,7 +136,7 @@ def _has_small_sizes_only(trial: TrialResult) -> bool:
 
 
 def left_out_section(report: Report) -> list[Block]:
-    """Return what was not worth a trial, with the reasons."""
+    """Return the configurations that were not worth a trial, with the reasons."""
     return section("Settings not tried", Items([(each.candidate, each.reason) for each in report.left_out]))
 
 
@@ -150,7 +153,10 @@ def comparisons_section(report: Report) -> list[Block]:
 
 
 def search_section(report: Report) -> list[Block]:
-    """Return which settings were needed and which were not, with the result without each; empty without a search."""
+    """Return which settings were needed and which were not.
+
+    Each has the result of the trial without it; empty without a search.
+    """
     steps = [trial for trial in report.trials if is_step(trial)]
     items = [*_corners(steps), *_given_up(steps), *_others(steps), *_control(report)]
     return section("Which settings are needed", Items(items))

@@ -69,7 +69,7 @@ def kernel_alarms() -> Json:
 
 
 def kernel_history() -> Json:
-    """Return the kernel log's lines about the NVIDIA driver and links, and the log's start; seconds since boot."""
+    """Return the kernel log's lines about the NVIDIA driver and links, and when the log starts (seconds since boot)."""
     begins_s, lines = 0.0, []
     for number, (head, text) in enumerate(_kernel_records()):
         _, sequence, at_us = head.split(",")[:3]  # Documentation/ABI/testing/dev-kmsg
@@ -125,7 +125,7 @@ def rlimits() -> Json:
 
 
 def own_limits() -> dict[str, int]:
-    """Return the `bytes` that this process may map (`ulimit -v`) and the `cpu_s` that it may run (`-t`), if limited."""
+    """Return this process's limits, if set: `bytes` to map (`ulimit -v`) and `cpu_s`, seconds of CPU time (`-t`)."""
     soft = {"bytes": resource.getrlimit(resource.RLIMIT_AS)[0], "cpu_s": resource.getrlimit(resource.RLIMIT_CPU)[0]}
     return {name: value for name, value in soft.items() if value != resource.RLIM_INFINITY}
 

@@ -1,6 +1,6 @@
 """A readable machine: its files below a root, and the kernel's answers that are not files.
 
-Probes read only through a Machine, so they work alike on the live machine, a recorded tree or a capture. A Recorder
+Probes read only through a Machine, so probes work alike on the live machine, a recorded tree or a capture. A Recorder
 writes a capture, and a Replay answers from it.
 """
 
@@ -30,7 +30,7 @@ class Machine(ABC):
 
     @abstractmethod
     def read(self, kind: str, key: str) -> Json:
-        """Return one read as JSON: of a path (`text`, `data`, ...), or the answer to a question."""
+        """Return one read as JSON. `kind` is `text`, `data` and so on, and `key` the path; or `key` is a question."""
 
     def text(self, path: str) -> str:
         """Return the file's text without surrounding white space."""
@@ -133,7 +133,7 @@ class Recorder(Machine):
 
 @dataclass(frozen=True, slots=True)
 class Replay(Machine):
-    """A machine that answers from a record; it raises NotRecorded for a read that was not recorded."""
+    """A machine that answers from a record; such a machine raises NotRecorded for a read that was not recorded."""
 
     record: Record
 

@@ -31,10 +31,10 @@ class _Segment:
 
 
 def nccl_segments(shm: str = "/dev/shm", proc: str = "/proc") -> Json:
-    """Return `{name, size_bytes, stale}` of every nccl-* file; `stale` is true only if no process can be using it.
+    """Return `{name, size_bytes, stale}` of every nccl-* file; `stale` is true only if no process can use it.
 
-    A file is not stale if a process that might use it can't be read or inspected. Another PID namespace may share
-    /dev/shm, and another user's processes may be hidden.
+    A file counts as used if a process that might use it can't be inspected. Another PID namespace may share /dev/shm,
+    and another user's processes may be hidden.
     """
     segments = _segments(shm)
     if not segments:

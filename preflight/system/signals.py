@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a run in order: the first raises Interrupted, later ones change nothing.
+"""Ctrl-C, SIGTERM and SIGHUP end a run in order: the first signal raises Interrupted, and later signals change nothing.
 
 A deadline ends a run in the same way, if nothing else watches the clock.
 """
@@ -25,7 +25,7 @@ _dropped: list[Stopped] = []  # what Python forgot, until it is raised again
 
 
 def ignored_at_start() -> frozenset[signal.Signals]:
-    """Return the signals among these that were ignored at the start of preflight, because of a shell's `&` or nohup."""
+    """Return the stop signals that were ignored when preflight started, because of a shell's `&` or nohup."""
     return frozenset(_ignored)
 
 
@@ -40,9 +40,10 @@ def raise_on_signals() -> None:
 
 
 def end_with_stdin() -> None:
-    """Have the end of stdin, or any input there, act as SIGTERM: the program that started this process has let it go.
+    """Make the end of stdin, or any input there, act as SIGTERM.
 
-    The kernel sends the signal (fcntl(2), F_SETSIG); /dev/null and files never do.
+    Either means that the program that started this process no longer needs it. The kernel sends the signal (fcntl(2),
+    F_SETSIG); a stdin from /dev/null or a file never triggers the signal.
     """
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGTERM)
@@ -52,14 +53,14 @@ def end_with_stdin() -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore these signals and the deadline from now on."""
+    """Ignore Ctrl-C, SIGTERM, SIGHUP and the deadline from now on."""
     for number in (*STOPPING, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Delay these signals until the end of the block."""
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
@@ -68,7 +69,7 @@ def held_back() -> Iterator[None]:
 
 
 def raise_at(ends_at: float, problem: str) -> None:
-    """Have the main thread raise DeadlinePassed at a monotonic time, even in a read that never returns."""
+    """Have the main thread raise DeadlinePassed at `ends_at` (monotonic seconds), even in a read that never returns."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise DeadlinePassed(problem)
@@ -79,7 +80,8 @@ def raise_at(ends_at: float, problem: str) -> None:
 
 
 def raise_dropped() -> None:
-    """Raise the exception that Python just dropped, if any, before an answer counts as complete without it."""
+    """Raise the exception that Python just dropped, if any, so that no answer counts as complete despite the exception.
+    """
     if _dropped:
         raise _dropped.pop()
 

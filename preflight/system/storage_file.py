@@ -36,8 +36,8 @@ Report = Callable[[int], None]
 def look_at(directory: str) -> Json:
     """Return the directory's real path and the bytes that an ordinary user may still write there.
 
-    A symbolic link to a directory is followed, as the job's checkpoint would follow it. UsageError if the link leads
-    nowhere or to something other than a directory.
+    A symbolic link to a directory is followed, as the job's checkpoint would follow it. Raise UsageError if the path or
+    the link leads to no directory.
     """
     if "\0" in directory:
         raise UsageError(f"{directory!r}: no path holds a NUL byte")
@@ -57,7 +57,7 @@ def look_at(directory: str) -> Json:
 
 
 def reason(error: OSError) -> str:
-    """Return the system's text for an error, without its number."""
+    """Return the system's text for an error, without the error number."""
     text = os.strerror(error.errno) if error.errno else str(error)
     return text[:1].lower() + text[1:]
 
@@ -78,7 +78,7 @@ class StorageFile:
     # of its pages exist before they are written to
 
     def write(self, size_bytes: int, stop_at: float, report: Report) -> Json:
-        """Write a new file until it has its size or `stop_at` is reached, at least one block, and fsync it."""
+        """Write a new file of `size_bytes`, until `stop_at` at most but at least one block, and fsync the file."""
         self.close()
         self._open()
         self.block[:] = os.urandom(BLOCK_BYTES)  # what compresses would be faster than a checkpoint
@@ -90,7 +90,8 @@ class StorageFile:
         return {"done_bytes": done, "start": start, "end": end, "is_direct": self.is_direct}
 
     def read(self, stop_at: float, report: Report) -> Json:
-        """Read the written data, at least one block; raise UnreadableFact if the data differ from what was written."""
+        """Read the written data until `stop_at`, at least one block; UnreadableFact if the data are not those written.
+        """
         if not self.is_direct:
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         start = time.monotonic()

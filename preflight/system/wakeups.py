@@ -21,7 +21,7 @@ GAP_S = 1.0  # a loop that polls every few milliseconds is not as late as this, 
 
 
 def parse_events(data: bytes) -> list[str] | None:
-    """Return the names in the kernel's event data, in order; None if the kernel had to drop some."""
+    """Return the names in the kernel's event data, in order; None if the kernel had to drop events."""
     names, start = [], 0
     while start < len(data):
         _, mask, _, length = EVENT.unpack_from(data, start)
@@ -34,7 +34,10 @@ def parse_events(data: bytes) -> list[str] | None:
 
 
 class DirectoryWatch:
-    """A watch that is readable when a file has appeared; if `fds` is empty, there is none and the caller must poll."""
+    """A watch that is readable when a file has appeared.
+
+    If `fds` is empty, there is no watch and the caller must poll.
+    """
 
     def __init__(self, path: str) -> None:
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -62,7 +65,7 @@ class DirectoryWatch:
 
 
 class OwnTime:
-    """A clock for a loop that polls often; it detects and leaves out the time in which the process did not run."""
+    """A clock for a loop that polls often; it detects and leaves out time in which the process did not run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.lost_s = 0.0  # in all
@@ -80,5 +83,5 @@ class OwnTime:
         return gap_s
 
     def now(self) -> float:
-        """Return the clock's time, without the time that `look` has found lost."""
+        """Return the clock's time in seconds, without the lost time that `look` has found."""
         return self._clock() - self.lost_s

@@ -1,4 +1,4 @@
-"""The timeout setting of each framework (facts 4.4, 4.5), in its version's words and unit, and variables to source."""
+"""The timeout setting of each framework (facts 4.4, 4.5), in its own words and unit; and the variables to source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def framework_lines(
 ) -> tuple[FrameworkLine, ...]:
     """Return the setting of each framework, with the checkpoint that its default timeout covers at the measured speed.
 
-    A framework that has one timeout is given the longer one of the start and the training.
+    A framework that has one timeout gets the longer of the timeouts for the start and for training.
     """
     pg_s = max(training_s, init_s)
 
@@ -62,12 +62,12 @@ def framework_lines(
 
 
 def minutes_up(value_s: float) -> int:
-    """Return whole minutes, rounded up."""
+    """Return a number of seconds as whole minutes, rounded up."""
     return math.ceil(value_s / 60)
 
 
 def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
-    """Return DeepSpeed's own default; a Gap if DeepSpeed is not installed here."""
+    """Return DeepSpeed's own default timeout in seconds; a Gap if DeepSpeed is not installed here."""
     version = version_tuple(versions.get("deepspeed", ""))
     if not version:
         return Gap("deepspeed is not installed here: 600 s since 0.19.6, 1800 s before")
@@ -75,7 +75,10 @@ def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
 
 
 def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
-    """Return the minutes for DEEPSPEED_TIMEOUT. They never shorten the timeout that the job would have without it."""
+    """Return the minutes for DEEPSPEED_TIMEOUT.
+
+    These minutes never shorten the timeout that the job would have without the variable.
+    """
     default_s = deepspeed_default_s(versions)
     return minutes_up(max(pg_s, 1800 if isinstance(default_s, Gap) else default_s))
 
@@ -99,9 +102,9 @@ def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:
 
 
 def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables to export: the timeouts, and those that make torch record its last collectives.
+    """Return the variables to export: the timeouts, and the variables that make torch record its last collectives.
 
-    TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC is not among them: it ends a process whose watchdog is stuck, however long the
+    TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC is left out, because it ends a process whose watchdog is stuck, however long the
     process's collectives may take.
     """
     own = (

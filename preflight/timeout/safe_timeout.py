@@ -123,7 +123,7 @@ def _terms(found: tuple[Pause, ...], job: Job, timings: Timings) -> tuple[Term, 
 
 
 def _pause_terms(found: tuple[Pause, ...], part: Part) -> list[Term]:
-    """Return the pauses of a part; only the longest counts, since the others occur at other times."""
+    """Return the pauses of a part; only the longest pause counts, since other pauses occur at other times."""
     here = sorted((pause for pause in found if part in pause.parts), key=lambda pause: -pause.value_s)
     return [
         Term(each.name, part, each.value_s, "s", PAUSE_FACTOR.whole, 0.0 if i else PAUSE_FACTOR.value * each.value_s,
@@ -231,7 +231,7 @@ def _clamp(value_s: float, floor_s: int) -> int:
 def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> str:
     """Return the timeouts with a local NVMe and with a slow share, in words.
 
-    "" if storage was measured or makes no difference.
+    The result is "" if storage was measured or makes no difference.
     """
     if job.params is None or job.silences or not isinstance(timings.write_one_bytes_per_s, Gap):
         return ""

@@ -1,4 +1,4 @@
-"""The timings that a timeout depends on: from trials, a measured directory, and NCCL's own retries.
+"""The timings that a timeout depends on: timings from trials, of a measured directory, and of NCCL's own retries.
 
 After its retries, NCCL reports an error of its own; a shorter timeout would hide that error.
 """
@@ -61,7 +61,7 @@ def nccl_settings(node: NodeFacts) -> dict[str, str]:
 
 
 def _worst(values_us: Iterable[float | Gap], missing: Gap) -> float | Gap:
-    """Return the longest time in seconds, or the reason why there is none."""
+    """Return the longest time in seconds, or a Gap with the reason why there is none."""
     read = list(values_us)
     known = [value for value in read if not isinstance(value, Gap)]
     if known:
@@ -85,7 +85,8 @@ def _above_zero(speed: float | Gap) -> float | Gap:
 
 
 def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
-    """Return the seconds after which NCCL gives up on InfiniBand or on a socket, and their derivation."""
+    """Return the seconds after which NCCL gives up on InfiniBand or on a socket, and the derivation of these seconds.
+    """
     # As NCCL reads them; an empty one means the default.
     exponent, retries, count, sleep_ms = (
         parsed_integer(settings.get(name) or default)[0] for name, default in RETRY_DEFAULTS.items()
@@ -103,9 +104,9 @@ def ib_retries_s(exponent: int, retries: int) -> float:
 
 
 def socket_retries_s(count: int, sleep_ms: int) -> float:
-    """Return how long NCCL tries to connect a socket.
+    """Return how many seconds NCCL tries to connect a socket.
 
-    Each sleep before a try is longer than the last by the same step.
+    Each sleep before a try is `sleep_ms` longer than the one before.
     """
     count, sleep_ms = max(0, min(count, 10**6)), max(0, min(sleep_ms, 10**9))
     return min(LONGEST_S, sleep_ms / 1000 * count * (count + 1) / 2)

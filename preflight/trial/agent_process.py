@@ -28,7 +28,7 @@ WORKER = (sys.executable, "-m", "preflight.trial.worker")
 
 @dataclass(slots=True)
 class AgentProcess:
-    """torchrun's agent, which imports torch and then waits for its order: `process` is None if it could not start."""
+    """torchrun's agent, which imports torch and then waits for an order; `process` is None without an agent."""
 
     process: ChildProcess | None
     log: int  # a file in memory: until the agent gets an order, no folder may hold a file of this run

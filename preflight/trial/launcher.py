@@ -1,4 +1,4 @@
-"""The parent's side of a run: it gives the agent its order, reads what the ranks report, and ends all in time."""
+"""The launcher's side of a run: give the agent its order, read the ranks' reports, and end all processes in time."""
 
 from __future__ import annotations
 
@@ -37,10 +37,12 @@ def launch(
     kill_at: float,
     peers: Peers | None = None,
 ) -> None:
-    """Have the agent run the specification, and record its events, until the run is over, or `kill_at` (monotonic).
+    """Have the agent run the specification, and record its events, until the run is over or `kill_at` is reached.
 
-    At the end, also after an exception such as Ctrl-C, no process of the run is left, and `launched` has all that
-    arrived. With `peers`, this node's own trials are the first phase; the joint trials follow.
+    `kill_at` is in seconds of the monotonic clock.
+
+    At the end, also after an exception such as Ctrl-C, no process of the run is left, and `launched` has all reports
+    that arrived. With `peers`, this node's own trials are the first phase; the joint trials follow.
     """
     if agent.process is None:
         raise LaunchError(agent.problem)
@@ -79,7 +81,7 @@ def rank_environment(spec: RunSpec) -> dict[str, str]:
 
 
 def meet_without_ranks(peers: Peers, launched: Launch, watch: Watcher, kill_at: float) -> None:
-    """Tell the other nodes that this node could not start its ranks, and wait for the outcome of the run."""
+    """Tell the other nodes that this node could not start its ranks, and wait until the run is over."""
     while not launched.is_over:
         reading, writing = peers.files()
         wait_for(reading, writing, POLL_S)
@@ -125,7 +127,7 @@ def _take_in(
 
 
 def _may_be_gone(process: ChildProcess, launched: Launch, peers: Peers | None) -> bool:
-    """Return whether the run goes on without this node's ranks: they never worked, or node 0 has had them stop."""
+    """Return whether the run goes on without this node's ranks: they never worked, or node 0 stopped them."""
     if peers is None:
         return False
     return bool(launched.result.solo_problem) or (peers.needs_no_ranks and not process.exitcode)

@@ -27,7 +27,7 @@ DEADLOCK = (
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim a timeout if a checkpoint is the last phase before it, or if a stack shows one."""
+    """Claim a timeout if a checkpoint is the last phase before the timeout, or if a stack shows a checkpoint."""
     timeouts, waits = evidence.timeouts(), evidence.waits.all()
     if not timeouts:
         return None
@@ -53,7 +53,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
-    """Return which ranks did not report the timeout, and since when; the log shows no more."""
+    """Return a text on the ranks that did not report the timeout, and on when the checkpoint began."""
     reported = _reported(evidence)
     missing = [str(rank) for rank in range(min(MOST_RANKS, _ranks(evidence))) if rank not in reported]
     clock = CLOCK.search(phase.text) if phase is not None else None
@@ -70,7 +70,7 @@ def _reported(evidence: LogEvidence) -> set[int]:
 
 
 def _ranks(evidence: LogEvidence) -> int:
-    """Return how many ranks the logs show, at least; 0 if they show none."""
+    """Return a lower bound of the number of ranks, from the logs; 0 if the logs show none."""
     return max(evidence.world_size, max(_reported(evidence), default=-1) + 1)
 
 

@@ -1,4 +1,4 @@
-"""Ranks of one group called different collectives, or the same one with different sizes."""
+"""Ranks of one group called different collectives, or the same collective with different sizes."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 def _calls(evidence: LogEvidence) -> tuple[tuple[Event, LastFrame], tuple[Event, LastFrame]] | None:
     """Return two ranks that waited in calls of different collectives, each with the end of its traceback.
 
-    One timed out; the other did, too, or lost the one that had timed out. If a rank without a traceback is missing,
-    nothing is proved: ranks of different groups wait for it in different calls.
+    One rank timed out; the other rank timed out too, or lost the connection to the first. If a rank has no traceback,
+    nothing is proved, because ranks of different groups may wait for this rank in different calls.
     """
     waited = [(event, at) for event, at in evidence.waited() if event.rank and WAITED.search(event.text)]
     waited.sort(key=lambda one: TIMED_OUT.search(one[0].text) is None)

@@ -55,7 +55,7 @@ FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the errors of NCCL and CUDA, else a first collective that all ranks entered and none finished."""
+    """Claim the errors of NCCL and CUDA, else a first collective that all ranks entered and no rank finished."""
     if events and events[0].authority is Authority.SILENCE:
         return _refused(evidence) or _stopped_with_iommu(evidence)
     if events and (pairs := [pair for event in events if (pair := PAIR.search(event.text))]):
@@ -103,7 +103,7 @@ def _fabric(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
-    """Claim a log that stops without an error after its GPUs were joined by direct copies and by no network."""
+    """Claim a log that stops without an error after its GPUs were connected by P2P and by no network."""
     if "P2P" not in evidence.starts.paths or "NET" in evidence.starts.paths:
         return None
     stopped = hang_no_error.judge(evidence, ())
@@ -116,7 +116,7 @@ def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
 def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
     """Claim a log that stops without an error right after direct paths were made, on a host that RCCL warns about.
 
-    RCCL warns at every start on such hosts, and most of them work.
+    RCCL warns at every start on such hosts, although most of these hosts work.
     """
     if "P2P" not in evidence.starts.paths or "NET" in evidence.starts.paths:
         return None

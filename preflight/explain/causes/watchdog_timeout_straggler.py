@@ -1,4 +1,7 @@
-"""Ranks timed out waiting for a rank that did not come; this cause applies if nothing else explains the timeout."""
+"""Ranks timed out waiting for a rank that did not join the collective.
+
+This cause applies if nothing else explains the timeout.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim any timeout of a collective, and name the rank that stayed behind if the numbers show it."""
+    """Claim any timeout of a collective, and name the rank that stayed behind if sequence numbers show it."""
     if (lag := find_lag(evidence.recordings)) is not None:
         behind_it = (
             f"rank {', '.join(lag.ranks)} enqueued {lag.seq} collectives of group {lag.group}, others {lag.ahead_seq}"
@@ -63,7 +66,7 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def _place(evidence: LogEvidence) -> str:
-    """Return where the user's own code waited, by the first traceback that shows it."""
+    """Return where the user's own code waited, by the first traceback with such a place."""
     return next((f" ({at.call} at {at.place})" for _, at in evidence.waited()), "")
 
 
@@ -103,7 +106,10 @@ def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
 
 
 def _silent(rows: tuple[ProcessRow, ...]) -> tuple[str, ...]:
-    """Return the ranks without an error, if they are few; the job's size and the logs' names say which ranks exist."""
+    """Return the ranks without an error, if there are few.
+
+    The job's size and the names of the logs show which ranks exist.
+    """
     missing, ranks = silent(rows), [row for row in rows if row.rank.isdigit()]
     # Those whose output is here, or which the launcher ended, may be as many as those that gave up.
     is_sure = not silent(row for row in ranks if not row.has_log and row.code != STOPPED)
@@ -112,7 +118,7 @@ def _silent(rows: tuple[ProcessRow, ...]) -> tuple[str, ...]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: look at the late rank, and record more next time; in torch only NCCL has a flight recorder."""
+    """Return the steps: look at the late rank, and record more next time. In torch only NCCL has a flight recorder."""
     if any(event.sign == "watchdog.engine" for event in claim.events[:1]):
         return Remedy(
             "While it hangs, run `py-spy dump --pid PID` on each worker of the engine to see where it waits.",

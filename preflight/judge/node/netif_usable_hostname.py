@@ -61,7 +61,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
 
 
 def is_usable(netif: Netif) -> bool:
-    """Return whether an interface may carry data between nodes; a value that could not be read does not exclude it."""
+    """Return whether an interface may carry data between nodes; an unread value does not exclude it."""
     if netif.kind in NEVER_A_PATH or not netif.is_up or netif.has_carrier is False:
         return False
     return isinstance(netif.addresses, Gap) or any(map(_is_reachable, netif.addresses))
@@ -119,7 +119,7 @@ def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
 
 
 def _trouble(node: NodeFacts, resolution: NameResolution) -> tuple[Severity, str] | None:
-    """Return the problem with the name, and its severity on one node; None if there is none."""
+    """Return the problem with the host's own name, and the severity on one node; None if there is no problem."""
     if not resolution.addresses:
         return Severity.WARN, "does not resolve"
     first = _parse(resolution.addresses[0])
@@ -142,7 +142,7 @@ def _own_addresses(node: NodeFacts) -> frozenset[IPv4Address | IPv6Address]:
 
 
 def _reachable(node: NodeFacts) -> tuple[str, str]:
-    """Return the first interface that other nodes may reach, and its address; placeholders if there is none."""
+    """Return the first interface that other nodes may reach, and its address; placeholders if no interface is known."""
     for netif in known_or(node.netifs, ()):
         for text in known_or(netif.addresses, ()):
             if netif.is_up and _is_reachable(text):

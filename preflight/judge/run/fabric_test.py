@@ -79,16 +79,16 @@ def _one_way(test: LinkTest) -> float:
 
 
 def link_of(node: NodeFacts, port: HcaPort) -> PciDevice | None:
-    """Return the PCI device of a port's adapter; None if it is not known."""
+    """Return the PCI device of a port's adapter; None if the device is not known."""
     bdf = next((nic.bdf for nic in known_or(node.nics, ()) if nic.name == port.hca), NOT_READ)
     return next((each for each in known_or(node.pci, ()) if each.bdf == bdf), None)
 
 
 def limit_of(node: NodeFacts, port: HcaPort) -> float | Gap:
-    """Return what a port can carry in Gbit/s; a Gap if its rate or its adapter's PCIe link is not known.
+    """Return the rate that a port can carry in Gbit/s; a Gap if its rate or its adapter's PCIe link is not known.
 
-    The PCIe link counts with the speed and the lanes that the adapter and all bridges above it have, not with those
-    that it has now: a link with fewer is a fault that the test shows.
+    For the PCIe link, the highest speed and width count that the adapter and all bridges above support, not the present
+    ones. A link that runs below them is a fault that the test shows.
     """
     link, pci = link_of(node, port), {each.bdf: each for each in known_or(node.pci, ())}
     if link is None or isinstance(link.speed_max_gt_s, Gap) or isinstance(link.width_max, Gap):

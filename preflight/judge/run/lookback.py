@@ -103,7 +103,10 @@ def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[s
 
 
 def _port(case: Case, port: HcaPort, is_since_boot: bool, undecided: list[str]) -> Iterator[Finding]:
-    """Yield a finding for an InfiniBand port that has lost its link, or add to `undecided`: the count has no times."""
+    """Yield a finding for an InfiniBand port that has lost its link.
+
+    The count of losses has no times, so a case that these leave open is added to `undecided`.
+    """
     name = f"{port.hca}:{port.port}"
     if isinstance(port.counters, Gap):
         undecided.append(f"link_flaps: {name}: {port.counters.reason}")

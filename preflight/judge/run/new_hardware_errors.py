@@ -98,7 +98,7 @@ def _must_be_read(counters: tuple[CounterChange, ...]) -> None:
 def _judged(
     case: Case, change: CounterChange, grown: int, counted_s: float, tells_remapping: bool
 ) -> tuple[Severity, str] | None:
-    """Return the severity of a counter's growth, and the text about it; None if it is no finding."""
+    """Return the severity of a counter's growth, and the text about it; None if the growth is no finding."""
     if not grown or change.kind is CounterKind.TRAFFIC or change.name == XIDS:
         return None
     new = f"{grown} new during the run"
@@ -133,14 +133,17 @@ def _catalogued(change: CounterChange) -> tuple[Evidence, ...]:
 
 
 def _killed_by_us(case: Case) -> bool:
-    """Return whether preflight may have killed ranks, because a trial failed; the driver writes an Xid for each."""
+    """Return whether preflight may have killed ranks because a trial failed.
+
+    The driver writes an Xid for each killed rank.
+    """
     failed = [each for each in case.trials if each.outcome not in (Outcome.OK, Outcome.SKIPPED, Outcome.NO_EFFECT)]
     reruns = () if case.control is None else case.control.reruns
     return bool(failed) or any(each.outcome is not Outcome.OK for each in reruns)
 
 
 def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
-    """Return the name of the GPU or the RDMA port to which the counter belongs; empty if it is not known."""
+    """Return the name of the GPU or the RDMA port to which the counter belongs; empty if the part is not known."""
     hca, _, port = change.subject.partition(":")
     if change.gpu < 0 and port.isdecimal():
         return part_of_port(case.nodes[0], hca, int(port))

@@ -113,7 +113,7 @@ def _open(observed: Isolation, hosts: Sequence[str]) -> Finding:
 
 
 def _of(node: int, observed: Isolation, how: GroupOutcome) -> list[GroupTrial]:
-    """Return the groups in which a node showed this outcome; if there are none, all its groups that were not OK."""
+    """Return the groups in which a node showed the outcome `how`; if none, all the node's groups that were not OK."""
     found = [g for done in observed.rounds for g in done.groups if node in g.nodes]
     return [g for g in found if g.observed is how] or [g for g in found if g.observed is not GroupOutcome.OK]
 
@@ -134,7 +134,7 @@ def _verb(groups: Sequence[GroupTrial], of_one: str, of_several: str) -> str:
 
 
 def _single(node: int, observed: Isolation) -> str:
-    """Return a clause on the node's ranks, tried one by one: which of them fail, or the node as a whole."""
+    """Return a clause on the node's ranks, tried one by one: which ranks fail, or that the node as a whole fails."""
     own = [g for g in observed.rank_by_rank if g.nodes[0] == node and g.local_rank != ALL_RANKS]
     bad = [str(g.local_rank) for g in own if g.observed in (GroupOutcome.DEAD, GroupOutcome.SLOW)]
     if not own or any(g.observed is GroupOutcome.UNTRIED for g in own):
@@ -151,7 +151,7 @@ def _single(node: int, observed: Isolation) -> str:
 
 
 def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
-    """Return a clause on the node's interfaces and RDMA ports, tried one by one: which of them fail, or the node."""
+    """Return a clause on the node's interfaces and RDMA ports, tried one by one: which fail, or that the node fails."""
     own, bad = _routes(node, observed)
     if not own:
         return ""
@@ -166,7 +166,7 @@ def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
 
 
 def _routes(node: int, observed: Isolation) -> tuple[list[RouteTrial], list[RouteTrial]]:
-    """Return a node's routes that prove something, and the bad ones among them; empty if only one route was tried.
+    """Return a node's conclusive routes, and the bad routes among them; empty if only one route was tried.
 
     For a slow node, only routes that good nodes tried too count: a slow interface may be slow on every node.
     """

@@ -125,7 +125,7 @@ def pcie_copy_slow(case: Case) -> Findings:
 
 
 def best_copies(hardware: Hardware, direction: str) -> dict[int, float]:
-    """Return each GPU's copy speed in GB/s with memory of its own NUMA node, or of the only one that was tried."""
+    """Return each GPU's copy speed in GB/s with memory of its own NUMA node, or of the only node that was tried."""
     copies = ((test.gpu, copy) for test in hardware.gpus for copy in test.copies if copy.direction == direction)
     return by_gpu((gpu, copy.gb_s) for gpu, copy in copies if copy.is_near is not False)
 

@@ -115,7 +115,10 @@ def _under_load(case: Case) -> Findings:
 
 
 def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Finding:
-    """Return a FAIL, even if other trials work. An outside cause has no workaround, and no trial proves one."""
+    """Return a FAIL for a failure from outside.
+
+    It is a FAIL even if other trials work, because no trial proves a workaround for an outside cause.
+    """
     return trial_failed.finding(
         Severity.FAIL, f"trial {trial.candidate}", f"{problem}; {outside.why}", outside.fix, *outside.evidence,
         *evidence(trial), blame=outside.blame,
@@ -131,7 +134,7 @@ def describe(trial: TrialResult) -> str:
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return the outcome, the line that proves the cause, and how each rank ended that was not done or stopped."""
+    """Return the outcome, the line that proves the cause, and the ends of all ranks that were not done or stopped."""
     source = f"trial {trial.candidate}"
     alike: dict[str, list[RankEnd]] = {}
     for end in trial.ranks:

@@ -1,4 +1,4 @@
-"""Choose the GPUs of a run: those in `--gpus`, or all that NVML and CUDA_VISIBLE_DEVICES both allow."""
+"""Choose the GPUs of a run: the GPUs in `--gpus`, or all GPUs that NVML and CUDA_VISIBLE_DEVICES both allow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_GPUS = 1024
 
 
 def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
-    """Return the numbers of the GPUs to examine: NVML indices, or places in bus order if the facts have no NVML."""
+    """Return the numbers of the GPUs to examine: NVML indices, or places in bus order if NVML's facts are missing."""
     listed = numbered_gpus(node)
     if not listed and gpus is None:
         return ()
@@ -23,7 +23,10 @@ def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
 
 
 def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
-    """Return the GPUs that `--gpus` can name: NVML's, else those on the PCI bus, which has NVML's order in practice."""
+    """Return the GPUs that `--gpus` can name: the GPUs that NVML lists, else the GPUs on the PCI bus.
+
+    The order on the bus is NVML's in practice.
+    """
     if isinstance(node.gpus, tuple):
         return node.gpus
     devices = () if isinstance(node.nvidia_pci, Gap) else node.nvidia_pci
@@ -35,9 +38,9 @@ def choose_gpus(
 ) -> tuple[Gpu, ...]:
     """Return the GPUs to use, in the requested order.
 
-    `text` is `--gpus`: NVML indices (as nvidia-smi shows them), ranges, UUIDs or unique prefixes of them. `visible` is
-    the inherited CUDA_VISIBLE_DEVICES. UsageError for a GPU that `visible` hides, that is split into MIG instances, or
-    that this process may not open; `node` shows which GPUs it may open.
+    `text` is `--gpus`: NVML indices (as nvidia-smi shows them), ranges, UUIDs or unique prefixes of UUIDs. `visible` is
+    the inherited CUDA_VISIBLE_DEVICES. Raises UsageError for a GPU that `visible` hides, that is split into MIG
+    instances, or that this process may not open; `node` shows which GPUs this process may open.
     """
     closed = {} if node is None else closed_gpus(node)
     allowed = visible_gpus(visible, gpus if visible is not None else _given(gpus, closed, node))
@@ -62,7 +65,7 @@ def choose_gpus(
 
 
 def _given(gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | None) -> Sequence[Gpu]:
-    """Return the GPUs that CUDA counts: in a container only those that can be opened, elsewhere all.
+    """Return the GPUs that CUDA counts: in a container only GPUs that can be opened, elsewhere all.
 
     Outside a container, a GPU that can't be opened is a fault.
     """
@@ -75,7 +78,7 @@ def closed_gpus(node: NodeFacts) -> dict[int, str]:
     """Return the GPUs that this process can't open, as NVML index and reason.
 
     Such a GPU is counted by NVML but not identified, or is listed by NVML but missing in /dev. A cgroup (Slurm, a
-    container) lets NVML list a GPU but withholds its device file.
+    container) lets NVML list a GPU but withholds the GPU's device file.
     """
     unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
     closed = {each.nvml_index: each.reason for each in unread}
@@ -125,8 +128,9 @@ def _by_start(word: str, gpus: Sequence[Gpu]) -> list[Gpu]:
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA would show (facts 6.4).
 
-    Unset means all; empty means none. An unknown entry cuts the list at that place, and a repeated entry leaves no GPU.
-    The first entry decides whether all are numbers (as strtoul reads them: `1gpu2` is 1) or all are UUIDs.
+    If `visible` is None, all GPUs are returned; if it is empty, none. An unknown entry ends the list, and a repeated
+    entry leaves no GPU. The first entry decides whether all are numbers (as strtoul reads them: `1gpu2` is 1) or all
+    are UUIDs.
     """
     if visible is None:
         return tuple(gpus)

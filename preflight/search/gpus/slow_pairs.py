@@ -1,7 +1,9 @@
-"""Find pairs of GPUs that copy slower than their links, or than pairs with the same kind of connection. Pure.
+"""Find pairs of GPUs that copy slower than their links allow, or than pairs with the same kind of connection.
 
-Over NVLink 88% of the rate is usual (H200: 396 of 450 GB/s). Over PCIe, a host bridge between the two may cost half of
-the link, so only similar pairs can be compared.
+Pure.
+
+Over NVLink 88% of the rate is usual (H200: 396 of 450 GB/s). Over PCIe, a host bridge between the two GPUs may cost
+half of the link's rate, so only similar pairs can be compared.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class PairTime:
 
 @dataclass(frozen=True, slots=True)
 class SlowPair:
-    """A pair that is slower than it should be."""
+    """A pair that is slower than its links or similar pairs let expect."""
 
     pair: Pair
     time: PairTime

@@ -1,4 +1,4 @@
-"""Facts that differ between the nodes of a run, and whether they must be equal. Pure."""
+"""Facts that differ between the nodes of a run, and whether each such fact must be equal. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Must(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A fact that differs: its values, the most common first, each with the hosts that have it."""
+    """A fact that differs: the values, the most common first, each with the hosts that have this value."""
 
     what: str
     must: Must
@@ -55,7 +55,7 @@ class Fact:
 
 
 def differences(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset], backend: str) -> tuple[Difference, ...]:
-    """Return the differences; those in facts that must be equal come first."""
+    """Return the differences between nodes; differences in facts that must be equal come first."""
     found = [*_compared(nodes, _facts(nodes, backend)), *_clocks(nodes, clocks)] if len(nodes) > 1 else []
     order = list(Must)
     return tuple(sorted(found, key=lambda each: order.index(each.must)))
@@ -154,7 +154,10 @@ def _size(value: object) -> str | None:
 
 
 def _at(*names: str, text: Callable[[object], str | None] = _text) -> Callable[[NodeFacts], str | None]:
-    """Return a function that reads a fact by its path of attribute names; it returns None if a gap is on the path."""
+    """Return a function that reads a fact by its path of attribute names.
+
+    The function returns None if a Gap is on the path.
+    """
 
     def read(node: NodeFacts) -> str | None:
         value: object = node
@@ -185,7 +188,7 @@ def _hcas(node: NodeFacts) -> str | None:
 
 
 def _plugins(node: NodeFacts) -> str | None:
-    """Return the plugins' file names; None if a configuration file of NCCL names others."""
+    """Return the plugins' file names; None if an NCCL configuration file names other plugins."""
     files = known_or(node.nccl_conf, ())
     if isinstance(node.software, Gap) or any(entry.name == "NCCL_NET_PLUGIN" for entry in files):
         return None
@@ -194,9 +197,10 @@ def _plugins(node: NodeFacts) -> str | None:
 
 
 def _gids(nodes: Sequence[NodeFacts]) -> Fact:
-    """Return the GIDs of active RoCE ports as a fact: their kinds at the index that is set, or else the index of IPv4.
+    """Return the GIDs of active RoCE ports as a fact.
 
-    Without a set index, NCCL 2.21 and later find the address themselves.
+    If a GID index is set, the fact is the kind of the GIDs at this index, else the index of RoCE v2's IPv4 GID. If no
+    index is set, NCCL 2.21 and later find the GID themselves.
     """
     index = next((value for node in nodes if (value := inherited_value(node, GID_INDEX))), "")
     if not (index.isdecimal() and len(index) <= MOST_DIGITS):
@@ -231,7 +235,7 @@ def _roce_ports(node: NodeFacts) -> list[HcaPort]:
 
 
 def _classes_of(nodes: Sequence[NodeFacts], must: Must, why: str, fix: str) -> Fact:
-    """Return the traffic classes of active RoCE ports as a fact; ECN counts if every node's driver shows it."""
+    """Return the traffic classes of active RoCE ports as a fact; ECN is included if every node's driver shows it."""
     all_classes = [each for node in nodes for each in _classes(node)]
     has_ecn = not any(isinstance(each.ecn_priorities, Gap) for each in all_classes)
     return Fact("traffic classes of RoCE", partial(_classes_text, has_ecn), must, why, fix)

@@ -24,14 +24,14 @@ ALONE = "needed alone"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A candidate for all nodes; `env_of` has the settings by node rank, and is empty if all nodes set the same."""
+    """A candidate for all nodes; `env_of` has settings by node rank, empty if all nodes set the same."""
 
     candidate: Candidate
     env_of: Mapping[int, tuple[tuple[str, str], ...]]
 
 
 def why_not_joint(solo_results: Mapping[int, SoloResult]) -> str:
-    """Return why these nodes can't be tried together, or "" if they can."""
+    """Return why these nodes can't be tried together, or "" if there is no obstacle."""
     for node_rank, solo in solo_results.items():
         where = f"{solo.host} (node {node_rank})"
         if solo.problem:
@@ -82,7 +82,7 @@ def plan_jointly(
 def shared_candidates(
     solo_results: Mapping[int, SoloResult], default_only: bool = False, between: NetworkSurvey | None = None
 ) -> Iterator[Shared]:
-    """Yield the candidates for all nodes, in their order.
+    """Yield the candidates for all nodes, in the order of their trials.
 
     They are the default settings, the inherited environment, interfaces that reach all nodes, the workarounds that
     single nodes needed, and settings for networks.
@@ -136,7 +136,7 @@ def advice_of_nodes(
 ) -> Advice:
     """Return the advice from the joint trials, with each node's own settings if they differ.
 
-    All nodes together confirmed the settings, so none of them is limited to one node.
+    All nodes together confirmed the settings, so no setting is limited to one node.
     """
     confirmed = replace(advice, one_node_only=())
     won = next((trial.candidate for trial in trials if advice.env and trial.env == advice.env), "")

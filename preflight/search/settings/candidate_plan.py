@@ -64,10 +64,10 @@ def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[Le
 
 
 def _conf_files(view: NodeView) -> Iterator[Planned]:
-    """Yield a setting that replaces the content of NCCL's files by NCCL's defaults (facts 1.0); none if they are empty.
+    """Yield a setting that replaces the content of NCCL's files by NCCL's defaults (facts 1.0), if there is any.
 
-    Environment variables take precedence over the files. NCCL takes an empty value as its default, for numbers in every
-    version; but not for NCCL_NET, where "" matches no network (net.cc 2.18.6, plugin/net.cc 2.27.7).
+    Environment variables take precedence over the files. For numbers, every version of NCCL takes an empty value as the
+    default. For NCCL_NET it does not: "" matches no network (net.cc 2.18.6, plugin/net.cc 2.27.7).
     """
     entries = view.node.nccl_conf
     if isinstance(entries, Gap):

@@ -1,4 +1,4 @@
-"""The control that closes a search (randomized A/B confirmation): its next run, and whether there is time. Pure."""
+"""The control that closes a search (randomized A/B confirmation): its next run, and the time left for it. Pure."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_e
 def _turn(
     default: TrialResult, other: Candidate, known: Known, costs_s: tuple[float, float], runs_each: int, most_blocks: int
 ) -> Repeat | None:
-    """Return the next run of a control of the default and a candidate; None if it is over or there is no time."""
+    """Return the next run of a control of the default settings and `other`.
+
+    None if the control is over or there is no time for a run.
+    """
     blocks = blocks_of([each for each in known.reruns if each.control == other.name])
     block = blocks.pop() if blocks and not is_whole(blocks[-1]) else []
     if not block:

@@ -58,7 +58,7 @@ def _rails(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 
 
 def _adapters(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
-    """Yield a candidate with the ports that are active on every node, and one with only the fastest of these.
+    """Yield a candidate with the ports that are active on every node, and one with only the fastest of these ports.
 
     A candidate that would change nothing is left out. Single ports are tried by other candidates (`_without_ports`).
     """
@@ -81,7 +81,7 @@ def _exactly(places: set[tuple[str, int]]) -> str:
 def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
     """Yield, for each usable port that all nodes have, a candidate with this port alone.
 
-    With three or more such ports, also yield one with all the others.
+    With three or more such ports, for each port also yield a candidate with all the others.
     """
     by_node = [{(port.hca, port.port) for port in usable_ports(node)} for node in nodes]
     common = set.intersection(*by_node)
@@ -98,7 +98,8 @@ def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
     """Yield candidates that keep every port: no GPUDirect, no adapters between ranks of one node, a fixed GID index.
 
-    Each costs speed or sets what NCCL finds itself, so each is tried only if the log points at it (infiniband.py).
+    Each candidate costs speed, or sets a value that NCCL finds itself. It is therefore tried only if the log points at
+    it (infiniband.py).
     """
     nodes = [solo.facts for solo in solo_results.values()]
     usable = [usable_ports(node) for node in nodes]
@@ -121,7 +122,8 @@ def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
 def _without_rdma(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
     """Yield a candidate that uses TCP sockets, if a node has an active RDMA port.
 
-    If a plugin brings the network, NCCL_NET=Socket is set: NCCL_IB_DISABLE turns off NCCL's own InfiniBand only.
+    If a plugin brings the network, NCCL_NET=Socket is set, because NCCL_IB_DISABLE turns off only NCCL's own
+    InfiniBand.
     """
     active = [_active(solo.facts) for solo in solo_results.values()]
     if not any(active):

@@ -1,4 +1,4 @@
-"""The facts about one node and its chosen GPUs that decide which settings are worth a trial, in NCCL's terms."""
+"""The facts about one node and its chosen GPUs that decide which settings are worth a trial."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.|\+|$)")
 
 
 def nccl_version(node: NodeFacts) -> Version | None:
-    """Return the NCCL version, such as (2, 28), or None if no wheel names it.
+    """Return the NCCL version, such as (2, 28), or None if no wheel names the version.
 
     Without a wheel, torch may bring its own NCCL or load the system's.
     """
@@ -68,14 +68,14 @@ class NodeView:
         return sum(NVLINK.fullmatch(level) is not None for level in self.levels().values())
 
     def denied_p2p(self) -> bool:
-        """Return whether the driver is known to deny peer access between every pair; NCCL then uses none anyway."""
+        """Return whether the driver is known to deny peer access between every pair, so that NCCL uses none anyway."""
         pairs = self.levels()
         stated = known_or(self.node.gpu_p2p, ())
         denied = {(min(p.a, p.b), max(p.a, p.b)) for p in stated if _is_denied(p.read) or _is_denied(p.write)}
         return bool(pairs) and all(pair in denied for pair in pairs)
 
     def why_no_nvls(self) -> str:
-        """Return why NVLink SHARP can't be in use, or "" if it may be."""
+        """Return why NVLink SHARP can't be in use, or "" if it may be in use."""
         capabilities = [gpu.compute_capability for gpu in self.gpus]
         if capabilities and all(not isinstance(each, Gap) and float(each) < FIRST_WITH_NVLS for each in capabilities):
             return "NVLink SHARP needs newer GPUs (Hopper)"
@@ -103,12 +103,12 @@ def setting(name: str, value: str, scope: Scope = Scope.ANYWHERE) -> Setting:
 
 
 def unless(reason: str, setting: Setting) -> Planned:
-    """Return the setting, or, if there is a reason, a record that it is left out for that reason."""
+    """Return the setting; if `reason` is not empty, return a record that the setting is left out for that reason."""
     return LeftOut(setting.name, reason) if reason else setting
 
 
 def view_of(node: NodeFacts, gpus: tuple[int, ...]) -> NodeView:
-    """Return the view of these GPUs (NVML indices), or of all GPUs of the node if none are named."""
+    """Return the view of the node with the GPUs `gpus` (NVML indices), or with all its GPUs if `gpus` is empty."""
     chosen = tuple(gpu for gpu in known_or(node.gpus, ()) if not gpus or gpu.nvml_index in gpus)
     return NodeView(node, chosen, nccl_version(node))
 

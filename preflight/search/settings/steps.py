@@ -1,4 +1,4 @@
-"""The steps that a search asks the coordinator to take, and what the search knows when it asks."""
+"""The steps that a search asks the coordinator to take, and the knowledge with which the search chooses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from preflight.model.trial import Candidate, Rerun, TrialResult
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Run a trial of this candidate; an earlier step may have made it already."""
+    """Run a trial of this candidate; an earlier step may have run the trial already."""
 
     candidate: Candidate
     is_for_cure: bool = False  # one of many trials that only show whether settings work: few sizes
@@ -20,7 +20,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Try these settings again, up to the sizes at which trials have failed, to learn whether they end alike."""
+    """Try these settings again, up to the sizes at which trials have failed, to learn whether the trials end alike."""
 
     candidate: Candidate
     control: str = ""  # the candidate whose runs alternate with the default's; "" if only a failure is repeated
@@ -37,7 +37,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Measure this candidate against the default settings in `pairs` new pairs of process groups."""
+    """Measure this candidate and the default settings in `pairs` new pairs of process groups."""
 
     candidate: str
     pairs: int
@@ -45,7 +45,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Repeat the trial of the default settings, which look slow for the reason `why`; the search ignores its result."""
+    """Repeat the trial of the default settings, which look slow for the reason `why`; the search ignores the result."""
 
     turn: int
     why: str
@@ -63,7 +63,7 @@ Next = Try | Repeat | Compare | Again | Stop
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the run has found so far."""
+    """The results of the run so far, on which the search bases its next step."""
 
     results: tuple[TrialResult, ...] = ()
     heated: tuple[Duel, ...] = ()  # short comparisons, in one pair of process groups each

@@ -68,7 +68,7 @@ def collect_node(
 
     After a signal, return the evidence so far and add the signal to `stopped`.
 
-    Call it from a process with a single thread, since it forks.
+    Call this function from a process with a single thread, since it forks.
     """
     # Ranks first: there may be more processes than time.
     rank_processes = [each.process for each in job.ranks]
@@ -88,7 +88,8 @@ def collect_node(
         return {pid: encode_value(each) for pid, each in found.items()}
 
     def as_user(read: Callable[[], Json]) -> Callable[[], Json]:
-        """Return a reader that first becomes the job's user, because the user has chosen the places that it reads."""
+        """Return a reader that first becomes the job's user, because that user chose the paths that the reader reads.
+        """
 
         def reader() -> Json:
             become_user(uid)
@@ -111,7 +112,7 @@ def collect_node(
     answers = run_isolated(functions, limits_s, when_stopped=stopped.append)
 
     def answered(kind: Any, name: str, pid: int | None = None) -> Any:
-        """Return the answer of a reader, or its part about one process; a Gap if there is none."""
+        """Return the answer of a reader, or the answer's part about process `pid`; a Gap if there is no answer."""
         value = answers[name].value
         part = value if pid is None else (value or {}).get(str(pid))
         return decode_value(kind, part) if part is not None else Gap(answers[name].failure or "it was not read")
@@ -194,7 +195,7 @@ def collect_node(
 
 
 def _not_seen(answers: dict[str, Answer], job: FoundJob, ras: RasAnswer | Gap, stacks: list[Stacks]) -> Iterator[str]:
-    """Yield the evidence that could not be read, with the step that would make it readable."""
+    """Yield the evidence that could not be read, with the step that would make that evidence readable."""
     for name, answer in answers.items():
         if answer.failure:
             yield f"{name}: {answer.failure}"

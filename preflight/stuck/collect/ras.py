@@ -1,4 +1,4 @@
-"""NCCL's RAS (2.24 and newer): the ranks that it misses, and the ranks whose operation counts are behind (facts 1.5).
+"""NCCL's RAS (2.24 and newer): the ranks that RAS misses, and the ranks whose operation counts are behind (facts 1.5).
 
 All jobs of a host share one RAS port, so an answer counts only if a process of this job listens on it. A query can
 crash the job. RAS is therefore queried only if the NCCL release that the ranks have mapped was reviewed, or on request.
@@ -134,12 +134,12 @@ def parse_ras(text: str, address: str) -> RasAnswer:
 
 
 def parse_rank(found: re.Match[str], what: str) -> RasRank:
-    """Return a rank as RAS prints it, with its process and node if RAS prints them."""
+    """Return a rank from RAS's text, with the rank's process and node if RAS prints them."""
     return RasRank(int(found[1]), int(found[2] or 0), found[3] or "", what)
 
 
 def parse_mismatch(block: str) -> list[RasRank]:
-    """Return the listed ranks with the lowest count, if it differs from the highest."""
+    """Return the listed ranks with the lowest operation count; empty if all listed counts are equal."""
     counts: dict[int, list[re.Match[str]]] = {}
     current = -1
     for line in block.splitlines():

@@ -40,7 +40,7 @@ class Dump:
 
     @classmethod
     def of(cls, process: ListedProcess) -> Dump | None:
-        """Return the dump of a rank; None if its variables give it no number."""
+        """Return the dump of a rank; None if the rank's variables give no rank number."""
         if process.identity is None:
             return None
         rank, pipe = process.identity.number, process.places.get(PIPE)
@@ -48,7 +48,10 @@ class Dump:
         return cls(rank, process.uid, f"{start}{rank}", f"{pipe}{rank}.pipe" if pipe else "")
 
     def request(self) -> bool:
-        """Ask the rank to write a dump; return whether the rank listens. The opened file is checked, not its name."""
+        """Ask the rank to write a dump; return whether the rank listens.
+
+        The open file is checked, not the file at the name.
+        """
         try:
             fd = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
@@ -62,7 +65,7 @@ class Dump:
             os.close(fd)
 
     def is_made_since(self, since: float) -> bool:
-        """Return whether the dump was written after a time on this host's clock."""
+        """Return whether the dump was written after `since`, in seconds of this host's clock."""
         try:
             return os.stat(self.path).st_mtime >= since - CLOCK_S
         except OSError:
@@ -86,7 +89,10 @@ class Dump:
 
 
 def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag | Gap:
-    """Return the lag in the ranks' dumps; a Gap if they show none. With `dumps`, new dumps are requested first."""
+    """Return the lag in the ranks' dumps; a Gap if the dumps show no lag.
+
+    With `dumps`, new dumps are requested first.
+    """
     places = [place for place in map(Dump.of, ranks) if place is not None]
     silent = ""
     if dumps:
@@ -111,9 +117,9 @@ def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag 
 
 
 def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
-    """Return the end of the file to which a process writes; a Gap if it writes to a terminal or a pipe.
+    """Return the end of the file to which a process writes; a Gap if the process writes to a terminal or a pipe.
 
-    The open file is read, because another file may have its name by now.
+    The open file is read, because its name may belong to another file by now.
     """
     for fd in (1, 2):
         try:

@@ -1,4 +1,4 @@
-"""The rendezvous endpoint of the nodes: its name's addresses, where node 0 listens, and how loopback is handled."""
+"""The rendezvous endpoint of the nodes: the addresses of its name, and the addresses on which node 0 listens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOCAL_KINDS = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The addresses of a name on this node; `problem` is the reason if there are none."""
+    """The addresses of a name on this node; `problem` is the reason if there are no addresses."""
 
     addresses: tuple[str, ...]
     problem: str
@@ -29,7 +29,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The addresses on which node 0 listens, and the reason for these."""
+    """The addresses on which node 0 listens, and the reason for this choice."""
 
     addresses: tuple[str, ...]
     why: str
@@ -56,7 +56,7 @@ def _look_up(host: str) -> list[str]:
 
 
 def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Netif]) -> Listening:
-    """Return where node 0 listens: on its own addresses of that name, and on all interfaces only if none is known.
+    """Return where node 0 listens: on its own addresses that `host` resolves to, else on all interfaces.
 
     The name may resolve to loopback (Debian's 127.0.1.1) or to another host's address (a service, NAT). Then the other
     nodes must find another path, so node 0 listens on all of its addresses that they could reach.
@@ -81,7 +81,7 @@ def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Net
 
 
 def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.socket], int]:
-    """Listen on all addresses at the first port that is free on each; MeetingError names the obstacle."""
+    """Listen on all addresses at the first of `ports` that is free on each; MeetingError names the obstacle."""
     problem = ""
     for port in ports:
         opened: list[socket.socket] = []
@@ -102,7 +102,7 @@ def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.so
 
 
 def netif_of(address: str, netifs: Sequence[Netif]) -> str:
-    """Return the interface that has this address, or "" if none has it or the address is loopback."""
+    """Return the interface that has this address, or "" if no interface has it or the address is loopback."""
     found = (netif for netif in netifs if plain_address(address) in _addresses(netif))
     return next((netif.name for netif in found if netif.kind is not NetifKind.LOOPBACK), "")
 
@@ -117,7 +117,7 @@ def _is_usable(address: str, netif: Netif) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Return whether this is an address, not a name."""
+    """Return whether `host` is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

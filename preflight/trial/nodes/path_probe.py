@@ -1,7 +1,7 @@
 """`python -m preflight.trial.nodes.path_probe`: a child of the launcher that tests paths to other nodes' probes.
 
-It reads one JSON object per line from its standard input and answers each with one. It dies with the launcher, whose
-loop never waits for it.
+The child reads one JSON object per line from its standard input and answers each object with one. It dies with the
+launcher, whose loop never waits for the child.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Json = Any
 
 
 class PathProbe:
-    """One node's listeners, and its attempts to reach those of other nodes."""
+    """One node's listeners, and its attempts to reach the listeners of other nodes."""
 
     def __init__(self) -> None:
         self._listeners: list[socket.socket] = []
@@ -85,7 +85,7 @@ class PathProbe:
 
 
 def _measured(met: Met, slow_bytes_s: float, until: float) -> dict[str, Json]:
-    """Return the result of a path; if it works and there is time, with its round-trip time and rate."""
+    """Return the result of a path; add its round-trip time and rate if the path works and there is time."""
     result: dict[str, Json] = {"end": met.end.value, "detail": met.detail}
     if met.sock is None:
         return result
@@ -100,7 +100,7 @@ def _measured(met: Met, slow_bytes_s: float, until: float) -> dict[str, Json]:
 
 
 def main() -> None:
-    """Answer the launcher's questions until it closes its end."""
+    """Answer the launcher's questions until the launcher closes its end."""
     probe = PathProbe()
     answer_questions({"listen": probe.listen, "reach": probe.reach})
     os._exit(0)

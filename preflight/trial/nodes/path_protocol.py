@@ -44,7 +44,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The result of a path so far; `sock` is the connection to the identified peer, or None if there is none."""
+    """The result of a path so far; `sock` is the connection to the identified peer, or None without a connection."""
 
     sock: socket.socket | None
     end: PathEnd
@@ -71,7 +71,7 @@ def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
 
 
 def meet(source: str, address: str, port: int, token: bytes, own_rank: int, their_rank: int) -> Met:
-    """Connect from an address of this node to one of another node, and verify that it is that node."""
+    """Connect from an address of this node to an address of another node, and verify the other node's identity."""
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.settimeout(CONNECT_S)
@@ -96,9 +96,9 @@ def meet(source: str, address: str, port: int, token: bytes, own_rank: int, thei
 
 
 def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
-    """Have small and then large messages echoed; return what gets through, and the rate in bytes per second.
+    """Have small and then large messages echoed; return the result, a detail, and the rate in bytes per second.
 
-    A slow path is not broken: it passes if any part of a large message comes back.
+    A slow path is not broken: the path passes if any part of a large message comes back.
     """
     try:
         round_trip_s(sock)
@@ -137,7 +137,7 @@ def rate_bytes_s(sock: socket.socket) -> float:
 
 
 def _echo(sock: socket.socket, size_bytes: int, note: Callable[[int], None]) -> None:
-    """Send this many bytes and read them back, both within the payload's deadline."""
+    """Send `size_bytes` bytes and read them back within PAYLOAD_S seconds; `note` gets the count of read bytes."""
     until = time.monotonic() + PAYLOAD_S
     sock.settimeout(PAYLOAD_S)
     sock.sendall(COMMAND.pack(ECHO, size_bytes))

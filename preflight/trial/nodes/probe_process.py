@@ -26,7 +26,7 @@ FAILURES = {
 
 @dataclass(slots=True)
 class ProbeProcesses:
-    """This node's children by module, started at first use; each ends when its standard input closes."""
+    """This node's children by module, started at first use; each child ends when its standard input closes."""
 
     environ: Mapping[str, str]
     _crew: Crew[str] = field(default_factory=lambda: Crew(leave_s=LEAVE_S, reap_s=LEAVE_S))
@@ -35,17 +35,17 @@ class ProbeProcesses:
 
     @property
     def fds(self) -> list[int]:
-        """Return the descriptors of the children that have a question."""
+        """Return the descriptors of the children that have an open question."""
         return [self._crew.children[module].fd for module in self._asked]
 
     def start(self, module: str) -> None:
-        """Start a child before its first question, so that its imports are done by then."""
+        """Start a child before its first question, so that the child has finished its imports by then."""
         if module not in self._crew.children:
             command = [sys.executable, "-m", module]
             self._crew.start(module, command, dict(self.environ) | {"PYTHONSAFEPATH": "1"})
 
     def ask(self, number: int, what: str, question: Json, limit_s: float) -> None:
-        """Send a question; within the limit, `answers` returns its answer or a failure."""
+        """Send a question; within `limit_s`, `answers` returns the answer or a failure."""
         if what not in MODULES:
             self._failed.append((number, {"failure": f"no such question: {what[:20]}"}))
             return
@@ -68,6 +68,6 @@ class ProbeProcesses:
         return found
 
     def close(self) -> None:
-        """End all children; those that listen stop listening."""
+        """End all children; their listening sockets close."""
         self._crew.end(*self._crew.children)
         self._asked.clear()

@@ -45,7 +45,7 @@ class Relay:
         return self._watch.fds
 
     def outbound(self) -> Iterator[Message]:
-        """Yield what other nodes have not received yet, ordered by step: new keys, and this node's answers."""
+        """Yield the messages that other nodes lack, ordered by step: new keys, and the answers of this node."""
         appeared = self._watch.drain()
         if appeared is None or not self._has_looked:
             appeared, self._has_looked = os.listdir(self._channel.directory), True

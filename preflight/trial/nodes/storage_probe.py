@@ -1,7 +1,7 @@
 """`python -m preflight.trial.nodes.storage_probe`: a launcher's child that writes a file and reads another node's.
 
-The file has a name, because another node must open it. The child removes it when the launcher asks for that, or when
-the launcher is gone.
+The file has a name, because another node must open it. The child removes the file when the launcher asks for this, or
+when the launcher is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Json = Any
 
 
 def write(asked: Json, written: set[str]) -> Json:
-    """Write and fsync this node's file; return its size, checksum and time, or the obstacle."""
+    """Write and fsync this node's file; return the file's size, checksum and write time, or the obstacle."""
     path = os.path.join(asked["directory"], asked["name"])
     try:
         room = os.statvfs(asked["directory"])
@@ -62,7 +62,7 @@ def _write(path: str, size_bytes: int, work_s: float) -> Json:
 
 
 def read(asked: Json, _: set[str]) -> Json:
-    """Read another node's file until it has the content that the node wrote, or time is up."""
+    """Read another node's file until the file has the content that the other node wrote, or time is up."""
     path = os.path.join(asked["directory"], asked["name"])
     since = time.monotonic()
     while True:
@@ -98,7 +98,7 @@ def _read_once(path: str) -> dict[str, Json]:
 
 
 def sweep(_: Json, written: set[str]) -> Json:
-    """Remove the written files."""
+    """Remove the files that this process wrote."""
     for path in written:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -107,7 +107,7 @@ def sweep(_: Json, written: set[str]) -> Json:
 
 
 def main() -> None:
-    """Answer the launcher's questions until it closes its end, and leave nothing behind."""
+    """Answer the launcher's questions until the launcher closes its end, and leave nothing behind."""
     outlive_parent()
     written: set[str] = set()
     answer_questions(

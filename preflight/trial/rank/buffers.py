@@ -31,7 +31,7 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This rank's number, its device, and how long calls on it may take."""
+    """This rank's number, its device, and the time limit of calls on the device."""
 
     rank: int
     world_size: int
@@ -40,11 +40,10 @@ class Ranks:
     least_s: float = 0.0  # seconds that even a call that begins late has
 
     def synchronize(self) -> None:
-        """Wait until the device has finished; TimeoutError if it is too late.
+        """Wait until the device has finished; TimeoutError if the deadline has passed.
 
-        On the CPU, calls return when they are done.
-
-        It avoids torch's blocking calls: a hung collective never returns from one, and the rank could not report it.
+        On the CPU, calls return when they are done. On GPUs, this method avoids torch's blocking calls, because such a
+        call never returns from a hung collective, and the rank could not report the hang.
         """
         if self.device.type != "cuda":
             return
@@ -60,7 +59,7 @@ class Ranks:
     def barrier(self) -> None:
         """Wait for the other ranks.
 
-        On GPUs it is a sum of one element, because NCCL's own barrier waits without a limit.
+        On GPUs the barrier is an all_reduce of one element, because NCCL's own barrier waits without a limit.
         """
         if self.device.type == "cuda":
             dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=self.device))
@@ -87,7 +86,7 @@ def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffer
 def caller(collective: Collective, buffers: Buffers, ranks: Ranks) -> Callable[[], object]:
     """Return the call to time.
 
-    The function's name is resolved once, because torch 2.13 warns at every other look-up.
+    The torch function is looked up only once, because torch 2.13 warns at every further look-up.
     """
     match collective:
         case Collective.ALL_REDUCE:
@@ -108,5 +107,5 @@ def caller(collective: Collective, buffers: Buffers, ranks: Ranks) -> Callable[[
 
 
 def _function(*names: str) -> Callable[..., object]:
-    """Return the first of these that this torch has."""
+    """Return the first function of torch.distributed among `names` that this torch has."""
     return next(cast(Callable[..., object], getattr(dist, name)) for name in names if hasattr(dist, name))

@@ -1,7 +1,7 @@
 """The supervisors' control channel on one node: a directory with one JSON file per key.
 
-It uses files rather than a torch store. The run directory has mode 0700, there is no port, thread or server, and
-looking for a key costs one stat. Every torch can use files (Store.check came with 2.3).
+Files are used rather than a torch store. The run directory has mode 0700; files need no port, thread or server, and a
+test for a key costs one stat. Files work with every torch, while Store.check came with 2.3.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Channel:
         os.rename(temporary, path)
 
     def put_first(self, key: str, value: Any) -> None:
-        """Publish a value unless the key already has one: the first reason counts."""
+        """Publish a value unless the key already has one: the first value counts."""
         path = self._path(key)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
@@ -51,12 +51,15 @@ class Channel:
         return os.path.exists(self._path(key))
 
     def get(self, key: str) -> Any:
-        """Return a published value; call it only if the key exists."""
+        """Return a published value; call this method only if the key exists."""
         with open(self._path(key), encoding="utf-8") as file:
             return json.load(file)
 
     def wait(self, key: str, until: float) -> bool:
-        """Poll until the key exists (True) or the monotonic time `until` is reached (False). Pauses don't count."""
+        """Poll until the key exists (True) or the monotonic time `until` is reached (False).
+
+        Pauses of this process don't count.
+        """
         own_time = OwnTime()
         while not self.has(key):
             until += own_time.look(POLL_S)

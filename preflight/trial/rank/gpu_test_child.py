@@ -22,15 +22,16 @@ TURN_S = 30.0  # then it goes on beside whoever is late
 
 
 def turn_key(label: str, place: int) -> str:
-    """Return the key which says that this GPU has finished its copies, or that its process is gone."""
+    """Return the channel key which says that the GPU at `place` has finished its copies, or that its process is gone.
+    """
     return f"turn/{label}/{place}"
 
 
 def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked: Iterable[dict[str, Any]]) -> None:
-    """Run the jobs of group after group, {"label": unique in the run, "group": ...}, on contexts that are kept.
+    """Run the jobs of group after group, {"label": unique in the run, "group": ...}, on CUDA contexts that are kept.
 
-    If a GPU has no memory left for a job, that is no fault, and the next job runs. Any CUDA error ends this process,
-    because everything that follows in the same context would fail too.
+    If a GPU has no memory left for a job, the job is skipped without a fault, and the next job runs. Any CUDA error
+    ends this process, because everything that follows in the same context would fail too.
     """
     devices: Devices | None = None
     opened: list[int] = []
@@ -60,8 +61,8 @@ def _open(assignment: Assignment, devices: Devices, place: int) -> None:
 def devices_of(backend_module: Any, assignment: Assignment) -> Devices:
     """Return the stand-ins that a backend's module brings, else CUDA's devices; UnreadableFact if there are neither.
 
-    CUDA sees only the GPUs of the assignment: from torch 2.10 on, the first copy between two GPUs makes a context on
-    every visible one, so another GPU that is broken, full or in exclusive mode would fail this copy.
+    Only the GPUs of the assignment are visible to CUDA. From torch 2.10 on, the first copy between two GPUs makes a
+    context on every visible GPU, so that another GPU that is broken, full or in exclusive mode would fail this copy.
     """
     stand_in: Devices | None = getattr(backend_module, STAND_IN, None)
     if stand_in is not None:
@@ -105,7 +106,7 @@ def _watch(assignment: Assignment, devices: Devices, job: DeviceJob) -> Watched:
 
 
 def _await_turn(assignment: Assignment, job: DeviceJob, label: str, report: Report) -> None:
-    """Wait until the GPUs before this one have copied: side by side they would share links and memory channels."""
+    """Wait until the GPUs before this GPU have copied. Simultaneous copies would share links and memory channels."""
     report({"stage": "turn"})
     channel = Channel(assignment.store.path)
     until = time.monotonic() + TURN_S

@@ -1,8 +1,8 @@
 """The GPUs through torch.cuda, and the numbers that the tests copy and multiply.
 
 Every number is exact on every device. The factors are such small integers that every sum is exact in float32, in any
-order and on any GPU; bfloat16 rounds the exact sum once. So there is one right answer, bit by bit, for all repeats and
-all GPUs.
+order and on any GPU; bfloat16 rounds the exact sum once. There is therefore one right result, bit by bit, for all
+repeats and all GPUs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LARGEST_FACTOR = 31  # 31 * 31 * 8192 < 2**24: float32 holds every sum exactly, 
 class CudaDevices:
     """CUDA devices through torch; no device is used before `open`.
 
-    `places` are those of the GPUs that CUDA sees, in its order; empty if it sees all of them.
+    `places` are the places of the GPUs that are visible to CUDA, in CUDA's order; empty if all are visible.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class CudaDevices:
 
 
 def _gpu_of(source: torch.Tensor, target: torch.Tensor) -> torch.device:
-    """Return the GPU whose stream the copy runs on: torch takes the source's, or the only one there is."""
+    """Return the GPU whose stream the copy runs on: torch takes the source's GPU, or the only GPU of the two."""
     return source.device if source.device.type == "cuda" else target.device
 
 
@@ -149,7 +149,7 @@ def _stream(source: torch.device, target: torch.device, of: torch.device) -> Any
 def _streams_of_its_own(source: torch.Tensor, target: torch.Tensor) -> Iterator[None]:
     """Run on streams that only this direction uses: torch makes a copy wait for both GPUs' current streams.
 
-    Two directions on the same streams would go one after the other.
+    Two directions on the same streams would run one after the other.
     """
     with contextlib.ExitStack() as stack:
         for device in {source.device, target.device}:
@@ -160,7 +160,7 @@ def _streams_of_its_own(source: torch.Tensor, target: torch.Tensor) -> Iterator[
 
 @contextlib.contextmanager
 def _out_of_memory_named() -> Iterator[None]:
-    """Raise OutOfGpuMemory if a GPU has no memory left, which is no fault; leave other errors as they are."""
+    """Raise OutOfGpuMemory if a GPU has no memory left, which is no fault of it; leave other errors as they are."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
@@ -174,7 +174,7 @@ def _out_of_memory_named() -> Iterator[None]:
 def pattern(count: int, salt: int, device: torch.device) -> torch.Tensor:
     """Return `count` integers of 4 bytes, none negative, which depend on position and salt.
 
-    At one position, hardly any other salt gives the same number.
+    At one position, almost all salts give different numbers.
     """
     places = torch.arange(count, dtype=torch.int32, device=device)
     return places.remainder_(MODULUS).mul_(1 + 2 * (salt % 997)).add_(7919 * (salt % 1009) + 1).remainder_(1 << 30)

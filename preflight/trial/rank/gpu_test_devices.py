@@ -85,7 +85,7 @@ class Devices(Protocol):
         """Return the seconds from the first to the last of `repeats` copies of each transfer, all running at once."""
 
     def compare(self, buffer: Buffer, salt: int) -> tuple[int, int]:
-        """Return how many elements differ from the pattern, and how many of these still hold the sentinel."""
+        """Return how many elements differ from the pattern, and how many of the differing ones hold the sentinel."""
 
     def product(self, place: int, dtype: str, rows: int) -> Product:
         """Return a product of two square matrices."""
