@@ -41,9 +41,9 @@ LATE = (
 def pg_timeout(environ: Mapping[str, str] | None = None) -> timedelta | None:
     """Return the process group's timeout from a sourced `preflight.env`: PREFLIGHT_PG_TIMEOUT_S, whole seconds.
 
-    None if the variable is unset or empty; `torch.distributed.init_process_group(timeout=None)` then uses torch's
-    default. Raises UsageError if the variable is anything but 1 to 604800. `environ` defaults to this process's
-    environment. It imports neither torch nor the rest of preflight.
+    The result is None if the variable is unset or empty; `torch.distributed.init_process_group(timeout=None)` then uses
+    torch's default. Raises UsageError if the variable is anything but 1 to 604800. `environ` defaults to this process's
+    environment. The function imports neither torch nor the rest of preflight.
     """
     text = (os.environ if environ is None else environ).get(PG_TIMEOUT, "").strip()
     if not text:
@@ -75,7 +75,7 @@ class _ByName(ModuleType):
 
 
 class _CalledModule(_ByName):
-    """The module of a folder with the name of an API function (`check`, `explain`, `stuck`), to which its calls go."""
+    """The module of a folder with the name of an API function (`check`, `explain`, `stuck`); it calls that function."""
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         from preflight import api  # noqa: PLC0415  as above
@@ -86,7 +86,7 @@ class _CalledModule(_ByName):
 class _Package(_ByName):
     """The module of this package, which makes the folders `check`, `explain` and `stuck` callable.
 
-    Importing such a folder binds it here, in the place of the API function.
+    Importing such a folder binds its module here, in the place of the API function of the same name.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The files that a check is judged by: a policy, a baseline, tests of links, the earlier reports."""
+"""Read the files by which a check is judged: a policy, a baseline, tests of links, and earlier reports."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ def read_policy(path: str | None) -> Policy | None:
 
 
 def read_baseline(path: str | None) -> Baseline | None:
-    """Return what known-good nodes reach, or None without a file."""
+    """Return the baseline, the speeds that known-good nodes reach; None without a file."""
     return None if path is None else load_baseline(read_input(path, BASELINE), path)
 
 
 def read_fabric(path: str | None) -> tuple[LinkTest, ...]:
-    """Return the tests in a file of perftest's output; none without a file."""
+    """Return the tests in a file of perftest's output; empty without a file."""
     return () if path is None else parse_perftest(read_input(path, PERFTEST), path)
 
 
 def read_history(path: str | None, node: NodeFacts, *, is_quiet: bool) -> tuple[Report, ...]:
     """Return the newest reports in a folder that tried this node's GPUs or RDMA ports, the oldest first.
 
-    The host's name is not compared, because it changes with each pod. UsageError if other users may write to the
-    folder, because it decides why a node is rejected. A file that is not a preflight report is left out. All files
-    together are limited to the size of one report, because the folder may hold the reports of a whole cluster.
+    The host's name is not compared, because it changes with each pod. Raises UsageError if other users may write to the
+    folder, because its reports can decide that a node is rejected. A file that is not a preflight report is left out.
+    All files together are limited to the size of one report, because the folder may hold the reports of a whole
+    cluster.
     """
     if path is None:
         return ()

@@ -1,4 +1,4 @@
-"""The options that several commands share, and their values; a name means the same in every command."""
+"""The options that several commands share, and the values of these options. A name means the same in every command."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def parse_collectives(text: str) -> tuple[Collective, ...]:
 
 
 def parse_tests(text: str) -> frozenset[GpuTests]:
-    """Return what is tested in addition to the collectives, which are always tested."""
+    """Return the tests to run in addition to the collectives, which are always tested."""
     known = {each.value: {each} for each in GpuTests} | {"collectives": set(), "all": ALL_TESTS}
     chosen: set[GpuTests] = set()
     for name in names_in(text):
@@ -350,7 +350,7 @@ def names_in(text: str) -> list[str]:
 
 
 def parse_words(name: str, text: str) -> tuple[str, ...]:
-    """Return the words of a line that is written as for a shell."""
+    """Return the words of `text`, which is quoted as in a shell; `name` is the option for error messages."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -365,7 +365,7 @@ def slurm_words(text: str | None, on: str | None) -> tuple[str, ...]:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the sizes in bytes of `1K:1G` (each twice the one before), `8:128M:4` or one size; K is 1024.
+    """Return the sizes in bytes of `1K:1G` (each size twice the size before it), `8:128M:4` or one size; K is 1024.
 
     These forms and units are those of nccl-tests.
     """

@@ -51,7 +51,7 @@ class RunRecord:
 
     @property
     def past(self) -> tuple[Report, ...]:
-        """Return the earlier reports that are as real as this run: a simulated run gets simulated ones only."""
+        """Return the earlier reports that are as real as this run: a simulated run gets only simulated reports."""
         simulated = self.request.is_other_machine or self.launch.simulated
         return tuple(each for each in self.history if each.simulated == simulated)
 
@@ -65,7 +65,7 @@ class RunRecord:
         return tuple(dict.fromkeys((*gpus, *ports)))
 
     def ends_at(self) -> float:
-        """Return the monotonic time of the deadline."""
+        """Return the time of the deadline, in seconds of the monotonic clock."""
         return self.started_at + self.request.until_s
 
     @property

@@ -115,8 +115,7 @@ def _ranks_per_cpu(run: RunRecord) -> float:
 
 
 def _comparable_baseline(run: RunRecord) -> Baseline:
-    """Return the baseline if its hardware class is that of this run, else NO_BASELINE, with which no trial is repeated.
-    """
+    """Return the baseline if its hardware class is that of this run, else NO_BASELINE, which repeats no trial."""
     asked, system = run.baseline, run.node.system
     if asked is None or isinstance(system, Gap):
         return NO_BASELINE

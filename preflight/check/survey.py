@@ -1,4 +1,4 @@
-"""Survey this machine, a /sys tree, a pasted topology or a capture without starting ranks; also make a capture."""
+"""Survey this machine, a /sys tree, a pasted topology or a capture without starting ranks; also write a capture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPECTED_BYTES = 1 << 30  # large enough that bandwidth decides
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A node's facts, the findings that follow from them alone, and the advice on the requested GPUs."""
+    """A node's facts, the findings that follow from these facts alone, and the advice on the requested GPUs."""
 
     node: NodeFacts
     checked: CheckResults
@@ -34,7 +34,10 @@ class Survey:
 
 
 def survey_machine(machine: Machine, gpus: str | None = None, ends_at: float | None = None) -> Survey:
-    """Probe a machine until a monotonic time. Call it only from a process with a single thread, because it forks."""
+    """Return the survey of a machine; stop probing at `ends_at`, in seconds of the monotonic clock.
+
+    Call this function only from a process with a single thread, because it forks.
+    """
     node, _ = probe_node(machine, meanwhile=fact_checks, ends_at=_read_by(ends_at))
     return survey(node, gpus)
 
@@ -45,14 +48,17 @@ def _read_by(ends_at: float | None) -> float | None:
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
-    """Read a pasted `nvidia-smi topo -m`; MalformedInput if the text is something else."""
+    """Return the survey of a pasted `nvidia-smi topo -m`; MalformedInput if the text is something else."""
     from preflight.facts.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
 
     return survey(topology_facts(text), gpus)
 
 
 def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = None) -> Survey:
-    """Probe a capture until a monotonic time; MalformedInput if the text is not a capture."""
+    """Return the survey of a capture; MalformedInput if the text is not a capture.
+
+    Probing stops at `ends_at`, in seconds of the monotonic clock.
+    """
     from preflight.facts.capture import open_capture  # noqa: PLC0415 - nor for reading captures
 
     replay, silent = open_capture(text)

@@ -113,9 +113,8 @@ NAMES_BEFORE = re.compile(
 class Raised:
     """The last line of a traceback.
 
-    An echo is a secondary error: a rank raises it because of another rank, or a launcher does.
-
-    An exception that is an echo only by its text may be the program's own, so it is `weak` and still counts.
+    An echo is a secondary error, which a launcher raises, or a rank because of another rank. An exception that only
+    looks like an echo by its text may be the program's own error; it is `weak` and still counts.
     """
 
     type: str
@@ -125,7 +124,7 @@ class Raised:
 
 
 def read_exception(text: str) -> Raised | None:
-    """Return the exception in the last line of a traceback; None if the line has none."""
+    """Return the exception in the last line of a traceback; None if the line has no exception."""
     match = EXCEPTION_LINE.search(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""The table of processes: the first abnormal line of each, how it ended, and what it waited for."""
+"""The table of processes: for each process its first abnormal line, how it ended, and what it waited for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_RANKS = 4096
 
 
 def read_endings(evidence: LogEvidence) -> tuple[ProcessRow, ...]:
-    """Return a row for every process of which the logs tell: the earliest first, then those without an error."""
+    """Return a row for every process in the logs: first those with an error, the earliest first, then the others."""
     raised = earliest(event for event, _ in (*evidence.frames.values(), *evidence.exceptions, *evidence.echoes))
     own = {id(event) for event, _ in evidence.exceptions}
     failures = evidence.failures()
@@ -52,14 +52,14 @@ def silent(rows: Iterable[ProcessRow]) -> tuple[str, ...]:
 
 
 def are_in_order(rows: Iterable[ProcessRow]) -> bool:
-    """Return whether the order of the first lines is that of time: they are in one log, or have one clock."""
+    """Return whether the rows' first lines are in the order of time: all are in one log, or have one clock."""
     firsts = [row.first for row in rows if row.first is not None]
     clocks = {event.moment.clock for event in firsts}
     return len({event.source for event in firsts}) < 2 or (len(clocks) == 1 and "" not in clocks)
 
 
 def _process(event: Event, evidence: LogEvidence) -> str:
-    """Return the process that printed a line; "" if nothing distinguishes it from others."""
+    """Return the process that printed a line; "" if nothing distinguishes the process from others."""
     if event.rank:
         return f"rank {event.rank}"
     prefix = process_of(event.text).strip(" ()")

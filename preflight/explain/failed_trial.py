@@ -21,7 +21,7 @@ OWN, LIBRARY = "error", "log"  # what a rank raised, and what its library wrote
 
 
 def with_cause(trial: TrialResult) -> TrialResult:
-    """Return the trial with the cause that its ranks' errors and NCCL's logs prove; unchanged if they prove none."""
+    """Return the trial with the cause that its ranks' errors and NCCL's logs prove; unchanged without such a cause."""
     if trial.outcome not in FAILED:
         return trial
     causes = explain(_logs(_that_tell(trial))).causes
@@ -41,7 +41,7 @@ def with_cause(trial: TrialResult) -> TrialResult:
 def _that_tell(trial: TrialResult) -> tuple[RankEnd, ...]:
     """Return the ranks whose output may hold the cause.
 
-    If a signal ended a rank at fault, ranks that only lost it are left out.
+    If a signal ended a rank at fault, ranks that only lost their connection to it are left out.
     """
     if not any(end.rank in trial.culprits and end.ended == "signal" for end in trial.ranks):
         return trial.ranks
@@ -49,7 +49,7 @@ def _that_tell(trial: TrialResult) -> tuple[RankEnd, ...]:
 
 
 def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
-    """Yield two logs per rank; their names contain the rank, as torchrun's do."""
+    """Yield two logs per rank; the names of the logs contain the rank, as torchrun's names do."""
     for end in ends:
         for kind, lines in ((OWN, end.detail.splitlines()), (LIBRARY, [line.text for line in end.log])):
             if lines:
@@ -57,7 +57,7 @@ def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
 
 
 def _few_logs(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return the ranks' ends with only the first few logs; logs of the ranks at fault come first."""
+    """Return the ranks' ends with only the first few logs; the logs of ranks at fault come first."""
     with_log = sorted((end.rank not in trial.culprits, end.rank) for end in trial.ranks if end.log)
     kept = {rank for _, rank in with_log[:MOST_LOGS]}
     return tuple(end if end.rank in kept or not end.log else replace(end, log=()) for end in trial.ranks)

@@ -30,10 +30,7 @@ def surroundings(evidence: LogEvidence) -> Surroundings:
 
 
 def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
-    """Return the known bug that fits best, and a sentence about it; None if none fits or the cause is no such symptom.
-
-    A proved cause needs no bug, except a crash, which is a symptom however sure it is.
-    """
+    """Return the known bug that fits best, and a sentence about it; None if none fits or `cause` is no such symptom."""
     effect = EFFECTS.get(cause)
     if effect is None or (effect is Effect.HANGS and confidence is Confidence.HIGH):
         return None

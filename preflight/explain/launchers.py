@@ -14,7 +14,7 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A kind of request in a remedy's step: the words that identify it, and the way to do it with each launcher."""
+    """A kind of request in a remedy's step: the words that identify it, and how to fulfill it with each launcher."""
 
     asked_by: re.Pattern[str]
     way: Callable[[Launcher], str]

@@ -16,7 +16,7 @@ CLEARLY = 0.9  # of all steps
 
 
 def oldest_first(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], int]:
-    """Return a log in the order of time, and the number of its lines if the log was reversed, else 0."""
+    """Return a log in the order of time, and the number of its lines if it was reversed, else 0."""
     rest = iter(chunks)
     head: list[bytes] = []
     if not is_newest_first(_take(rest, head, ENOUGH)):
@@ -29,7 +29,7 @@ def oldest_first(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], int]:
 
 
 def _take(chunks: Iterator[bytes], taken: list[bytes], size: int) -> bytes:
-    """Add chunks to `taken` until it has more than `size` bytes or the log ends; return all of its bytes."""
+    """Add chunks to `taken` until it has more than `size` bytes or the log ends; return all bytes in `taken`."""
     length = sum(map(len, taken))
     while length <= size and (chunk := next(chunks, None)) is not None:
         taken.append(chunk)
@@ -38,7 +38,7 @@ def _take(chunks: Iterator[bytes], taken: list[bytes], size: int) -> bytes:
 
 
 def is_newest_first(text: bytes) -> bool:
-    """Return whether the times of the first lines decrease."""
+    """Return whether the times of a log's first lines decrease."""
     back = forth = 0
     last: tuple[str, float] = ("", 0.0)
     for line in text.split(b"\n", LOOKED_AT)[:LOOKED_AT]:

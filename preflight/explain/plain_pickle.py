@@ -1,7 +1,7 @@
 """Build the plain values of a pickle without running code: no classes, no functions, no custom objects.
 
-Dictionaries accept only text as keys. Numbers could be chosen so that all have one hash, and then inserting a key would
-cost time for every earlier key.
+Dictionaries accept only text as keys. Numbers could be chosen so that all have the same hash; inserting a key would
+then take time for every earlier key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ IGNORED = frozenset({"PROTO", "FRAME"})
 
 
 def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_values) -> object:
-    """Return the value in a pickle. MalformedInput: it is too large, damaged, or holds anything but plain values."""
+    """Return the value in a pickle.
+
+    Raise MalformedInput if the pickle is too large, is damaged, or holds anything but plain values.
+    """
     if len(data) > RECORDING.most_bytes:
         raise MalformedInput(f"{source}: {RECORDING.too_large()}")
     machine = _Machine(source)
@@ -42,7 +45,7 @@ def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_v
 
 
 class _Machine:
-    """A pickle's stack, with its operations on plain values."""
+    """The stack of a pickle, with the operations that build plain values."""
 
     def __init__(self, source: str) -> None:
         self.result: object = None
@@ -96,7 +99,7 @@ class _Machine:
             )
 
     def _above(self, count: int) -> list[Any]:
-        """Remove the topmost values from the stack and return them."""
+        """Remove the `count` topmost values from the stack and return them."""
         at = len(self._stack) - count
         if at < (self._marks[-1] if self._marks else 0):
             raise IndexError(count)

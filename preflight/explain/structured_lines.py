@@ -1,8 +1,8 @@
 """Logs in JSON with one record per line, as log shippers and clouds write them: extract each record's message and time.
 
-Supported are Docker's json-file, journald, Fluent Bit, Filebeat, Vector, Loki, Google Cloud, CloudWatch, Datadog,
-OpenTelemetry and structlog. A record stays one line, so that line numbers stay valid; the lines of its message end in a
-carriage return.
+Supported formats are Docker's json-file, journald, Fluent Bit, Filebeat, Vector, Loki, Google Cloud, CloudWatch,
+Datadog, OpenTelemetry and structlog. A record stays one line, so that line numbers stay valid; the lines within its
+message end in a carriage return.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def plain_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def text_of(line: bytes) -> str | None:
-    """Return the text of a record, with its time in front; None if the line is no log record."""
+    """Return the text of a record, with the record's time in front; None if the line is no log record."""
     stripped = line.strip().rstrip(b",")
     if not stripped.startswith(b"{") or len(stripped) > LONGEST_LINE:
         return None
@@ -93,7 +93,8 @@ def _message(record: dict[str, Any], depth: int = 0) -> str | None:
 
 
 def _moment(record: dict[str, Any]) -> str:
-    """Return the record's time as ISO 8601; a number counts as seconds since 1970, or as parts of seconds."""
+    """Return the record's time as ISO 8601; a number counts as seconds since 1970, or as milli-, micro- or nanoseconds.
+    """
     value = next((record[name] for name in TIMES if name in record), "")
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return ""

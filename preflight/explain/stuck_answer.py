@@ -1,4 +1,4 @@
-"""An answer of `preflight stuck` (`--json`) from the time when the job hung: additional evidence to the logs."""
+"""An answer of `preflight stuck` (`--json`) from the time of the hang, as evidence in addition to the logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_TEXTS, CHARS = 8, 400
 
 @dataclass(frozen=True, slots=True)
 class StuckAnswer:
-    """The rank that held up the others, and why, from an answer that names it."""
+    """The rank that held up the others, and why, from an answer that names this rank."""
 
     name: str  # of the file
     size_bytes: int
@@ -37,9 +37,9 @@ def is_stuck_report(head: bytes) -> bool:
 
 
 def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
-    """Return the first culprit of an answer, or the rank that works while others wait; None if it names neither.
+    """Return the first culprit of an answer, or the rank that works while others wait; None without either.
 
-    MalformedInput: the data are no answer.
+    Raise MalformedInput if the data are no answer.
     """
     document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
     if not isinstance(document, dict):
@@ -63,7 +63,8 @@ def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
 
 
 def _named(document: dict[str, Any], name: str) -> tuple[dict[str, Any] | None, object]:
-    """Return the culprit, or the working rank, of an answer as a record with the text `what`, and its ranks."""
+    """Return the culprit or the working rank of an answer, as a record with the text `what`; and that record's ranks.
+    """
     if document.get("verdict") == "stuck":
         culprits = document.get("culprits")
         first = culprits[0] if isinstance(culprits, list) and culprits else None

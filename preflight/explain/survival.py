@@ -1,4 +1,4 @@
-"""Events that a run survived: success, a restart, work steps or a server that is ready follow them."""
+"""Events that a run survived: after such an event come a success, a restart, work steps or a ready server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDED_BY_SLURM = re.compile(r"\*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,64} CANCELLED
 
 
 class Survival:
-    """A record of successes, restarts and steps that shows for each event whether its run continued after it."""
+    """A record of successes, restarts and steps, which shows for each event whether the run continued after it."""
 
     def __init__(
         self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event],
@@ -34,9 +34,10 @@ class Survival:
         self._last_death = _last_by_source(self._deaths)
 
     def survived(self, event: Event) -> bool:
-        """Return whether a success, or in the same log a working restart, a ready server or enough steps followed.
+        """Return whether the run survived the event.
 
-        Work after a launcher gave the job up is another program's, and proves nothing.
+        After it came a success, or in the same log a working restart, a ready server or enough work steps. Work after a
+        launcher has given up the job belongs to another program, and proves nothing.
         """
         if ONE_TEST.search(event.text):
             return False
@@ -57,7 +58,7 @@ class Survival:
         return after >= (MANY if has_died else FEW)
 
     def _after(self, event: Event, others: Iterable[Event]) -> list[Event]:
-        """Return the others of the same log that are not before the event, in order."""
+        """Return those of `others` that are in the event's log and not before the event, in order."""
         found = [each for each in others if each.source == event.source and each.order >= event.order]
         return sorted(found, key=lambda each: each.order)
 
@@ -94,7 +95,7 @@ class Survival:
 
 
 def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iterable[Event]) -> list[Event]:
-    """Return the successes without the last words of a script whose launcher had given the job up before them."""
+    """Return the successes without those that a script printed after its launcher had given up the job."""
     given_up = [death for death in deaths if GIVEN_UP.search(death.text)]
     begun = tuple(starts)
 
@@ -110,7 +111,7 @@ def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iter
 
 
 def is_after(one: Event, other: Event) -> bool:
-    """Return whether an event came after another one, by time if they share a clock, else by position."""
+    """Return whether an event came after another one, by time if both have one clock, else by position."""
     if one.moment.clock and one.moment.clock == other.moment.clock and one.moment.seconds != other.moment.seconds:
         return one.moment.seconds > other.moment.seconds
     return one.order > other.order

@@ -19,8 +19,8 @@ BEGINS = re.compile(
 def unwrapped(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], tuple[int, ...]]:
     """Return a log with its broken lines joined, and the original number of each line; () if nothing changed.
 
-    Only a short log is examined. Many of its lines must have the same full width and continue in a line without a
-    prefix.
+    Only a short log is examined. A log counts as broken if many of its lines have the same full width and continue in a
+    line without a prefix.
     """
     head: list[bytes] = []
     rest = iter(chunks)
@@ -46,7 +46,7 @@ def unwrapped(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], tuple[int, ...]
 
 
 def _broken(lines: list[bytes]) -> frozenset[int]:
-    """Return the lines that continue in the next line."""
+    """Return the indices of the lines that continue in the next line."""
     width = max((len(line) for line in lines), default=0)
     if width >= WIDTHS.stop * 4:  # no window is that wide, even if every character took four bytes
         return frozenset()

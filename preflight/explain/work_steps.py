@@ -35,14 +35,14 @@ LONGEST = 160
 
 
 def shows_work(lines: Iterable[str]) -> bool:
-    """Return whether any of the lines reports a step."""
+    """Return whether any of the lines reports a work step."""
     return any(STEP.search(line.encode("ascii", "replace")) for line in lines)
 
 
 class StepCounter:
     """A counter of the distinct steps in a log.
 
-    It counts only for a while after an alarm, so a healthy log costs no time.
+    The counter counts only within a limited text after an alarm, so that a healthy log costs no time.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class StepCounter:
         self._recent: set[bytes] = set()
 
     def begin(self) -> None:
-        """Start counting here, because an alarming line was kept; only such a line needs the steps after it."""
+        """Start counting here, because an alarming line was kept; only such a line needs the count of later steps."""
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 

@@ -1,4 +1,4 @@
-"""Read what the kernel shows of the NVIDIA driver: device files, the module's version, and GPU errors in the log."""
+"""Read the kernel's data about the NVIDIA driver: device files, the module's version, and GPU errors in the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def probe_device_nodes(machine: Machine) -> DeviceNodes:
 
 
 def parse_module_version(text: str) -> str:
-    """Return the version in /proc/driver/nvidia/version, for the open and for the proprietary module."""
+    """Return the version in /proc/driver/nvidia/version, of the open or the proprietary module."""
     match = re.search(r"^NVRM version:.*?Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", text, re.MULTILINE)
     if match is None:
         raise UnreadableFact(f"/{PROC}: it names no version")

@@ -47,8 +47,7 @@ class NvmlFacts:
 
 
 def probe_nvml(machine: Machine) -> NvmlFacts:
-    """Return the facts about the driver and the GPUs that can be distinguished; UnreadableFact if NVML does not start.
-    """
+    """Return the facts about the driver and the distinguishable GPUs; UnreadableFact if NVML does not start."""
     answer = machine.ask("nvml")
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))
@@ -171,8 +170,7 @@ def _link(answer: Json) -> NvLink:
 
 
 def _level(pair: Json, gpus: dict[int, Gpu]) -> str:
-    """Return the path of a pair of GPUs; NVLinks between the two take precedence over the PCIe level, as in nvidia-smi.
-    """
+    """Return the path of a pair of GPUs; NVLinks between them take precedence over the PCIe level, as in nvidia-smi."""
     if count := _links_between(gpus[pair["a"]], gpus[pair["b"]]):
         return f"NV{count}"
     return values.parse_number(values.ANCESTORS, answered(pair["ancestor"]), "common ancestor")

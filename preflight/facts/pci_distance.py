@@ -15,7 +15,7 @@ NO_PCI = "the device is not in the PCI tree that could be read"
 
 
 def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
-    """Return PIX, PXB, PHB, NODE or SYS; UnreadableFact if the tree or the NUMA nodes do not show it.
+    """Return PIX, PXB, PHB, NODE or SYS; UnreadableFact if the PCI tree or the NUMA nodes do not show the distance.
 
     PIX: at most one bridge or switch; PXB: several; PHB: through a host bridge; NODE: through two host bridges of one
     NUMA node; SYS: between NUMA nodes.
@@ -37,7 +37,7 @@ def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
 def _switches(a: PciDevice, b: PciDevice, common: int) -> int:
     """Return the number of switches on the path.
 
-    Each is an upstream port at an odd depth with a downstream port after it.
+    Each switch is an upstream port at an odd depth with a downstream port after it.
     """
     turn = 1 if common % 2 == 0 else 0  # the ways part inside a switch, or on the bus below a port
     return turn + sum((len(each.parents) - common) // 2 for each in (a, b))
@@ -47,7 +47,8 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return NVML's paths, with missing ones filled in from the PCI tree; without NVML, all paths are from the tree."""
+    """Return NVML's paths, with missing ones filled in from the PCI tree; without NVML, all paths come from the tree.
+    """
     if isinstance(pci, Gap):
         return known
     places = _places(gpus, pci)

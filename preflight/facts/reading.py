@@ -1,4 +1,4 @@
-"""Helpers for probes: they turn an unreadable value into a Gap, and text into numbers."""
+"""Helpers for probes: convert an unreadable value to a Gap, and text to numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU_LIMIT = 1 << 16  # more than any kernel is built for; a damaged file must no
 
 
 def gap_or(read: Callable[[], T]) -> T | Gap:
-    """Return the result of `read`, or a Gap with the reason if it fails."""
+    """Return the result of `read`, or a Gap with the reason if `read` raises UnreadableFact."""
     try:
         return read()
     except UnreadableFact as error:
@@ -36,13 +36,13 @@ def first_of(*reads: Callable[[], T]) -> T:
 
 
 def need(machine: Machine, path: str, why: str = "") -> None:
-    """Raise UnreadableFact if the path does not exist."""
+    """Raise UnreadableFact if the path does not exist; `why` is added to the message."""
     if not machine.exists(path):
         raise UnreadableFact(f"/{path}: not there{why}")
 
 
 def answered(value: Json) -> Json:
-    """Return a value from an answer; UnreadableFact if the answer says that it could not be read."""
+    """Return a value from an answer; UnreadableFact if the answer says that the value could not be read."""
     if isinstance(value, dict) and "unreadable" in value:
         raise UnreadableFact(str(value["unreadable"]))
     return value

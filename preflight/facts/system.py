@@ -134,7 +134,7 @@ def parse_overcommit(text: str) -> Overcommit:
 
 
 def parse_commit_left(meminfo: str) -> int:
-    """Return the bytes that may still be committed, from /proc/meminfo; negative if more is committed than allowed."""
+    """Return the bytes that may still be committed, from /proc/meminfo; negative if too much is committed."""
     return parse_meminfo(meminfo, "CommitLimit") - parse_meminfo(meminfo, "Committed_AS")
 
 

@@ -1,4 +1,4 @@
-"""Facts from the text of `nvidia-smi topo -m`: the GPUs, adapters, paths and affinities that it shows."""
+"""Facts from the text of `nvidia-smi topo -m`: the GPUs, adapters, paths and affinities that the text shows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def topology_facts(text: str) -> NodeFacts:
 
 
 def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
-    """Return the path of each pair, smaller index first. If the two rows differ, a second path has the other order."""
+    """Return the path of each pair, smaller index first.
+
+    If the rows of the two GPUs differ, a second path with the larger index first is added.
+    """
     found = []
     for a, b in combinations(_gpus(matrix), 2):
         there, back = _level(matrix, a, b), _level(matrix, b, a)

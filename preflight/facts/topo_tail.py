@@ -1,5 +1,4 @@
-"""Parse the affinities in a row of `nvidia-smi topo -m`, after the connections, by the columns' titles and positions.
-"""
+"""Parse the affinities in a row of `nvidia-smi topo -m`, after the connections, by column title and position."""
 
 from __future__ import annotations
 

@@ -76,12 +76,15 @@ def _digests(path: str, document: object, problem: str) -> tuple[NodeDigest, ...
 
 
 def _is_copy(one: NodeDigest, other: NodeDigest) -> bool:
-    """Return whether two digests come from one report; in a common run each node writes that report."""
+    """Return whether two digests come from one report; in a joint run, each node writes that report."""
     return one == replace(other, path=one.path)
 
 
 def _state(node: NodeDigest) -> NodeState:
-    """Return the node's verdict. A simulated or incomplete report neither passes nor fails the node."""
+    """Return the state of a node by its report's verdict.
+
+    A simulated or incomplete report neither passes nor fails the node.
+    """
     verdict, reasons = node.node_verdict or node.verdict, node.reasons
     if node.is_simulated:
         verdict, reasons = UNKNOWN, ("simulated, so it shows nothing about the real node", *reasons)
@@ -91,7 +94,7 @@ def _state(node: NodeDigest) -> NodeState:
 
 
 def _weight(node: NodeDigest) -> tuple[bool, str]:
-    """Return a sort key of a report; a report replaces another one of its host if its key is not smaller.
+    """Return a sort key of a report; a report replaces another report of the same host if its key is not smaller.
 
     A simulated report never replaces a real one.
     """

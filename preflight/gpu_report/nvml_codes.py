@@ -17,7 +17,7 @@ KEPT_OUT = ("Handle", "Processes", "UUID")  # a pointer; whose processes run; wh
 
 
 def main() -> None:
-    """Ask NVML everything, and print a line at once for each answer: a call that hangs leaves the lines before it."""
+    """Ask NVML everything, and print a line at once for each answer: if a call hangs, the lines before it remain."""
     nvml = None
 
     def start() -> str:
@@ -78,7 +78,7 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
 
 
 def _timed(name: str, call: Callable[[], Any], nvml: Any) -> Any:
-    """Make a call and print how it ended; None if it failed."""
+    """Make a call, print how the call ended, and return its answer; None if the call failed."""
     answer, code, text = None, 0, ""
     since = time.monotonic()
     failures = (Exception,) if nvml is None else failures_of(nvml)

@@ -1,7 +1,8 @@
-"""The copier of a stream: from the job to preflight's output, with a copy into the kept files.
+"""The copier of a stream moves the job's output to preflight's output, and copies it into the kept files.
 
-It may be killed at any time, and another one continues. A pipe's bytes are duplicated (tee(2)) and kept, and then moved
-within the kernel (splice(2)), so that this process never holds the only copy. With a terminal it briefly does.
+The copier may be killed at any time, and another copier continues. A pipe's bytes are duplicated (tee(2)) and kept, and
+then moved within the kernel (splice(2)), so that this process never holds the only copy. With a terminal, this process
+briefly holds the only copy.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class LostReader(Exception):
 def copy(source: int, target: int, is_terminal: bool, kept: Kept, counts: memoryview[int]) -> None:
     """Copy until the job closes its end, or the reader of preflight's output has gone.
 
-    Then the job gets SIGPIPE too.
+    In the second case the job gets SIGPIPE too.
     """
     counts[IS_WRITING] = 0
     with contextlib.suppress(LostReader):

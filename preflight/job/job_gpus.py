@@ -1,4 +1,6 @@
-"""The GPUs of this node that a job's launcher uses, from its command line: the check tests only these.
+"""The GPUs of this node that a job's launcher uses, from its command line.
+
+The check tests only these GPUs.
 
 The answer is the CUDA_VISIBLE_DEVICES of the job's ranks: rank k of torchrun uses entry k. accelerate's --gpu_ids and
 DeepSpeed's --include and --num_gpus replace the inherited list. vLLM and SGLang use the product of their parallel
@@ -24,12 +26,12 @@ LIST = re.compile(r"\d{1,4}(?:,\d{1,4})*", re.ASCII)
 
 
 def gpus_here() -> int:
-    """Return how many GPUs have a device file."""
+    """Return how many GPUs of this machine have a device file in /dev."""
     return sum(GPU_FILE.fullmatch(name) is not None for name in os.listdir("/dev"))
 
 
 def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int) -> str:
-    """Return the CUDA_VISIBLE_DEVICES of a job's ranks, or "" if it uses all GPUs or does not say."""
+    """Return the CUDA_VISIBLE_DEVICES of a job's ranks, or "" if the job uses all GPUs or the command does not say."""
     found = next(_launchers(command), None)
     if found is None:
         return ""
@@ -50,13 +52,13 @@ def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int
 
 
 def engine_of_job(command: Sequence[str]) -> Engine | None:
-    """Return the serving engine that a command starts, if it starts one."""
+    """Return the serving engine that a command starts, or None."""
     found = next(_launchers(command), None)
     return next((each for each in Engine if found is not None and each.value == found.name), None)
 
 
 class _LauncherInLine(NamedTuple):
-    """A launcher in a command, the options with which it selects GPUs, and where its options begin."""
+    """A launcher in a command, the options with which it selects GPUs, and the place where its options begin."""
 
     name: str
     gpus: GpuOptions
@@ -64,7 +66,7 @@ class _LauncherInLine(NamedTuple):
 
 
 def _launchers(command: Sequence[str]) -> Iterator[_LauncherInLine]:
-    """Yield each launcher in a command."""
+    """Yield each launcher in a command, the outermost first."""
     for place, word in enumerate(command):
         name = os.path.basename(word)
         with_verb = " ".join([name, *command[place + 1 : place + 2]])

@@ -32,7 +32,7 @@ class Family:
             self._seen |= {each.number: each.start_time for each in below(self._pid, all_processes())}
 
     def left(self) -> tuple[int, ...]:
-        """Return the processes that are left after the job's end; one that ends within half a second does not count."""
+        """Return the processes that are left after the job's end, without those that end within half a second."""
         first = self._left()
         if not first:
             return ()

@@ -22,7 +22,7 @@ THOROUGH = tuple(profile.value for profile in Profile)  # from the quickest on
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The facts and the request of a check at this time, as far as they are known quickly."""
+    """The facts and the request of a check at this time, as far as these are known quickly."""
 
     node: NodeFacts
     visible: tuple[str, ...]  # uuids of the GPUs that may be used
@@ -36,7 +36,8 @@ class Now:
 
 
 def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
-    """Return why the report can't be reused, as words that follow its name, or "" if it can."""
+    """Return why the report can't be reused, as words that follow the report's name, or "" if the report can be reused.
+    """
     try:
         made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))
         age_s = (now.at - made_at).total_seconds()
@@ -84,7 +85,7 @@ def _why_not_enough(report: Report, now: Now) -> str:
 
 
 def _why_not_ours(advice: Advice) -> str:
-    """Return that the advice changes a variable that no check changes, with its name; "" if there is none."""
+    """Return a predicate saying that the advice changes a variable that no check changes; "" if it changes none."""
     nodes = (pair for node in advice.nodes for pair in node.env)
     removed = ((name, "") for name in advice.unset)
     changed = (*advice.env, *advice.gpu_env, *advice.timeout_env, *nodes, *removed)

@@ -34,7 +34,7 @@ SOURCE = "env -0; printf '\\0\\0'; . \"$0\"; env -0"
 
 
 def main() -> NoReturn:
-    """Carry out the order and exit as the job did, or with the code for the reason why it did not start.
+    """Carry out the order and exit as the job did, or with the code for the reason why the job did not start.
 
     The order's descriptor is the first argument.
     """

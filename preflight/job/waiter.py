@@ -1,4 +1,6 @@
-"""The process that the caller started, while the job runs: it passes signals on, waits, and exits as the job did.
+"""The process that the caller started, while the job runs.
+
+It passes signals on, waits, and exits as the job did.
 
 Helpers perform everything else, and may die at any time: the copiers of the output, and the watcher that examines a
 hang and explains a failure. No failure in this module ends the job or changes how it ends.
@@ -23,7 +25,7 @@ USER_S_OWN_END = {signal.SIGINT, signal.SIGQUIT}
 def accompany(children: Children, job: Process, streams: Streams, watch: Callable[[int], None]) -> int:
     """Return the job's exit code, or minus its signal.
 
-    `watch` runs in a separate process, which receives that result on a pipe.
+    `watch` runs in a separate process, which receives the exit code on a pipe.
     """
     children.on_resize = streams.resize
     watcher, tell = 0, -1

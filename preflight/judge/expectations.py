@@ -21,7 +21,7 @@ DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The kind of a key's value, with a description and a test."""
+    """The kind of a key's value, with a description and a test of values."""
 
     words: str
     takes: Callable[[Any], bool]
@@ -38,9 +38,9 @@ VERSION = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A key of `[expect]`: the facts that it reads, its kind of value, and how a node misses it.
+    """A key of `[expect]`: the facts that the key reads, the kind of its value, and the test whether a node misses it.
 
-    `missed` raises UnreadableFact if that can't be decided.
+    `missed` raises UnreadableFact if this can't be decided.
     """
 
     reads: tuple[str, ...]

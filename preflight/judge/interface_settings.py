@@ -23,7 +23,7 @@ def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
-    """Return the problem with an NCCL_SOCKET_IFNAME on a node with these interfaces; None if there is none."""
+    """Return the problem with an NCCL_SOCKET_IFNAME on a node with these interfaces; None if there is no problem."""
     if not value:
         return None
     if len(value) == 1:

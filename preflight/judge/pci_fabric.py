@@ -62,12 +62,13 @@ def carries_traffic(node: NodeFacts, name: str) -> bool:
 
 
 def p2p_workaround(case: Case) -> str:
-    """Return the workaround until P2P over PCIe is repaired; "" if its data were verified."""
+    """Return the workaround until P2P over PCIe is repaired; "" if a trial verified data that went over P2P."""
     return "" if any(map(_is_proved, case.trials)) else WITHOUT_PCIE_P2P
 
 
 def _is_proved(trial: TrialResult) -> bool:
-    """Return whether all pairs of ranks used P2P (over PCIe if no NVLink joins them) and all data were right."""
+    """Return whether all pairs of ranks used P2P (over PCIe if no NVLink joins them) and whether all data were right.
+    """
     right = trial.outcome is Outcome.OK and trial.results and all(result.verified for result in trial.results)
     ways = [carrier.transport for carrier in trial.transport if carrier.kind is CarrierKind.PATH]
     return bool(right and ways) and all(way is Transport.P2P for way in ways) and may_use_p2p(trial, over_nvlink=False)

@@ -1,4 +1,4 @@
-"""Confirm a failure that occurred once, by earlier runs or by a hardware counter.
+"""Confirm, by earlier runs or by a hardware counter, a failure that occurred only once.
 
 A single failure rejects no node. A node is rejected if the same part fails in two of three runs, or if a counter
 confirms the failure.
@@ -25,7 +25,10 @@ SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-u
 
 
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
-    """Return the findings; one that occurred once is confirmed if earlier runs or a counter of this run agree."""
+    """Return the findings.
+
+    A failure that occurred only once is confirmed if earlier runs or a counter of this run agree.
+    """
     counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
     return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)
 
@@ -53,7 +56,7 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
 
 
 def _accusation(run: Report, part: str, check: str) -> Finding | None:
-    """Return an earlier run's finding about a part: a failure if this check reports failures, else slowness."""
+    """Return an earlier run's finding about a part: a failure if `check` reports failures, else slowness."""
     against = (each for each in run.findings if part in each.parts and each.blame in REJECTS_A_NODE)
     alike = (each for each in against if (each.check in SLOW) == (check in SLOW))
     return next((each for each in alike if each.severity is not Severity.INFO), None)
@@ -67,7 +70,7 @@ def _evidence(run: Report, what: Finding) -> Evidence:
 def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
     """Return the UUIDs of the GPUs of the ranks to which a failure was traced.
 
-    If no rank is named and there are two, return their GPUs as one pair.
+    If no rank is named and there are two ranks, return their GPUs as one pair.
     """
     uuids = _uuids_by_rank(case)
     named = sorted({rank for rank in ranks if rank < len(uuids)})

@@ -1,4 +1,4 @@
-"""A threshold that decides a verdict, with its reason: the rows of docs/reference/numbers.md."""
+"""Thresholds that decide a verdict, each with its reason; they are the rows of docs/reference/numbers.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ JUDGMENT = "judgment"  # nobody has measured the value; a better one is welcome
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A threshold, defined in the module that uses it. The checks that it decides name it in `bounds`."""
+    """A threshold, defined in the module that uses it.
+
+    Each check that the threshold decides names the threshold in `bounds`.
+    """
 
     value: float
     unit: str  # the words after the value: "of the median GPU", "bytes per rank"

@@ -1,4 +1,4 @@
-"""What is different on a node since an earlier report, most suspicious first."""
+"""The differences of a node since an earlier report, the most suspicious first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SpeedChange:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
-    """All that differs on one node."""
+    """All differences of one node."""
 
     host_before: str
     host: str  # now; another host than before if two sibling nodes were compared

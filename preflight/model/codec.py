@@ -2,7 +2,8 @@
 
 A record becomes an object, a tuple becomes an array, and an enum becomes its value. Pairs (`tuple[tuple[K, V], ...]`)
 become an object. A Gap becomes null. The path and the reason of a Gap are in the `gaps` array of the outermost record.
-They are also in the `gaps` array of an enclosing record that has `gaps_of_its_own`, where other programs look for them.
+Path and reason are also in the `gaps` array of an enclosing record that has `gaps_of_its_own`, where other programs
+look for them.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def encode(record: object) -> dict[str, Any]:
 def decode(kind: type[T], value: object) -> T:
     """Return the record of type `kind` that a JSON object describes; MalformedInput names the first wrong path.
 
-    Keys that the record does not define are ignored. A missing key gets the field's default. A missing key without a
-    default becomes a Gap if the field's type allows one.
+    Keys that the record does not define are ignored. If a key is missing, its field gets the default. Without a
+    default, the field becomes a Gap if its type allows a Gap.
     """
     return typing.cast(T, _decode(kind, value, "", _gap_reasons(value)))
 
@@ -196,5 +197,5 @@ def _wrong(path: str, expected: str, value: object) -> MalformedInput:
 
 
 def _shown(path: str) -> str:
-    """Return a path for a message of one line: keys come from the file, and may hold any character."""
+    """Return a path for a message of one line: the keys in a path come from the file, and may hold any character."""
     return "the document" if not path else path if path.isprintable() else repr(path)

@@ -1,4 +1,4 @@
-"""Collectives and their bandwidth arithmetic, as nccl-tests defines it (doc/PERFORMANCE.md)."""
+"""Collectives and their bandwidth arithmetic, as nccl-tests defines the arithmetic (doc/PERFORMANCE.md)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def busbw_gb_s(collective: Collective, size_bytes: int, time_s: float, world_siz
 
 
 def element_count(collective: Collective, nominal_bytes: int, world_size: int, element_bytes: int) -> int:
-    """Return the number of elements in S.
+    """Return the number of elements in S, the size in the formulas of nccl-tests.
 
     If S is a total, every rank has the same whole number of elements, at least 1.
     """

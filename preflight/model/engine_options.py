@@ -1,4 +1,6 @@
-"""A table of serving engines' options that work around faults of the node. preflight has tried none of these.
+"""A table of serving engines' options that work around faults of the node.
+
+preflight has tried none of these options.
 
 The NCCL settings that preflight tries do not affect the engines' own all-reduce. A new engine or option is a new row.
 """
@@ -19,7 +21,7 @@ class Engine(Word):
 
 
 class Fault(Word):
-    """A fault of the node, whichever command found it."""
+    """A fault of the node, independent of the command that found the fault."""
 
     P2P = "p2p"  # data is lost in direct copies between two GPUs
     MULTICAST = "multicast"  # NVLink SHARP or the fabric between nodes does not work

@@ -18,7 +18,7 @@ class Dtype(Word):
 
 
 class Optimizer(Word):
-    """The optimizer, which determines what is kept per trained parameter besides weight and gradient."""
+    """The optimizer, which determines the data kept per trained parameter in addition to weight and gradient."""
 
     ADAMW = "adamw"  # two fp32 moments
     ADAMW_8BIT = "adamw8bit"  # two 8-bit moments
@@ -52,7 +52,7 @@ RANKS_PER_NODE = 8  # assumed where only the ranks are known
 class ParamCount:
     """The number of parameters of a model.
 
-    A mixture of experts stores and saves all of them, but fewer work on a token.
+    A mixture of experts stores and saves all parameters, but fewer parameters work on a token.
     """
 
     total: int

@@ -1,6 +1,6 @@
-"""The phases of a job, patterns of the log lines that show each, and the silences in a job that ended well.
+"""The phases of a job, patterns of the log lines that show each phase, and the silences in a job that ended well.
 
-The watcher of `preflight run` imports this too, so it imports little.
+The watcher of `preflight run` imports this module too, so the module imports little.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ WORDS: dict[Phase, str] = {
 
 
 class Silence(NamedTuple):
-    """How long a phase of a job that ended well lasted, and the longest time in it without output."""
+    """The duration of a phase in a job that ended well, and the longest time without output in this phase."""
 
     phase: str  # START, or a Phase
     silent_s: float  # the longest time without output

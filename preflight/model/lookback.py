@@ -1,4 +1,4 @@
-"""Kernel messages about Xids and links that went down before a run, with their times: for a policy's [lookback]."""
+"""Kernel messages about Xids and links that went down before a run, with their times, for a policy's [lookback]."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KernelHistory:
         return tuple(line for line in self.lines if line.at_s >= self.now_s - window_s)
 
     def is_whole(self, window_s: float) -> bool:
-        """Return whether the log covers the window, or everything since boot; before the boot there was no log."""
+        """Return whether the log covers the window, or the whole time since boot."""
         return self.begins_s <= max(0.0, self.now_s - window_s)
 
 
@@ -67,5 +67,5 @@ def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
 
 
 def interfaces_in(lines: Sequence[TimedLine]) -> frozenset[str]:
-    """Return the interfaces whose drivers write any messages about their links."""
+    """Return the interfaces whose drivers write messages about links at all."""
     return frozenset(match[1] for line in lines if (match := LINK.search(line.text)))

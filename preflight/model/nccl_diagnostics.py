@@ -17,7 +17,7 @@ LINE = re.compile(r"NCCL DIAG (?:\[\w{1,8}\])? {0,4}(\S[^\n]{0,600})")
 
 
 class Says(Enum):
-    """What a line of this form means for the machine."""
+    """The meaning of a diagnostics line for the machine."""
 
     FINE = "what was looked at is in order, or only counted"
     UNKNOWN = "the check was inconclusive"
@@ -101,7 +101,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class NcclDiagnosis:
-    """What NCCL's own diagnosis printed in one trial, and what kept it from its end."""
+    """What NCCL's own diagnosis printed in one trial, and the reason if the diagnosis did not finish."""
 
     nccl: str  # its version
     lines: tuple[str, ...]  # without NCCL's prefix, as far as they were kept
@@ -122,17 +122,17 @@ class NcclDiagnosis:
 
 
 def may_run(version: str) -> bool:
-    """Return whether this version of NCCL has the diagnosis."""
+    """Return whether NCCL `version` has the diagnosis."""
     return version_tuple(version) >= SINCE
 
 
 def lines_of(text: str) -> tuple[str, ...]:
-    """Return the diagnosis' lines of a log, without NCCL's prefix, each once."""
+    """Return the lines of NCCL's diagnosis in a log, without NCCL's prefix and without repetitions."""
     return tuple(dict.fromkeys(match[1] for match in LINE.finditer(text)))
 
 
 def printed(*patterns: str) -> str:
-    """Return a pattern for whole lines of these forms, with NCCL's prefix."""
+    """Return a pattern that matches whole lines of the forms `patterns`, with NCCL's prefix."""
     return PREFIX + "(?:" + "|".join(patterns) + ")"
 
 

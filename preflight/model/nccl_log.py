@@ -59,7 +59,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class NcclLog:
-    """What NCCL's INFO lines say, each item once; a field is empty if no line mentions it."""
+    """The contents of NCCL's INFO lines, each item once; a field is empty if no line mentions it."""
 
     bootstrap: tuple[str, ...] = ()  # interfaces
     networks: tuple[str, ...] = ()
@@ -74,8 +74,8 @@ class NcclLog:
     def carriers(self) -> tuple[Carrier, ...]:
         """Return the paths, networks, interfaces and ports that carried the data, sorted by text.
 
-        NVLS, and plugins that were requested but not loaded, are included. If a trial's carriers equal those of the
-        default settings, its settings had no effect.
+        NVLS, and plugins that were requested but not loaded, are included. If a trial's carriers equal the carriers of
+        the default settings, the trial's settings had no effect.
         """
         found = {*self.paths, *(Carrier(CarrierKind.PATH, detail, (rank,)) for rank, detail in self.collnet)}
         found |= {Carrier(CarrierKind.NETWORK, name) for name in self.networks}
@@ -94,7 +94,7 @@ class NcclLog:
 
 
 def read_nccl_log(lines: Iterable[str]) -> NcclLog:
-    """Return what the lines of any number of processes say; lines that are not NCCL's are ignored."""
+    """Return the contents of NCCL's lines from any number of processes; other lines are ignored."""
     found: defaultdict[str, dict[Any, None]] = defaultdict(dict)  # by field; a dict keeps the order of the lines
     has_nvls = False
     for line in lines:

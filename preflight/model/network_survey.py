@@ -1,6 +1,6 @@
-"""The survey of the network paths between nodes, before the common trials.
+"""The survey of the network paths between nodes, before the joint trials.
 
-It shows which nodes reach each other, and through which interface.
+The survey shows which nodes reach each other, and through which interface.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffers:
-    """The addresses of one node, or the reason for which it has none."""
+    """The addresses of one node, or the reason why the node has none."""
 
     node_rank: int
     host: str
@@ -119,7 +119,7 @@ class NetworkSurvey:
         return next((node.host for node in self.nodes if node.node_rank == node_rank), f"node {node_rank}")
 
     def offer(self, node_rank: int, netif: str) -> Offer | None:
-        """Return the address that a node offered at an interface; None if it offered none."""
+        """Return the address that a node offered at an interface; None if the node offered none."""
         offers = (each for node in self.nodes if node.node_rank == node_rank for each in node.offers)
         return next((each for each in offers if each.netif == netif), None)
 

@@ -1,9 +1,9 @@
 """GPUs and accelerators that are not NVIDIA's: how to recognize them, and their makers' test tools.
 
 Only devices made for computing count. Every desktop and laptop has a display controller, and PCI class and vendor alone
-do not distinguish it from an accelerator. An AMD laptop GPU is a "Display controller" (0x0380), as an MI210 is. An
-Intel NPU, Intel's FPGAs and the ZIP engine of a Kunpeng server are all "Processing accelerators" (0x1200). The
-identities come from amdgpu_drv.c and include/drm/intel/pciids.h (Linux), from pci.ids and from Google's tpu-info.
+do not distinguish a display controller from an accelerator. An AMD laptop GPU is a "Display controller" (0x0380), as an
+MI210 is. An Intel NPU, Intel's FPGAs and the ZIP engine of a Kunpeng server are all "Processing accelerators" (0x1200).
+The identities come from amdgpu_drv.c and include/drm/intel/pciids.h (Linux), from pci.ids and from Google's tpu-info.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ OTHER_MAKERS = (
 def other_gpus(node: NodeFacts) -> tuple[OtherDevice, ...]:
     """Return the devices of other makers that a job would compute on.
 
-    These are accelerators. If torch is built for their maker, display controllers count too.
+    Such devices are accelerators. If torch is built for a maker, that maker's display controllers are included.
     """
     software = node.software
     torch = None if isinstance(software, Gap) or isinstance(software.torch, Gap) else software.torch
@@ -72,7 +72,8 @@ def other_gpus(node: NodeFacts) -> tuple[OtherDevice, ...]:
 def called(devices: tuple[OtherDevice, ...]) -> str:
     """Return the number of devices by kind, as `8 AMD GPUs`.
 
-    If any device is on the PCI bus, only those are counted: a device file may belong to one of them.
+    If any device is on the PCI bus, only devices on the bus are counted, because a device file may belong to one of
+    these.
     """
     on_bus = [each for each in devices if each.is_on_bus]
     counted = on_bus or devices

@@ -1,4 +1,4 @@
-"""Parsers for durations, version numbers and integers (as strtoll reads them); errors for unknown names."""
+"""Parsers for durations, version numbers and integers (as strtoll reads integers), and errors for unknown names."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageEr
 
 
 def guess(name: str, known: Collection[str]) -> str:
-    """Return `did you mean NAME?` with the names of similar spelling; if there are none, all names if they are few."""
+    """Return `did you mean NAME?` with the names of similar spelling; without such names, all names if they are few."""
     alike = ", ".join(difflib.get_close_matches(name.lower(), known, n=3))
     listed = f"there are {', '.join(known)}" if len(known) < FEW else "`preflight checks` lists them"
     return f"did you mean {alike}?" if alike else listed

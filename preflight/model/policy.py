@@ -30,7 +30,7 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Lookback:
-    """The time before a run that is examined, in seconds; None if the policy does not set it."""
+    """The time before a run that is examined, in seconds; None if the policy sets no time."""
 
     xids: float | None = None  # in the kernel log
     link_flaps: float | None = None  # links that went down and came up again: interfaces and RDMA ports

@@ -44,7 +44,7 @@ class Effort:
     burn_s: float = 0.0  # how long tests are repeated under load, unless --minutes is given
 
     def until_s(self, burn_s: float | None) -> float:
-        """Return the time limit in seconds of a run without a deadline; it includes time for the requested burn-in."""
+        """Return the time limit in seconds of a run without a deadline, including time for the requested burn-in."""
         if not self.burn_s or burn_s is None:
             return self.deadline_s
         return max(self.deadline_s, burn_s + BESIDES_BURNING_S)

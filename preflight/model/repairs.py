@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The repair on a machine, and in a container if it differs there; an imperative, without a period at the end."""
+    """The repair on a machine, and in a container if it differs. Each is an imperative without a period at the end."""
 
     machine: str
     container: str = ""
 
     def where(self, contained: bool) -> str:
-        """Return the text for a container if there is one and `contained` is set, else the text for a machine."""
+        """Return the text for a container if `contained` is set and there is one, else the text for a machine."""
         return (self.container if contained else "") or self.machine
 
     @property
@@ -28,7 +28,7 @@ BEFORE_THE_JOB = f"{SOURCE_ENV} before the job"
 
 
 def shm_room(gib: int = 8) -> Repair:
-    """Return the repair that enlarges /dev/shm to this size; 8 GiB if the need is not known."""
+    """Return the repair that enlarges /dev/shm to `gib` GiB."""
     return Repair(
         f"enlarge /dev/shm with `sudo mount -o remount,size={gib}g /dev/shm`, and set the same size in /etc/fstab",
         f"start the container with `--shm-size={gib}g` or `--ipc=host` (docker, podman), or mount an emptyDir with "

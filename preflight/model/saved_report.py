@@ -23,7 +23,7 @@ MOST_SPREAD = 10.0  # of a logarithm: e^10 between good nodes would be no bound 
 def load_report(text: str, name: str = "the report") -> Report:
     """Return the report in a text; raise MalformedInput, one line that begins with `name`, if the text is no report.
 
-    A report with another schema_version is refused, because its keys may have another meaning.
+    A report with another schema_version is refused, because the keys of such a report may have another meaning.
     """
     return as_report(parse_json(text, REPORT, name), name)
 
@@ -65,7 +65,7 @@ def _decoded(kind: type[T], document: object, name: str, what: str) -> T:
 
 
 def _check_names(report: Report, name: str) -> None:
-    """Refuse names that could do harm in use: in a shell that sources them, or in a list of hosts."""
+    """Raise MalformedInput for names in a report that could do harm in a shell that sources them or in a host list."""
     advice = report.advice
     variables = (
         *advice.env,

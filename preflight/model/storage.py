@@ -1,4 +1,4 @@
-"""The measured speed of a directory, with the ranks of one node or with all nodes together."""
+"""The measured speed of a directory, measured with the ranks of one node or with all nodes together."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class RankPlace:
 
     @property
     def whereabouts(self) -> str:
-        """The rank's place after "is": `writing a checkpoint: torch.save (train.py:52, save), for 40 s`."""
+        """The rank's place as words after "is": `writing a checkpoint: torch.save (train.py:52, save), for 40 s`."""
         at = f" ({self.at.removesuffix(f', {self.doing}')})" if self.at else ""  # a function is named once
         time = f", for {duration_text(self.for_s)}" if self.stands and isinstance(self.for_s, float) else ""
         detail = f", {self.detail}" if self.detail else ""

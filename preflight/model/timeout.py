@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class Framework(Word):
-    """The frameworks for which timeout/frameworks.py has a setting, by the name that it uses."""
+    """The frameworks for which timeout/frameworks.py has a setting, by the framework's own name."""
 
     TORCH = "torch"
     TORCHRUN = "torchrun"
@@ -44,7 +44,7 @@ class Source(Word):
 
 
 class Part(Word):
-    """The timeout to which a component of the time budget belongs."""
+    """The timeout (for the start or for training) to which a component of the time budget belongs."""
 
     INIT = "init"  # until all ranks are through their first collective
     TRAINING = "training"
@@ -52,7 +52,7 @@ class Part(Word):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The measured timings of the machine. The reason of a Gap says which measurement would give the value."""
+    """The measured timings of the machine. The reason in a Gap says which measurement would give the missing value."""
 
     write_one_bytes_per_s: float | Gap  # one rank alone into the checkpoint's directory
     write_all_bytes_per_s: float | Gap  # all ranks together, their sum
@@ -100,7 +100,7 @@ class FrameworkLine:
 class SafeTimeout:
     """The two timeouts and their derivation.
 
-    `pg_timeout_s` is the larger of the other two, because torch has one for both phases.
+    `pg_timeout_s` is the larger of the other two timeouts, because torch has one timeout for both phases.
     """
 
     init_timeout_s: int

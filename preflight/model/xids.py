@@ -1,9 +1,9 @@
 """The meaning of an Xid in the driver's log: NVIDIA's immediate action for each, according to the Xid catalog.
 
 CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer; as of September
-2026). Its GPU columns are `where`, and its "Xid 154 linkage" is `recovery`. The driver's own requests take precedence
-over every row: separate checks read its recovery action and the state of row remapping from NVML. The meaning of a
-number is the same in all drivers (introduction.html there), so only `recovery` depends on the driver's branch.
+2026). The catalog's GPU columns are `where`, and its "Xid 154 linkage" is `recovery`. The driver's own requests take
+precedence over every row: separate checks read the GPU's recovery action and its row remapping from NVML. The meaning
+of a number is the same in all drivers (introduction.html there), so only `recovery` depends on the driver's branch.
 NVIDIA/NVSentinel's mapping (xiderrorsmapping.csv at 6f8b0fc) is older, and differs for 160 and 162.
 """
 
@@ -25,7 +25,7 @@ RETIREMENT = "Xid catalog, NVIDIA; nvmlDeviceGetRemappedRows: a pending remappin
 
 
 class XidMeaning(Word):
-    """The significance of an Xid without further evidence."""
+    """The conclusion from an Xid without further evidence."""
 
     HARDWARE = "hardware"  # the GPU, its links or its firmware need a reset, a repair or a reboot
     REMAPPING = "remapping"  # NVML's state of row remapping decides

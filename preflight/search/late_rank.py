@@ -1,4 +1,4 @@
-"""Find a rank that is late at every decision size, and how late it is. Pure."""
+"""Find a rank that is late at every decision size, and the delay of this rank. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Late:
 
 
 def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
-    """Return how late one rank is at each decision size; empty unless the same rank is late at all of them."""
+    """Return how late one rank is at each decision size; empty unless the same rank is late at all sizes."""
     results = decision_results(trial, on_gpus)
     if not results or any(len(result.ranks) < 2 for result in results):
         return ()
@@ -58,7 +58,11 @@ def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
 
 
 def decision_results(trial: TrialResult, on_gpus: bool) -> list[CollectiveResult]:
-    """Return the results that decide: 32 MiB and the largest, or on the CPU the two largest; none below 64 KiB."""
+    """Return the results that decide.
+
+    On GPUs they are those at 32 MiB and at the largest size, on the CPU those at the two largest sizes. Sizes below 64
+    KiB never decide.
+    """
     chosen: list[CollectiveResult] = []
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):
         results = sorted((r for r in trial.results if r.collective is collective), key=lambda r: r.size_bytes)

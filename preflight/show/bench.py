@@ -29,7 +29,7 @@ UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
 
 
 def bench_page(report: Report, written: str = "") -> Page:
-    """Return the failures, and each collective at a few sizes; the whole page is nccl-tests' table."""
+    """Return the failures, and each collective at a few sizes; the whole page has the table in nccl-tests' columns."""
     trial = _default(report)
     findings = by_weight(report)
     failed = [each for each in findings if each.severity is Severity.FAIL]
@@ -104,8 +104,8 @@ def _next(report: Report, trial: TrialResult | None) -> str:
 def _whole(report: Report, trial: TrialResult | None) -> list[Block]:
     """Return the table of each collective in the trial with the default settings.
 
-    nccl-tests' last line, the average busbw over the whole sweep, is left out: it mixes 8 B with gigabytes, so it
-    changes with the requested sizes and says nothing about the machine.
+    nccl-tests' last line, the average busbw over the whole sweep, is left out: this average mixes 8 B with gigabytes,
+    so it changes with the requested sizes and says nothing about the machine.
     """
     ran = f"preflight {report.preflight_version} bench: {report.world_size} ranks, backend {report.backend}"
     texts = [

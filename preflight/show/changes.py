@@ -1,4 +1,4 @@
-"""The page of `preflight diff`: what differs since it worked, most suspicious first."""
+"""The page of `preflight diff`: the differences since the node worked, the most suspicious first."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def _host(node: NodeChanges, difference: Changes) -> str:
 
 
 def since_good(report: Report) -> list[str]:
-    """Return a line for each change since the node was last good, or one for no change; empty if it never was good."""
+    """Return a line for each change since the node was last good, or one line for no change; [] if it never was."""
     return (change_lines(report.changed) or [NOTHING]) if report.good_at else []
 
 
 def change_lines(changes: Sequence[Change], host: str = "") -> list[str]:
-    """Return a line for each change; changes that differ only in their subject share it."""
+    """Return a line for each change; changes that differ only in their subject share a line."""
     subjects: dict[tuple[str, str, str, str], list[str]] = {}
     for each in changes:
         subjects.setdefault((each.what, each.before, each.now, each.why), []).append(each.subject)

@@ -43,14 +43,14 @@ def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
-    """Return the inconclusive checks by reason; a check that crashed is a defect of preflight."""
+    """Return the inconclusive checks by reason; a crashed check is marked as a defect of preflight."""
     defect = "a defect in preflight, please report: "
     unseen = (each for each in skipped if each.outcome is not CheckOutcome.NOT_RUN)
     return grouped((f"{defect if each.crashed else ''}{each.reason}", each.check) for each in unseen)
 
 
 def silent_sections(ran: Sequence[RanCheck]) -> list[Block]:
-    """Return the checks that were not run and those that did not apply, by reason."""
+    """Return the checks that were not run and the checks that did not apply, grouped by reason."""
     return [
         *section("Not run", *_by_reason(ran, CheckOutcome.NOT_RUN)),
         *section("Not applicable", *_by_reason(ran, CheckOutcome.NOT_APPLICABLE)),
@@ -78,7 +78,7 @@ def counts_text(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> str:
 
 
 def counts_line(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> list[Block]:
-    """Return the line that counts the checks, or nothing for an older report without them."""
+    """Return the line that counts the checks, or nothing for an older report without checks."""
     return [BLANK, Text(counts_text(ran, findings), hang=len("Checks: "), label="Checks: ")] if ran else []
 
 
@@ -90,7 +90,7 @@ UNSEEN_WORDS = {
 
 
 def list_checks(checks: Sequence[CheckDescription], style: Style) -> str:
-    """Return a line for each check: its name, and as much of what it verifies as fits."""
+    """Return a line for each check: the check's name, and as much as fits of what the check verifies."""
     widest = max(len(check.name) for check in checks)
     lines: list[Block] = [Text(check.promise, label=f"{check.name:{widest}}  ", most_lines=1) for check in checks]
     last = f"{len(checks)} checks; `preflight checks NAME` explains one, and -v explains all"

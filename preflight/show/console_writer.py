@@ -21,7 +21,7 @@ NARROW = 64  # columns below which what is said of an amount stands on lines of 
 
 
 def page(blocks: Sequence[Block], style: Style) -> str:
-    """Return the document as a page."""
+    """Return the document as the text of a page."""
     return finish(lines_of(blocks, style), style)
 
 
@@ -59,7 +59,7 @@ def _lines(block: Block, style: Style) -> list[str]:  # noqa: PLR0911  one for e
 
 
 def paint(text: str, tone: str, style: Style) -> str:
-    """Return the text in a color, or unchanged if the terminal has none."""
+    """Return the text in a color, or unchanged if the terminal has no colors."""
     return f"{CODES[tone]}{text}{RESET}" if style.colour and tone else text
 
 
@@ -98,7 +98,7 @@ def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) ->
 
 
 def _command(command: str, block: Code, style: Style) -> list[str]:
-    """Return a command as it is typed; one that is wider than the terminal is wrapped."""
+    """Return a command as it is typed; a command that is wider than the terminal is wrapped."""
     indent = " " * block.indent
     is_wide = block.is_wrapped and width_of(indent + command) > style.width
     return wrap(command, style.width, indent, indent + INDENT) if is_wide else [indent + command]
@@ -115,7 +115,7 @@ def _amount(block: Amount, style: Style) -> list[str]:
 
 
 def _table(block: Table, style: Style) -> list[str]:
-    """Return the table, without the columns for which there is no room."""
+    """Return the table, without columns that do not fit into the width."""
     limits = [_limit(column.limit, style.width) for column in block.columns]
     cells = [[shorten(clean(c), limit) for c, limit in zip(row, limits, strict=True)] for row in block.rows]
     lines: list[str] = []
@@ -172,7 +172,7 @@ def _finding(finding: Finding, style: Style) -> list[str]:
 
 
 def _matrix(block: Matrix, style: Style) -> list[str]:
-    """Return the matrix with bars between its blocks, in several parts where the terminal is narrow."""
+    """Return the matrix with bars between its blocks, in several parts if the terminal is narrow."""
     label = max(width_of(name) for names in block.rows for name in names)
     longest = [4, *(width_of(name) for names in block.columns for name in names), *map(width_of, block.cells.values())]
     cell = 1 + max(longest)

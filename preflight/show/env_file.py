@@ -25,7 +25,7 @@ TIMEOUT_READERS = {
 
 
 def render_env(report: Report) -> str:
-    """Return the file's text for sh, bash and zsh; only comments if no settings are needed."""
+    """Return the text of the `.env` for sh, bash and zsh; only comments if no settings are needed."""
     advice = report.advice
     lines = _header(report)
     lines += _comment(advice.reason)
@@ -65,7 +65,10 @@ def _header(report: Report) -> list[str]:
 
 
 def _by_node(advice: Advice) -> list[str]:
-    """Return the settings of every node, chosen by its name: the file is the same on all, so they may share it."""
+    """Return the settings of every node, chosen by the node's name.
+
+    The file is the same on all nodes, so that they may share it.
+    """
     if not advice.nodes:
         return []
     hosts: dict[tuple[tuple[str, str], ...], list[str]] = {}
@@ -95,7 +98,7 @@ def _setting(advice: Advice, name: str, indent: str) -> list[str]:
 
 
 def _timeouts(advice: Advice) -> list[str]:
-    """Return the timeouts, each with who reads it; they change nothing that NCCL or gloo does."""
+    """Return the timeouts, each with the programs that read it; they do not affect NCCL or gloo."""
     lines = ["", *_comment(f"The safe timeout: {advice.timeout_reason}.")] if advice.timeout_env else []
     for name, value in advice.timeout_env:
         lines += [*_comment(TIMEOUT_READERS.get(name, "")), _exported(name, value)]
@@ -103,7 +106,7 @@ def _timeouts(advice: Advice) -> list[str]:
 
 
 def _exported(name: str, value: str) -> str:
-    """Return the command that sets a variable; nothing but a comment for what no shell can set."""
+    """Return the command that sets a variable, or a comment if no shell can set a variable of this name."""
     return export(name, value) if SETTABLE.fullmatch(name) else f"# {clean(name)[:80]}: not a name that a shell can set"
 
 

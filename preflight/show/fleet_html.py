@@ -1,4 +1,4 @@
-"""The fleet as one self-contained HTML page, as readable for ten thousand nodes as for ten."""
+"""The fleet as one self-contained HTML page, which stays readable for ten thousand nodes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class Shown:
 
 
 def render_fleet_html(fleet: Fleet) -> str:
-    """Return the page. Every text from outside is escaped; the size is bounded, and the page says what was cut."""
+    """Return the HTML page.
+
+    All text from outside is escaped. The page's size is bounded, and the page says what was cut.
+    """
     failing = sorted(odd_hosts(fleet).union(failing_hosts(fleet)))
     return html_page(
         "fleet.html",
@@ -127,7 +130,7 @@ def _strip(metric: Metric, odd: int) -> Strip:
 
 
 def _states(states: Sequence[NodeState]) -> list[tuple[str, str]]:
-    """Return each reason, behind all nodes that share it."""
+    """Return (nodes, reason) for each reason, with all nodes that share it."""
     alike = grouped((_cut(why_of(each)), each.host) for each in states[:MOST_STATES])
     return [(_hosts(hosts), why) for why, hosts in alike.items()]
 

@@ -8,8 +8,8 @@ from enum import Enum
 class Format(Enum):
     """A format of a report.
 
-    It has a name, the function in this folder that renders it, and a file suffix that selects it. Another option may
-    also write it. `suffix` and `own_option` are empty for a format that has none.
+    A format has a name, the function in this folder that renders it, and a file suffix that selects it. Another option
+    (`own_option`) may also write it. `suffix` and `own_option` are empty if the format has none.
     """
 
     function: str
@@ -29,7 +29,7 @@ class Format(Enum):
     K8S = "k8s", "drain_nagios_k8s.render_k8s"
 
     def __new__(cls, name: str, function: str, suffix: str = "", own_option: str = "") -> Format:
-        """Make a form whose value is its name."""
+        """Create a format whose value is its name."""
         form = object.__new__(cls)
         form._value_, form.function, form.suffix, form.own_option = name, function, suffix, own_option
         return form

@@ -76,7 +76,7 @@ def _worst(tests: Sequence[PairTruth | GpuTest]) -> str:
 
 
 def _of(values: Iterable[float | Gap], take: Callable[[list[float]], float], show: Callable[[float], str]) -> str:
-    """Return one figure for the known values: `take` computes it, `show` makes the text; `?` if none is known."""
+    """Return one figure for the known values: `take` computes it, `show` makes the text; `?` if no value is known."""
     known = [value for value in values if not isinstance(value, Gap)]
     return show(take(known)) if known else UNKNOWN
 
@@ -108,7 +108,7 @@ def _row(gpu: int, tests: Sequence[GpuTest]) -> list[str]:
 
 
 def _counters(counters: Sequence[CounterChange]) -> list[Block]:
-    """Return the error counters that grew, and how many others did not grow or could not be read."""
+    """Return the error counters that grew, and how many other counters did not grow or could not be read."""
     errors = [each for each in counters if each.kind is not CounterKind.TRAFFIC]
     if not errors:
         return []

@@ -1,4 +1,4 @@
-"""The GPUs for a reader: each model once, and a row for each value that differs between GPUs."""
+"""The GPUs for a reader: each model once, and rows with the values that differ between GPUs."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _pcie(link: PcieLink) -> str:
 
 
 def _links(links: tuple[NvLink, ...]) -> str:
-    """Return `18 x 4.0`, `17 of 18 x 4.0`, or - if there are none."""
+    """Return a GPU's NVLinks as `18 x 4.0` or `17 of 18 x 4.0` (active, version), or - if there are none."""
     active = [link for link in links if link.is_active is True]
     generations = {fact_text(link.generation) for link in active}
     count = str(len(active)) if len(active) == len(links) else f"{len(active)} of {len(links)}"
@@ -122,7 +122,7 @@ def gpu_oddities(gpu: Gpu) -> list[str]:
 
 
 def _access(pairs_of_gpus: tuple[GpuP2p, ...]) -> str:
-    """Return in one sentence what the driver says of peer access."""
+    """Return in one sentence the driver's statements on peer access."""
     read = Counter(pair.read for pair in pairs_of_gpus if not isinstance(pair.read, Gap))
     said = ", ".join(f"{status.value.replace('_', ' ')} for {count}" for status, count in read.most_common())
     if len(read) == 1:

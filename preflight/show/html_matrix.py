@@ -1,4 +1,4 @@
-"""The matrices of the HTML page: the paths between GPUs and NICs, and the state of peer access."""
+"""The matrices of a report's HTML page: the paths between GPUs and NICs, and the state of peer access."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: its text, the class that colors it, and its full explanation."""
+    """A cell of a matrix: its text, the CSS class that colors the cell, and its full explanation."""
 
     text: str
     heat: str
@@ -62,7 +62,7 @@ class HtmlMatrix:
 
     @property
     def sentence(self) -> str:
-        """Return the common value of all pairs, to replace a matrix that shows nothing else; "" if the pairs differ."""
+        """Return the common value of all pairs, to replace a matrix in which all pairs are equal; "" if they differ."""
         others = [cell for row in self.rows for cell in row.cells if cell != SELF_CELL and cell.text != SELF_CELL.text]
         words = {cell.text for cell in others}
         if len(words) != 1 or len(self.rows) < LEAST_FOR_A_SENTENCE:
@@ -73,14 +73,14 @@ class HtmlMatrix:
 
 
 def chosen_gpus(report: Report, node: NodeFacts) -> frozenset[str]:
-    """Return the names of the tried GPUs, as in the matrices; empty if all were tried."""
+    """Return the names of the tried GPUs, as in the matrices; empty if all GPUs were tried."""
     gpus = () if isinstance(node.gpus, Gap) else node.gpus
     names = frozenset(f"GPU{gpu.nvml_index}" for gpu in gpus if gpu.uuid in report.advice.gpus)
     return names if 0 < len(names) < len(gpus) else frozenset()
 
 
 def path_matrix(node: NodeFacts, chosen: frozenset[str] = frozenset()) -> HtmlMatrix | None:
-    """Return the paths between GPUs and NICs, by NUMA node, or None if they are unknown."""
+    """Return the paths between GPUs and NICs, by NUMA node, or None if the paths are unknown."""
     gpus = _gpu_blocks(node)
     if sum(len(block.names) for block in gpus) < 2 or isinstance(node.gpu_paths, Gap):
         return None
@@ -131,7 +131,7 @@ def _blocks(devices: Iterable[tuple[str, int | Gap]], about: str = "") -> tuple[
 def p2p_matrix(report: Report, node: NodeFacts) -> HtmlMatrix | None:
     """Return the matrix of GPU pairs: the driver's status, whether the data were right, and GB/s if measured.
 
-    None if there is nothing to show.
+    The result is None if there is nothing to show.
     """
     gpus = _gpu_blocks(node)
     cells: dict[tuple[str, str], Cell] = {}

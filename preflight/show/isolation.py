@@ -20,7 +20,7 @@ WORDS = {
 
 
 def isolation_section(report: Report) -> list[Block]:
-    """Return why groups of nodes were tried and what each round showed; empty if there were none."""
+    """Return why groups of nodes were tried and what each round showed; empty if there were no rounds."""
     observed = report.isolation
     if not observed.rounds:
         return []
@@ -48,7 +48,7 @@ def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
 
 
 def _how(group: GroupTrial, hosts: Sequence[str], subject: str = "") -> str:
-    """Return how the trial of a group ended; `subject` replaces the names of its nodes."""
+    """Return how the trial of a group ended; `subject` replaces the names of the group's nodes."""
     names = [_host(node, hosts) for node in group.nodes] or ["nobody"]
     shown = " + ".join(names) if len(names) <= MOST_SHOWN else f"{names[0]} + {len(names) - 1} more"
     speed = "" if isinstance(group.busbw_gb_s, Gap) else f" ({group.busbw_gb_s:.3g} GB/s)"

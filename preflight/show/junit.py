@@ -27,7 +27,7 @@ PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class TestCase:
-    """One test case; `message` and `text` say why it did not pass, or what to know although it passed."""
+    """One test case; `message` and `text` say why it did not pass, or give a note on a case that passed."""
 
     suite: str
     group: str
@@ -41,7 +41,10 @@ class TestCase:
 
 
 def render_junit(report: Report) -> str:
-    """Return the document. Text from outside can't break it: markup is escaped, control characters are made visible."""
+    """Return the document.
+
+    Text from outside can't break the document: markup is escaped, and control characters are made visible.
+    """
     cases = test_cases(report)
     root = ET.Element("testsuites", {"name": "preflight", **_counts(cases)})
     if took_s := dict(report.durations_s).get("total"):  # the run's own; its trials are only a part of it

@@ -49,12 +49,12 @@ class ShownTimeout:
 
     @property
     def is_long_enough(self) -> bool:
-        """Return whether the job's own timeout already covers everything that is known."""
+        """Return whether the job's own timeout already covers all known components."""
         return self.safe.is_enough and self.current_s is not None and self.safe.pg_timeout_s <= self.current_s
 
 
 def timeout_page(shown: ShownTimeout) -> Page:
-    """Return the answer, what it depends on, its largest components and the line to change."""
+    """Return the page: the answer, its conditions, its largest components and the line to change."""
     safe, fit = shown.safe, shown.fit
     answer, verdict = _answer(safe)
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
@@ -118,7 +118,7 @@ def _job_blocks(job: Job, typed: str) -> list[Text]:
 
 
 def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
-    """Return the answer and the sentence on it."""
+    """Return the answer and the sentence on the job's own timeout."""
     word, tone = ("SAFE TIMEOUT", "green") if safe.is_enough else ("NO SAFE TIMEOUT", "red")
     if not safe.is_enough and safe.longest_source is Source.ASSUMED:
         word, tone = "UNKNOWN TIMEOUT", "yellow"
@@ -133,7 +133,7 @@ def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
 
 
 def _sums(safe: SafeTimeout) -> list[Block]:
-    """Return both time budgets with their components; the larger one, which decides, comes first."""
+    """Return both time budgets with their components; the larger budget, which decides, comes first."""
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
     blocks: list[Block] = []
     explained: set[str] = set()
@@ -165,7 +165,7 @@ def _total(total_s: float, becomes_s: int, part: Part, safe: SafeTimeout) -> str
 
 
 def _framework_blocks(frameworks: Sequence[FrameworkLine], most_lines: int | None = None) -> list[Block]:
-    """Return the line of each framework, with its default in at most `most_lines` lines."""
+    """Return the line of each framework, with the framework's default, in at most `most_lines` lines."""
     column = max((width_of(each.name) for each in frameworks), default=0)
     blocks: list[Block] = [Heading("Where to set it")]
     for each in frameworks:
@@ -187,7 +187,7 @@ def _about(each: FrameworkLine) -> str:
 def render_timeout_json(
     safe: SafeTimeout, job: Job, measured: Timings, storage: StorageSpeed | None, fit: Fit | Gap | None = None
 ) -> str:
-    """Return the document of `preflight timeout --json`; its frameworks are an object by name."""
+    """Return the document of `preflight timeout --json`; in the document, `frameworks` is an object by name."""
     answer = encode(safe)
     gaps = answer.pop(GAPS)
     frameworks = {each.pop("name"): each for each in answer["frameworks"]}
@@ -206,7 +206,7 @@ def render_timeout_json(
 
 
 def _next(safe: SafeTimeout, cannot_fit: bool) -> str:
-    """Return what to do with the answer."""
+    """Return the next step for the user."""
     if cannot_fit:
         return "make the job smaller first: it does not fit into the GPUs here"
     if not safe.is_enough:

@@ -28,7 +28,7 @@ def topology_sections(node: NodeFacts) -> list[Block]:
 
 
 def _gpu_matrix(node: NodeFacts) -> list[Block]:
-    """Return the paths between the GPUs; empty if there are fewer than two."""
+    """Return the paths between the GPUs; empty if there are fewer than two GPUs."""
     if isinstance(node.gpu_paths, Gap) or not node.gpu_paths:
         return []
     cells: dict[tuple[str, str], str] = {}
@@ -41,7 +41,7 @@ def _gpu_matrix(node: NodeFacts) -> list[Block]:
 
 
 def _nic_matrix(node: NodeFacts) -> list[Block]:
-    """Return how the adapters reach the GPUs."""
+    """Return the matrix of paths between adapters and GPUs."""
     if isinstance(node.nic_paths, Gap) or not node.nic_paths:
         return []
     cells = {(clean(path.nic), f"GPU{path.gpu}"): clean(fact_text(path.level)) for path in node.nic_paths}
@@ -63,7 +63,7 @@ def numa_blocks(node: NodeFacts, gpus: Sequence[int]) -> list[list[str]]:
 
 
 def _seat_notes(node: NodeFacts) -> dict[str, str]:
-    """Return the NUMA node and the CPUs of each GPU by its name; the key "" has their title."""
+    """Return the NUMA node and the CPUs of each GPU by its name; the key "" has the title of this column."""
     if isinstance(node.gpus, Gap):
         return {}
     notes = {"": "NUMA  CPUs"}
@@ -111,7 +111,7 @@ def _state(port: HcaPort) -> str:
 
 
 def expected_section(expected: Expected | Gap) -> list[Block]:
-    """Return what the chosen GPUs' links should carry, and how that was computed."""
+    """Return the bandwidth that the chosen GPUs' links should carry, and how it was computed."""
     heading = Heading("Expected speed, computed from the links")
     if isinstance(expected, Gap):
         return [heading, note(f"not known: {expected.reason}")]

@@ -31,7 +31,7 @@ def write_node(directory: str, evidence: NodeEvidence) -> str:
 
 
 def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...]]:
-    """Return the evidence below a directory, and the unreadable files; UsageError if there is no directory."""
+    """Return the evidence below a directory, and a message per unreadable file; UsageError if there is no directory."""
     try:
         names = sorted(name for name in os.listdir(directory) if NAME.fullmatch(name))
     except OSError as error:
@@ -47,7 +47,7 @@ def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...
 
 
 def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> None:
-    """Wait until `count` nodes have written since a time on the file system's clock, or until the limit."""
+    """Wait at most `limit_s` seconds until `count` nodes have written since `since`, by the file system's clock."""
     end_at = time.monotonic() + limit_s
     while time.monotonic() < end_at:
         paths = [os.path.join(directory, name) for name in os.listdir(directory) if NAME.fullmatch(name)]

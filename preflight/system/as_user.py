@@ -1,6 +1,7 @@
 """Switch a process permanently to another user, so that root reads a job's data with that user's rights.
 
-Only the right to inspect processes stays (CAP_SYS_PTRACE), also for programs that this process starts.
+Of root's rights, only the right to inspect processes (CAP_SYS_PTRACE) stays, also for programs that this process
+starts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _Sets(ctypes.Structure):  # one of two words
 def become_user(uid: int) -> None:
     """Take a user's ids and groups if this process is root's and the user is not root; PermissionError if not allowed.
 
-    A change of the uid clears the parent-death signal (prctl(2)), so this function sets it again.
+    A change of the uid clears the parent-death signal (prctl(2)), so this function sets that signal again.
     """
     if os.geteuid() != 0 or uid == 0:
         return
@@ -50,7 +51,10 @@ def become_user(uid: int) -> None:
 
 
 def _keep_ptrace() -> None:
-    """Drop all capabilities except CAP_SYS_PTRACE; without it (in a container), only the stacks are missing."""
+    """Drop all capabilities except CAP_SYS_PTRACE.
+
+    If that one is missing (in a container), only the stacks are missing.
+    """
     header, bit = _Header(CAPABILITY_VERSION_3, 0), 1 << CAP_SYS_PTRACE
     for kept in (bit, 0):
         sets = (_Sets * 2)(_Sets(kept, kept, kept), _Sets(0, 0, 0))

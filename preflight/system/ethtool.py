@@ -1,6 +1,6 @@
-"""Ask the kernel which speeds an Ethernet port and its peer offer, as `ethtool INTERFACE` does; this needs no rights.
+"""Ask the kernel which speeds an Ethernet port and its peer offer, as `ethtool INTERFACE` does.
 
-The request and the bits of the link modes are those of linux/ethtool.h.
+The query needs no rights.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Ioctl = Callable[[socket.socket, int, bytes], object]
 def port_speeds(names: Iterable[str] | None = None, ioctl: Ioctl = fcntl.ioctl) -> Json:
     """Return `{now, own, both}` of each interface of an RDMA adapter, or `{"unreadable": reason}`.
 
-    `now` is the link's speed in Gbit/s; the rate in /sys/class/infiniband is another one on some kernels. `own` lists
-    the speeds that the port can have, `both` those that both ends offered when the link came up, or null if they did
-    not negotiate.
+    `now` is the link's speed in Gbit/s; on some kernels, the rate in /sys/class/infiniband differs from it. `own` lists
+    the speeds that the port supports. `both` lists the speeds that both ends offered when the link came up, or is null
+    if the ends did not negotiate.
     """
     return ask_rdma_interfaces(partial(_asked, ioctl), names)
 
@@ -63,7 +63,8 @@ def _answer(ioctl: Ioctl, kernel: socket.socket, name: str, words: int) -> bytes
 
 
 def parse_masks(answer: bytes) -> Json:
-    """Return `{now, own, both}` in a struct ethtool_link_settings with its masks; UnreadableFact if it has none."""
+    """Return `{now, own, both}` in a struct ethtool_link_settings with its masks; UnreadableFact if they are missing.
+    """
     _, mbit_s, words, *_ = HEAD.unpack_from(answer) if len(answer) >= HEAD.size else (0, 0, 0)
     if words <= 0 or len(answer) < HEAD.size + 3 * 4 * words or mbit_s in NO_SPEED:
         raise UnreadableFact("the driver does not report this value")
@@ -72,7 +73,7 @@ def parse_masks(answer: bytes) -> Json:
 
 
 def _bits(mask: bytes, words: int) -> int:
-    """Return a mask of 32-bit words in the byte order of this machine."""
+    """Return a bit mask as one integer, from `words` 32-bit words in the byte order of this machine."""
     return sum(word << 32 * i for i, word in enumerate(struct.unpack_from(f"={words}I", mask)))
 
 

@@ -39,7 +39,10 @@ def network_interfaces() -> Json:
 
 
 def ask_rdma_interfaces(ask: Callable[[str], Json], names: Iterable[str] | None = None) -> Json:
-    """Return the answer for each interface of an RDMA adapter, by its printable name; `names` if others are meant."""
+    """Return the answer for each interface of an RDMA adapter, by its printable name.
+
+    `names` replaces these interfaces.
+    """
     if names is None:
         listed = (name for _, name in socket.if_nameindex())
         names = (name for name in listed if os.path.exists(f"{INTERFACES}/{name}/device/infiniband"))
@@ -77,7 +80,7 @@ def _addresses(library: Any, name: str) -> Json:
 
 
 def _networks(library: Any, name: str) -> list[str]:
-    """Return the IPv4 networks of an interface, as 10.1.0.0/16; those that netifaces does not give are left out."""
+    """Return the IPv4 networks of an interface, as 10.1.0.0/16; networks that netifaces does not give are left out."""
     try:
         entries = library.ifaddresses(name).get(int(socket.AF_INET), ())
     except LIBRARY_ERRORS:
@@ -114,7 +117,7 @@ def _unreadable(reason: str) -> Json:
 
 
 def prefix_bits() -> dict[str, int]:
-    """Return the prefix length of every address of this host that has one."""
+    """Return the prefix length, in bits, of every address of this host that has one."""
     import netifaces  # noqa: PLC0415  a compiled module that only a live probe needs
 
     found: dict[str, int] = {}
@@ -131,7 +134,7 @@ def prefix_bits() -> dict[str, int]:
 
 
 def parse_mask(mask: str) -> int | None:
-    """Return the number of bits in a netmask: 24 for `255.255.255.0`, 32 for `ffff:ffff::/32`; None if it is none."""
+    """Return the number of bits in a netmask: 24 for `255.255.255.0`, 32 for `ffff:ffff::/32`; None for other text."""
     _, slash, bits = mask.partition("/")
     if slash:
         return int(bits) if bits.isascii() and bits.isdigit() and int(bits) <= 128 else None

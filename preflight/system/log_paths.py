@@ -72,7 +72,7 @@ def _is_folder(path: str) -> bool:
 
 
 def why_no_member(name: str) -> str:
-    """Return the reason for which a file in an archive, given by its path, is no log; "" if it may be one."""
+    """Return why a file in an archive, given by its path, is no log; "" if the file may be a log."""
     *folders, file = name.split("/")
     is_hidden = any(part.startswith(".") and part.strip(".") for part in (*folders, file))
     if is_hidden or OTHER_FOLDERS.intersection(folders) or (DUMP not in file and OTHER_FILES.search(file)):
@@ -117,7 +117,10 @@ def _why_no_log(path: str, name: str) -> str:
 
 
 def _last_run(paths: list[str], left_out: dict[str, str]) -> list[str]:
-    """Return the paths without those of earlier runs; two runs read as one would explain each other's failures."""
+    """Return the paths without paths of earlier runs.
+
+    If two runs were read as one, the failure of one run would seem to explain the other's.
+    """
     for pattern in RUNS:
         runs: dict[str, list[str]] = {}
         for path in paths:

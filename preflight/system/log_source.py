@@ -1,4 +1,4 @@
-"""Open a log in any compression or encoding, and return it as UTF-8 in pieces of bounded size."""
+"""Open a log in any compression or encoding, and return the log as UTF-8 in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOSTLY = 0.4  # of UTF-16, more than this share of every second byte is 0 where 
 
 
 class Readable(Protocol):
-    """The used part of a file's interface; a member of an archive has no more."""
+    """The part of a file's interface that is used here; a member of an archive offers only this part."""
 
     def read(self, size: int, /) -> bytes | None: ...
     def close(self) -> None: ...
@@ -53,7 +53,7 @@ class LogSource:
     def peek(self) -> bytes:
         """Return the first piece of the unpacked content; b"" if the file is empty.
 
-        UsageError: the library that unpacks it is not installed.
+        Raise UsageError if the library that unpacks the log is not installed.
         """
         if self._head is None:
             self._head = next((piece for piece in self._pieces if piece), b"")
@@ -72,14 +72,17 @@ class LogSource:
         yield from self.data()
 
     def data(self) -> Iterator[bytes]:
-        """Yield the unpacked content, otherwise unchanged."""
+        """Yield the unpacked content, without a change of its encoding."""
         head, self._head = self.peek(), b""
         if head:
             yield head
         yield from self._pieces
 
     def members(self) -> Iterator[LogSource]:
-        """Yield the files of an archive as ARCHIVE:MEMBER, each to be read before the next; a note names the others."""
+        """Yield the files of an archive as ARCHIVE:MEMBER, each to be read before the next.
+
+        `note` names unread files.
+        """
         try:
             for member in members(self.peek(), self.data()):
                 inner = LogSource(f"{self.name}:{member.name}", member)
@@ -91,7 +94,7 @@ class LogSource:
             self.is_whole = False
 
     def whole(self, limit_bytes: int) -> bytes:
-        """Return the whole content; raise MalformedInput if it exceeds the limit."""
+        """Return the whole content; raise MalformedInput if the content exceeds `limit_bytes`."""
         pieces: list[bytes] = []
         size = 0
         for piece in self.data():
@@ -152,7 +155,7 @@ class LogSource:
 
 
 def open_log(path: str) -> LogSource:
-    """Open a log or standard input (`-`). UsageError: the file does not exist or may not be read."""
+    """Open a log or standard input (`-`). Raise UsageError if the file does not exist or may not be read."""
     if path == STDIN:
         return LogSource(path, sys.stdin.buffer)
     try:
@@ -169,7 +172,7 @@ def open_log(path: str) -> LogSource:
 
 
 def utf16_of(head: bytes) -> str:
-    """Return the UTF-16 codec of a text, by its byte order mark or its zeros; "" for any other text."""
+    """Return the UTF-16 codec of a text, by its byte order mark or its zero bytes; "" for any other text."""
     for mark, codec in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
         if head.startswith(mark):
             return codec
@@ -186,7 +189,7 @@ def utf16_of(head: bytes) -> str:
 def is_binary(head: bytes) -> bool:
     """Return whether bytes are no text in any encoding.
 
-    Zeros alone are no proof, since truncated or crashed logs start with them.
+    Zero bytes alone are no proof, since truncated or crashed logs start with them.
     """
     sample = head.lstrip(b"\0")[:LOOKED_AT_BYTES]
     if not sample or utf16_of(head):
@@ -195,7 +198,10 @@ def is_binary(head: bytes) -> bool:
 
 
 def as_utf8(codec: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the pieces as UTF-8 without the byte order mark; undecodable bytes become U+FFFD."""
+    """Yield pieces of text in the encoding `codec` as UTF-8, without the byte order mark.
+
+    Undecodable bytes become U+FFFD.
+    """
     decoder = codecs.getincrementaldecoder(codec)(errors="replace")
     for piece in pieces:
         yield decoder.decode(piece).replace("\ufeff", "").encode("utf-8", "replace")

@@ -1,4 +1,7 @@
-"""Run short programs in parallel, a few at a time, with a limit for each and a limit for all; none is left behind."""
+"""Run short programs in parallel, a few at a time, with a time limit for each and one for all.
+
+No program is left behind.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended; `code` is None if the limit ended it."""
+    """How a program ended; `code` is None if its time limit ended it."""
 
     code: int | None
     stdout: str
@@ -33,8 +36,8 @@ def run_side_by_side(
 ) -> dict[K, Ended]:  # fmt: skip
     """Run the commands, `most_at_once` at a time; a command that never started is not in the result.
 
-    If this process runs as root and `uid` is another user, the commands run as that user. Call it from a process with a
-    single thread, since it forks.
+    If this process runs as root and `uid` is another user, the commands run as that user. Call this function from a
+    process with a single thread, since it forks.
     """
     waiting, ended = list(commands), dict[K, Ended]()
     with Crew[K]() as crew:

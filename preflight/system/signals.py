@@ -80,8 +80,7 @@ def raise_at(ends_at: float, problem: str) -> None:
 
 
 def raise_dropped() -> None:
-    """Raise the exception that Python just dropped, if any, so that no answer counts as complete despite the exception.
-    """
+    """Raise the exception that Python just dropped, if any, so that no answer counts as complete despite it."""
     if _dropped:
         raise _dropped.pop()
 

@@ -90,8 +90,7 @@ class StorageFile:
         return {"done_bytes": done, "start": start, "end": end, "is_direct": self.is_direct}
 
     def read(self, stop_at: float, report: Report) -> Json:
-        """Read the written data until `stop_at`, at least one block; UnreadableFact if the data are not those written.
-        """
+        """Read the written data until `stop_at`, at least one block; UnreadableFact if the data read differ from it."""
         if not self.is_direct:
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         start = time.monotonic()

@@ -26,7 +26,7 @@ DOING = {LOOK: "looking at the directory", WRITE: "writing", READ: "reading"}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The task of a writer, which stops at `stop_at`; its process is ended at `kill_at`."""
+    """The task of a writer, which stops at `stop_at`; the writer's process is ended at `kill_at`."""
 
     what: str
     stop_at: float  # CLOCK_MONOTONIC
@@ -36,7 +36,7 @@ class Task:
 
 @dataclass(slots=True)
 class WriterOutcome:
-    """A writer's answer, or the reason for which there is none."""
+    """A writer's answer, or the reason why there is no answer."""
 
     value: Json = None
     failure: str = ""
@@ -71,7 +71,7 @@ class Writers:
     def carry_out(self, task: Task, count: int, watch: Callable[[int], None]) -> list[WriterOutcome]:
         """Have the first `count` writers run a task in parallel; return their outcomes.
 
-        `watch` gets the bytes so far.
+        `watch` gets the number of bytes done so far.
         """
         outcomes = [self._asked(number, task) for number in range(count)]
         while not all(outcome.is_over for outcome in outcomes):
@@ -100,9 +100,10 @@ class Writers:
 
 @contextmanager
 def start_writers(directory: str, count: int) -> Iterator[Writers]:
-    """Start the writers; at the end of the block, however it ends, they are ended and their files are removed.
+    """Start the writers.
 
-    Call it from a process with a single thread, since it forks.
+    At the end of the block, even after an exception, the writers are ended and their files are removed. Call this
+    function from a process with a single thread, since it forks.
     """
     token = os.urandom(6).hex()
     files = [StorageFile(directory, f".preflight-{token}-{number}") for number in range(count)]
@@ -126,7 +127,7 @@ def _start(crew: Crew[int], number: int, file: StorageFile) -> None:
 
 
 def _sweep(paths: Sequence[str]) -> Json:
-    """Remove files whose writer was killed at the moment when they had a name."""
+    """Remove files whose writer was killed while its file had a name."""
     for path in paths:
         with suppress(OSError):
             os.unlink(path)

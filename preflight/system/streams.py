@@ -39,7 +39,7 @@ def knows_unicode() -> bool:
 def to_stdout(text: str) -> None:
     """Write a text to stdout and flush it; a reader that closed the pipe (`| head -1`) is no error.
 
-    OutputError if the write fails otherwise.
+    Raise OutputError if the write fails for another reason.
     """
     try:
         sys.stdout.write(hide(text))
@@ -82,6 +82,6 @@ class Progress:
             to_stderr(f"{WIPE}{line}")
 
     def clear(self) -> None:
-        """Erase the line before other text is printed."""
+        """Erase the line of progress before other text is printed."""
         if self._shown:
             to_stderr(WIPE)

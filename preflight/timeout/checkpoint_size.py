@@ -35,14 +35,14 @@ def bytes_per_parameter(job: Job) -> int:
 def checkpoint_bytes(job: Job, params: ParamCount) -> int:
     """Return the size of a checkpoint to resume from.
 
-    With LoRA, only trained parameters count; the others do not change.
+    With LoRA, only trained parameters are included, because the others do not change.
     """
     trained = params.total if job.lora_share is None else max(1, round(params.total * job.lora_share))
     return trained * bytes_per_parameter(job)
 
 
 def gathered_bytes(job: Job, params: ParamCount) -> int:
-    """Return the bytes that rank 0 must receive from the other ranks before it can save everything."""
+    """Return the bytes that rank 0 must receive from the other ranks before rank 0 can save everything."""
     if job.save is not Save.FULL:
         return 0
     whole = checkpoint_bytes(job, params)
@@ -57,7 +57,7 @@ def gathered_bytes(job: Job, params: ParamCount) -> int:
 
 
 def rank_bytes(job: Job, params: ParamCount) -> int:
-    """Return the bytes of a checkpoint that a rank has on its own GPU."""
+    """Return the part of a checkpoint, in bytes, that a rank has on its own GPU."""
     whole = checkpoint_bytes(job, params)
     weights = whole // bytes_per_parameter(job) * WEIGHT_BYTES[job.dtype]
     match job.strategy:

@@ -75,7 +75,10 @@ def _spread_us(result: CollectiveResult) -> float:
 
 
 def _named(storage: StorageSpeed) -> str:
-    """Return the directory with its file system. tmpfs is memory, so its speed says nothing about a disk."""
+    """Return the path of the measured directory, with its file system's type.
+
+    If that is tmpfs, which is memory, the speed says nothing about a disk.
+    """
     kind = "" if isinstance(storage.file_system, Gap) else f" ({storage.file_system})"
     return f"{storage.directory}{kind}"
 
@@ -85,8 +88,7 @@ def _above_zero(speed: float | Gap) -> float | Gap:
 
 
 def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
-    """Return the seconds after which NCCL gives up on InfiniBand or on a socket, and the derivation of these seconds.
-    """
+    """Return the seconds after which NCCL gives up on InfiniBand or on a socket, and how they are derived."""
     # As NCCL reads them; an empty one means the default.
     exponent, retries, count, sleep_ms = (
         parsed_integer(settings.get(name) or default)[0] for name, default in RETRY_DEFAULTS.items()
@@ -97,7 +99,10 @@ def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
 
 
 def ib_retries_s(exponent: int, retries: int) -> float:
-    """Return the duration of InfiniBand's retries; 0.0 if they never end (an exponent of 0, or of 32 and above)."""
+    """Return the duration of InfiniBand's retries in seconds.
+
+    It is 0.0 if the retries never end (an exponent of 0, or of 32 and above).
+    """
     if not 0 < exponent < 32:
         return 0.0
     return min(LONGEST_S, IB_UNIT_S * float(1 << exponent) * max(0, min(retries, MOST_IB_RETRIES)))

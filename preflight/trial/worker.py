@@ -1,9 +1,9 @@
 """`python -m preflight.trial.worker`: the process of a node's ranks, torchrun's agent and its forks.
 
 It imports torch and then reads its order, a line of JSON, from standard input: the path of the specification, and
-variables. If there is no order, it ends.
+variables. If no order comes, the process ends.
 
-`python -m preflight.trial.worker RUN_SPEC` is the supervisor of one rank, if forking it is not safe.
+`python -m preflight.trial.worker RUN_SPEC` is the supervisor of one rank, if forking the supervisor is not safe.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decide whether a configuration that was compared with the default settings is clearly faster."""
+"""Decide whether a configuration is clearly faster than the default settings, from a paired comparison."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def compare(duel: Duel) -> Comparison:
     """Return the result of the comparison of a configuration with the default settings.
 
     The configuration wins if its mean gain exceeds MIN_GAIN, the one-sided 99% lower bound over the rounds is above 0,
-    and it loses less than MIN_GAIN with every collective and decision size. A round is one new pair of process groups
-    (search/settings/duel.py). It can't win with a wrong result, a problem, fewer than MIN_ROUNDS rounds or rounds that
-    measured different things.
+    and its loss is below MIN_GAIN for every collective and decision size. A round is one new pair of process groups
+    (search/settings/duel.py). A configuration can't win with a wrong result, a problem, fewer than MIN_ROUNDS rounds or
+    rounds that measured different things.
     """
     if not _is_usable(duel):
         rounds = len({turn.pair for turn in duel.turns})
@@ -38,7 +38,7 @@ def compare(duel: Duel) -> Comparison:
 def loses(comparison: Comparison) -> bool:
     """Return whether the default settings are clearly faster: more than MIN_GAIN on average, with 99% confidence.
 
-    The upper bound is as far above the mean gain as the lower bound is below it, on the scale of logarithms.
+    The upper bound of the gain is as far above the mean as the lower bound is below it, on a logarithmic scale.
     """
     mean, lower = math.log1p(comparison.mean_gain), math.log1p(comparison.lower_bound)
     return comparison.rounds >= MIN_ROUNDS and math.expm1(-mean) > MIN_GAIN and 2 * mean - lower < 0

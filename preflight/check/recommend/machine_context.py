@@ -1,4 +1,4 @@
-"""The inputs of a recommendation besides the trials: the settings to choose from, and the machine."""
+"""The inputs of a recommendation besides the trials: the available settings, and the machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class MachineContext:
     learnt_on: str = ""  # a date
 
     def expected(self, collective: Collective, size_bytes: int) -> Expected | None:
-        """Return what a collective should reach over these links, or None if they could not be read."""
+        """Return the busbw that a collective should reach over the GPUs' links, or None if the links could not be read.
+        """
         if self.node is None or self.links is None or len(self.gpus) < 2:
             return None
         try:

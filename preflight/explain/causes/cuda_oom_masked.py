@@ -20,7 +20,7 @@ SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first request for GPU memory that was refused; requests of absurd size after an abort do not count."""
+    """Claim the first request for GPU memory that was refused; absurdly large requests after an abort do not count."""
     events = tuple(event for event in own_events if not ABSURD.search(event.text))
     if not events:
         return None
@@ -69,7 +69,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 def _trains(evidence: LogEvidence) -> bool:
-    """Return whether the job trains; in reinforcement learning it does so next to a serving engine."""
+    """Return whether the job trains. A job of reinforcement learning trains next to a serving engine."""
     return any(record.phase is Phase.TRAINING for source in evidence.sources for record in source.phases)
 
 

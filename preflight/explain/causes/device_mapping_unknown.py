@@ -22,7 +22,7 @@ VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the warning only if a hang follows it, because healthy logs contain it too."""
+    """Claim torch's warning only if a hang follows the warning, because healthy logs contain it too."""
     if evidence.successes() or evidence.exceptions:
         return None
     others = [event for event in evidence.failures() if event.cause != ID]
@@ -41,7 +41,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _waits_for_something_else(evidence: LogEvidence, warned: Event) -> bool:
-    """Return whether a line after the warning says what the job waits for, such as a server that is not up."""
+    """Return whether a line after the warning says what the job waits for, such as a server that does not run yet."""
     source = evidence.sources[warned.source]
     after = source.lines - warned.line
     return after > 0 and any(WAITING.search(line) for line in source.tail[-after:])

@@ -33,7 +33,7 @@ LONGEST = 160
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the refusal, in the framework's words; a demand that Ray once had pending counts at the log's end only."""
+    """Claim the refusal, in the framework's words; a pending demand of Ray counts only at the log's end."""
     events = tuple(event for event in events if not event.match.endswith(PENDING) or _is_last(event, evidence))
     if not events:
         return _by_check(evidence)
@@ -53,7 +53,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _by_check(evidence: LogEvidence) -> Claim | None:
-    """Claim the first error if it was raised where a program checks its options."""
+    """Claim the first error if the error was raised in code that checks a program's options."""
     raised = evidence.raised()
     if not raised or any(done.order > raised[0][0].order for done in evidence.successes()):
         return None
@@ -74,7 +74,7 @@ def _is_last(event: Event, evidence: LogEvidence) -> bool:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: look at the resources of Ray or MPI, or change the setting that the line names."""
+    """Return the steps: check the resources of Ray or MPI, or change the setting that the log line names."""
     match claim.events[0].sign:
         case "arguments.ray" if NODE.search(claim.events[0].text):
             return Remedy(

@@ -36,7 +36,7 @@ FEW = 4  # collectives; more of them mean that data did flow
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim a log that stops in NCCL's start-up or in its first collective, without an error and without an end."""
+    """Claim a log that stops in NCCL's start-up or first collective, without an error or a line that ends the run."""
     if evidence.failures() or evidence.exceptions or evidence.successes() or evidence.has("context.progress"):
         return None
     if (waiting := _stack_waits(evidence) or _last_words(evidence) or _engine_waits(evidence)) is not None:
@@ -63,7 +63,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _stack_waits(evidence: LogEvidence) -> Claim | None:
-    """Claim a stack that somebody printed of a process that waits for another one."""
+    """Claim a stack in the log, printed by hand, of a process that waits for another process."""
     frames = [event for event in evidence.of("hang.stack") if _ends_the_log(event, evidence)]
     if not frames:
         return None
@@ -74,7 +74,10 @@ def _stack_waits(evidence: LogEvidence) -> Claim | None:
 
 
 def _ends_the_log(event: Event, evidence: LogEvidence) -> bool:
-    """Return whether nothing but stacks follows: a log with other lines shows a job that goes on, or another end."""
+    """Return whether only stacks follow the event.
+
+    Other lines would show that the job goes on, or ends in another way.
+    """
     source = evidence.sources[event.source]
     after = source.lines - event.line
     return after <= len(source.tail) and (not after or all(map(OF_A_STACK.match, list(source.tail)[-after:])))

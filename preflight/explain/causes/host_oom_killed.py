@@ -1,4 +1,4 @@
-"""The host ran out of memory, and the kernel, the scheduler or Ray killed a process; or another party killed it."""
+"""The host ran out of memory, and the kernel, the scheduler or Ray killed a process; or something else killed it."""
 
 from __future__ import annotations
 
@@ -53,20 +53,23 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 def _is_by_watchdog(timeout: Event, killed: Event) -> bool:
     """Return whether SGLang's watchdog killed a scheduler that made no progress.
 
-    The watchdog's line is up to STACKS lines before, because it prints the stacks in between.
+    The watchdog's line comes up to STACKS lines before the kill, because the watchdog prints stacks in between.
     """
     is_near = timeout.source == killed.source and 0 < killed.line - timeout.line <= STACKS
     return is_near and "atchdog timeout" in timeout.text
 
 
 def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
-    """Return whether an error is at most NEAR lines before; the launcher then kills the rest of the job."""
+    """Return whether an error comes at most NEAR lines before the kill.
+
+    The launcher then killed the rest of the job.
+    """
     before = (event for event in evidence.alarms() if event.source == killed.source)
     return any(0 < killed.line - event.line <= NEAR for event in before)
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps; if the log does not say what killed the process, the first one is to ask the kernel."""
+    """Return the steps; if the log does not say what killed the process, the first step is to read the kernel log."""
     ask = (
         'Find out what killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   (Slurm: sacct -j JOBID '
         "--format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, look for OOMKilled)"

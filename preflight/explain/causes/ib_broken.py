@@ -212,15 +212,15 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _peer_had_died(evidence: LogEvidence, error: Event) -> bool:
-    """Return whether a process of the job was gone before the card got no answer: then no card is at fault."""
+    """Return whether a process of the job was gone before the adapter got no answer. If so, no adapter is at fault."""
     return any(event.order < error.order for event in evidence.of("peer.actor"))
 
 
 def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:
-    """Return a sentence about how many minutes before the first timeout NCCL logged the error; "" if unknown.
+    """Return a sentence saying how many minutes before the first timeout NCCL logged the error; "" if unknown.
 
-    Some releases of NCCL do not pass such an error on. torch's stamps are local time, and so are NCCL's own. Any other
-    stamp may be in another time zone than torch's.
+    Some releases of NCCL do not report such an error to torch. Time stamps of torch and of NCCL are in local time. Any
+    other stamp may be in another time zone.
     """
     is_local = OWN_STAMP.search(error.text) is not None
     dated = (each for each in timeouts if ":" in each.moment.text)  # the kernel's are seconds since its start
@@ -244,7 +244,7 @@ def _of_day_s(event: Event) -> float:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for what the adapter or its library answered."""
+    """Return the steps for the error that the adapter or its library returned."""
     answer = variant_in(ANSWERS, claim.events[0].text)
     changes = evidence.of("context.gid_change")
     is_behind = answer in OF_THE_PATH and changes and changes[0].order < claim.events[0].order

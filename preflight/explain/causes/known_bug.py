@@ -1,4 +1,4 @@
-"""A line that a known bug of a released version prints (data/known_bugs.toml)."""
+"""The log has a line that a known bug of a released version prints (data/known_bugs.toml)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ BUGS = {f"bug.{bug.id}": bug for bug in load_known_bugs() if bug.cause == ID}
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first line of a bug that the version in the log has; if the log has no version, with less confidence.
+    """Claim the first line of a bug that the version in the log has.
 
-    Jobs that continue print some of these lines, too. So a bug that makes a job hang also needs a timeout in the log.
+    If the log has no version, the confidence is lower. Jobs that continue also print some of these lines. For a bug
+    that makes a job hang, the log must therefore also have a timeout.
     """
     timeouts = evidence.timeouts()
     for event in evidence.of(*BUGS):
@@ -43,7 +44,7 @@ def _about(bug: KnownBug, version: str) -> str:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the step: read the thread about the bug, which may have news."""
+    """Return one step: read the public thread about the bug, which may have news."""
     bug = BUGS[claim.events[0].sign]
     return Remedy(f"Read {bug.address} for news since it was reviewed ({bug.looked.partition(',')[0]}).")
 

@@ -130,7 +130,10 @@ def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
 
 
 def _refused(evidence: LogEvidence) -> Claim | None:
-    """Claim that P2P is not possible if the job did not get past its first collectives; healthy runs print it, too."""
+    """Claim that P2P is not possible if the job did not get past its first collectives.
+
+    Healthy runs print the line too.
+    """
     events = evidence.of("p2p.refused")
     if not events:
         return None

@@ -37,7 +37,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the events without those of a torchrun that lost the endpoint after the job had begun."""
+    """Return the events without events of a torchrun that lost the endpoint after the job had begun."""
     ended = evidence.of("peer.rendezvous")
     return tuple(
         event
@@ -48,13 +48,13 @@ def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Ev
 
 
 def _is_of_the_web(evidence: LogEvidence, event: Event) -> bool:
-    """Return whether the traceback goes on with an error of a web service (a download, a tracker of runs)."""
+    """Return whether the traceback continues with an error of a web service (a download, a tracker of runs)."""
     raised = (each for each, error in (*evidence.exceptions, *evidence.echoes) if WEB.match(error.type))
     return any(each.source == event.source and 0 <= each.line - event.line < SAME_TRACEBACK for each in raised)
 
 
 def _endpoint(claim: Claim) -> tuple[str, str]:
-    """Return the address and the port of the rendezvous endpoint, each "" if the log does not show it."""
+    """Return the address and the port of the rendezvous endpoint, each is "" if the log does not show it."""
     for event in claim.events[:20]:
         if match := ENDPOINT.search(event.text):
             return match[1] or match[3], match[2] or match[4]
@@ -63,7 +63,7 @@ def _endpoint(claim: Claim) -> tuple[str, str]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps to a free port, or to a reachable address, with the log's own values."""
+    """Return the steps that lead to a free port or a reachable address, with the log's own values."""
     address, port = _endpoint(claim)
     if evidence.has("rendezvous.in_use"):
         return Remedy(

@@ -26,7 +26,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _still_waiting(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a wait at the store if no rank passed it and the log ends there. Every start waits briefly."""
+    """Claim a wait at the store if no rank passed this wait and the log ends there. Every start waits briefly."""
     source = evidence.sources[events[-1].source]
     if evidence.has("context.past_store") or evidence.failures() or evidence.exceptions or evidence.successes():
         return None

@@ -1,4 +1,4 @@
-"""The job completed; the following errors come from processes that do not stop together."""
+"""The job completed; the errors after that come from processes that do not stop at the same time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ VERDICT = "The job had finished. The errors came later, because the processes of
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim processes that abort after success, if the log otherwise has only secondary errors and the scheduler's end.
+    """Claim processes that abort after success.
+
+    Apart from them, the log may have only secondary errors and the scheduler's line about the end.
 
     An error with its own message counts even after success, because another run's success may be in the same log.
     """
@@ -36,7 +38,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _after_the_work(evidence: LogEvidence, crashes: tuple[Event, ...]) -> Claim | None:
-    """Claim watchdogs and aborts after the last checkpoint of a run that reports its end, if no rank waited."""
+    """Claim watchdogs and aborts after the last checkpoint of a run that reports its end, unless a rank waited."""
     done = evidence.of(DONE)
     failures = evidence.failures()
     if not done or evidence.exceptions or any(not is_after(event, done[-1]) for event in (*failures, *crashes)):

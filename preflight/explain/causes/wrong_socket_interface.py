@@ -71,7 +71,7 @@ def _by_choice(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None
 
 
 def _by_retries(evidence: LogEvidence) -> Claim | None:
-    """Claim connection retries if the log ends in them; retries are usual while ranks start."""
+    """Claim connection retries if the log ends in them; some retries are usual while ranks start."""
     retries = evidence.of("interface.retried")
     if not retries or evidence.successes():
         return None

@@ -52,7 +52,7 @@ def inherited_env(node: NodeFacts, case: Case) -> Findings:
 def settings_in_force(node: NodeFacts) -> tuple[InheritedSetting, ...]:
     """Return the settings that NCCL uses.
 
-    The environment overrides files, and an earlier file overrides a later one.
+    The environment overrides files, and an earlier file overrides a later file.
     """
     found = {v.name: InheritedSetting(v.name, v.value, ENVIRONMENT) for v in known(node.environment)}
     for entry in known_or(node.nccl_conf, ()):

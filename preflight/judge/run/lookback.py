@@ -105,7 +105,7 @@ def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[s
 def _port(case: Case, port: HcaPort, is_since_boot: bool, undecided: list[str]) -> Iterator[Finding]:
     """Yield a finding for an InfiniBand port that has lost its link.
 
-    The count of losses has no times, so a case that these leave open is added to `undecided`.
+    The count has no times. If the loss may have come before the wanted time, the port is added to `undecided` instead.
     """
     name = f"{port.hca}:{port.port}"
     if isinstance(port.counters, Gap):

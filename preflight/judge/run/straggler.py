@@ -80,7 +80,7 @@ def straggler(case: Case) -> Findings:
 
 
 def _repeats(case: Case, trial: TrialResult) -> list[TrialResult]:
-    """Return the successful repetitions of the default settings, if the default settings are judged."""
+    """Return the successful repetitions of the default settings; [] if `trial` is not with default settings."""
     named = [each for each in case.trials if each.candidate.startswith(AGAIN) and trial.candidate == DEFAULT]
     return [each for each in named if works(each) and decision_results(each, case.wants_gpus)]
 

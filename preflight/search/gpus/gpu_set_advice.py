@@ -61,7 +61,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class GpuSetAdvice:
-    """The boundaries that the chosen GPUs cross, and a better set; empty if no set of free GPUs is better."""
+    """The boundaries that the chosen GPUs cross, and a better set; that set is empty if no free set is better."""
 
     gpus: tuple[int, ...]
     crossings: tuple[Crossing, ...]
@@ -74,7 +74,7 @@ class GpuSetAdvice:
 
 
 def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
-    """Return the advice on a set of GPUs; UnreadableFact if nothing shows how they are connected.
+    """Return the advice on a set of GPUs; UnreadableFact if nothing shows how the GPUs are connected.
 
     Only chosen and free GPUs are proposed. A GPU that CUDA_VISIBLE_DEVICES hides is not proposed, because a scheduler
     may have set that variable.
@@ -115,7 +115,7 @@ def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...
 
 
 def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
-    """Return the boundaries that the set is known not to cross."""
+    """Return the boundaries that the set of GPUs is known not to cross."""
     crossed = {each.boundary for each in crossings_of(locality, gpus)}
     levels = [locality.level(a, b) for a, b in combinations(gpus, 2)]
     has_nodes = all(locality.by_gpu[gpu].numa_node is not None for gpu in gpus)
@@ -129,7 +129,7 @@ def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
 
 
 def worst_level(locality: Locality, gpus: Sequence[int]) -> str:
-    """Return the slowest path within a set."""
+    """Return the level of the slowest path within a set of GPUs."""
     return max((locality.level(a, b) for a, b in combinations(gpus, 2)), key=cost, default="")
 
 
@@ -149,7 +149,7 @@ def _grown(locality: Locality, pool: Sequence[int], seed: int, size: int) -> tup
 
 
 def _score(locality: Locality, gpus: Sequence[int]) -> tuple[float, ...]:
-    """Return a sort key that is larger for worse sets: models, slowest path, sum of all paths, NUMA nodes."""
+    """Return a sort key that is larger for worse sets: by models, slowest path, sum of all paths, NUMA nodes."""
     costs = [cost(locality.level(a, b)) for a, b in combinations(gpus, 2)]
     models = len({locality.by_gpu[gpu].name for gpu in gpus})
     # A set that is slow at its slowest path is slow; sums differ in the last digits by the order of adding.

@@ -29,13 +29,16 @@ class GpuLocality:
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """All GPUs of a node and the paths between them. If the two directions differ, the worse one counts."""
+    """All GPUs of a node and the paths between them.
+
+    If the paths of the two directions differ, the worse path counts.
+    """
 
     by_gpu: Mapping[int, GpuLocality]
     levels: Mapping[tuple[int, int], str]  # "" where it could not be read
 
     def level(self, a: int, b: int) -> str:
-        """Return the path between two GPUs, or "" if it is unknown."""
+        """Return the path between two GPUs, or "" if the path is unknown."""
         return self.levels.get((min(a, b), max(a, b)), "")
 
 
@@ -59,7 +62,7 @@ def _localities(node: NodeFacts) -> Iterable[GpuLocality]:
 
 
 def is_free(gpu: Gpu) -> bool:
-    """Return whether a GPU is free: MIG is off, and it has no process.
+    """Return whether a GPU is free: MIG is off, and no process uses the GPU.
 
     If the processes are not known, a GPU with less than 1 GiB in use is free.
     """
@@ -71,7 +74,7 @@ def is_free(gpu: Gpu) -> bool:
 
 
 def cost(level: str) -> float:
-    """Return how slow a path is, as a number that is only good for comparisons.
+    """Return how slow a path is, as a number that is only for comparisons.
 
     More NVLinks are faster than fewer; then come PCIe paths, from near to far.
     """
@@ -95,7 +98,8 @@ def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], 
 def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return the GPUs grouped by NUMA node.
 
-    Two GPUs of which one has no known node are grouped together unless their path is known to leave the node.
+    If the node of one of two GPUs is unknown, the two are grouped together unless their path is known to leave the
+    node.
     """
 
     def together(a: int, b: int) -> bool:

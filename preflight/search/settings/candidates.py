@@ -1,4 +1,4 @@
-"""The settings that are worth a trial on this node and those that are not, each with its reason."""
+"""The configurations that are worth a trial on this node, and those that are not, each with its reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gloo_candidates(
 
 
 def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the default settings, and the inherited environment if NCCL or torch reads any of it."""
+    """Return the default settings, and the inherited environment if NCCL or torch reads any of its variables."""
     as_is, unread = inherited_candidate(inherited, "nccl")
     return (DEFAULT_CANDIDATE, *as_is), unread
 
@@ -43,7 +43,7 @@ def inherited_candidate(
 
 
 def netif_candidate_name(name: str) -> str:
-    """Return the name of the candidate that chooses this interface."""
+    """Return the name of the candidate that chooses the interface `name`."""
     return f"netif {name}"
 
 
@@ -54,7 +54,7 @@ def netif_candidate(netif: Netif) -> Candidate:
 
 
 def why_unusable(netif: Netif) -> str:
-    """Return why sockets can't or shouldn't use this interface, or "" if they can."""
+    """Return why sockets can't or shouldn't use this interface, or "" if sockets can use it."""
     if netif.kind is NetifKind.LOOPBACK:
         return "loopback reaches no other node and is never recommended"
     if not netif.is_up or netif.has_carrier is False:

@@ -65,10 +65,10 @@ TO_NOTHING = ("", "none", "/dev/null")
 
 
 def may_be_recommended(name: str, value: str) -> bool:
-    """Return whether a recommendation may set `name` to `value`. An empty `value` means that it unsets `name`.
+    """Return whether a recommendation may set `name` to `value`.
 
-    Someone may have edited a report before preflight uses it again. Such a report must not choose which code a job runs
-    or what the job writes.
+    An empty `value` means that the recommendation unsets `name`. A person may have edited a report before preflight
+    uses it again. Such a report must not choose which code a job runs or what the job writes.
     """
     if name in OWN_NAMES:
         return "/" not in value
@@ -93,12 +93,12 @@ def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def matters(name: str, dialect: str) -> bool:
-    """Return whether a variable can change what a trial of this dialect does."""
+    """Return whether a variable can change the effect of a trial whose backend reads the variables of `dialect`."""
     return name not in DIAGNOSTIC and (dialect != "gloo" or name.startswith(READ_BY_GLOO))
 
 
 def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> tuple[Setting, ...]:
-    """Return each inherited variable that a trial of this dialect reads, without those that the trial itself sets."""
+    """Return each inherited variable that a trial of `dialect` reads, except variables that the trial itself sets."""
     harness = dict(NCCL_TRIAL_ENV) if dialect == "nccl" else {}
     return tuple(
         Setting(name, ((name, value),), (), Scope.ANYWHERE)
@@ -110,7 +110,7 @@ def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> 
 def trial_environment(
     candidate: Candidate, inherited: tuple[tuple[str, str], ...], dialect: str, debug_file: str
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return the variables that a candidate's trial sets, and the inherited variables that it removes."""
+    """Return the variables that a candidate's trial sets, and the inherited variables that the trial removes."""
     kept = dict(inherited) if candidate.name == AS_IS else {}
     harness = dict(NCCL_TRIAL_ENV) | {"NCCL_DEBUG_FILE": debug_file} if dialect == "nccl" else {}
     wanted = {**kept, **harness, **dict(candidate.env)}

@@ -33,7 +33,7 @@ def p2p(view: NodeView) -> Iterator[Planned]:
 def shm(view: NodeView) -> Iterator[Planned]:
     """Yield the setting that turns shared memory off; ranks then use sockets.
 
-    It helps if /dev/shm is too small, read-only or not shared.
+    This setting helps if /dev/shm is too small, read-only or not shared.
     """
     reason = "a single GPU shares memory with no other" if len(view.gpus) == 1 else ""
     yield unless(reason, setting("NCCL_SHM_DISABLE", "1"))
@@ -42,7 +42,7 @@ def shm(view: NodeView) -> Iterator[Planned]:
 def nvls(view: NodeView) -> Iterator[Planned]:
     """Yield the setting that turns NVLink SHARP off if there is an NVSwitch.
 
-    Its Fabric Manager may fail to set up multicast.
+    The Fabric Manager of the NVSwitch may fail to set up multicast.
     """
     name = "NCCL_NVLS_ENABLE"
     yield unless(view.why_no_nvls() or why_not_known(view.version, name), setting(name, "0"))
@@ -58,7 +58,7 @@ def cumem(view: NodeView) -> Iterator[Planned]:
 
 
 def mnnvl(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting that turns NVLink between nodes off, if the GPUs may belong to such a fabric.
+    """Yield the setting that turns NVLink between nodes off, if the GPUs may belong to a fabric of several nodes.
 
     Such a fabric needs a working IMEX daemon.
     """

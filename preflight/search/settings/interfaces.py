@@ -33,7 +33,7 @@ def interfaces(view: NodeView) -> Iterator[Planned]:
 
 
 def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
-    """Return a sort key that puts the likeliest interface first: it has the default route, IPv4 and a high speed."""
+    """Return a sort key that puts the likeliest interface first: one with the default route, IPv4 and a high speed."""
     gateways = 0 if known_or(netif.gateways, ()) else 1
     kind = LIKELY.index(netif.kind)
     ipv4 = 0 if isinstance(netif.addresses, Gap) or _families(netif)[0] else 1
@@ -55,6 +55,6 @@ def family(view: NodeView) -> Iterator[Planned]:
 
 
 def _families(netif: Netif) -> tuple[bool, bool]:
-    """Return whether an interface has IPv4 addresses, and whether it has IPv6 addresses; False if it is not known."""
+    """Return whether an interface has IPv4 addresses, and whether it has IPv6 addresses; False if that is not known."""
     addresses = known_or(netif.addresses, ())
     return any(":" not in each for each in addresses), any(":" in each for each in addresses)

@@ -16,14 +16,14 @@ AMD_GPUS_WITH_SYS = 2
 
 
 def speed_candidates(view: NodeView) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the candidates that are worth timing against working default settings, and those that are not."""
+    """Return the candidates worth comparing with working default settings, and those that are not."""
     planned = [*_further_p2p(view), *_p2p_off(view), *_gpu_direct(view)]
     candidates = tuple(each for each in planned if isinstance(each, Candidate))
     return candidates, tuple(each for each in planned if isinstance(each, LeftOut))
 
 
 def default_level(view: NodeView) -> str:
-    """Return the farthest level at which NCCL uses peer copies over PCIe by default, or "" if it is not known."""
+    """Return the farthest level at which NCCL uses peer copies over PCIe by default, or "" if it is unknown."""
     amd = view.is_amd()
     if view.version is not None and view.version >= PXB_FOR_ALL_SINCE:
         few = len(view.gpus) <= AMD_GPUS_WITH_SYS
@@ -66,7 +66,7 @@ def _p2p_off(view: NodeView) -> Iterator[Candidate | LeftOut]:
 
 
 def _gpu_direct(view: NodeView) -> Iterator[LeftOut]:
-    """Yield why GPUDirect's level is not tried: the ranks of one node do not communicate over an adapter."""
+    """Yield why GPUDirect's level is not tried: ranks of one node do not communicate over an adapter."""
     if isinstance(view.node.hca_ports, tuple) and view.node.hca_ports:
         reason = "the ranks of one node don't use the RDMA adapters, so that nothing could be measured"
         yield LeftOut("NCCL_NET_GDR_LEVEL", reason)

@@ -88,8 +88,7 @@ def collect_node(
         return {pid: encode_value(each) for pid, each in found.items()}
 
     def as_user(read: Callable[[], Json]) -> Callable[[], Json]:
-        """Return a reader that first becomes the job's user, because that user chose the paths that the reader reads.
-        """
+        """Return a reader that first becomes the job's user, because that user chose the paths that it reads."""
 
         def reader() -> Json:
             become_user(uid)

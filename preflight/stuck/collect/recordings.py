@@ -1,4 +1,4 @@
-"""Files that the job has written: flight recorder dumps (ranks behind or elsewhere), and each rank's last lines."""
+"""Files that the job has written: flight recorder dumps, which show lagging ranks, and the ends of ranks' output."""
 
 from __future__ import annotations
 

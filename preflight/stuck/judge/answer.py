@@ -56,7 +56,7 @@ def _may_be_a_bug(culprits: Sequence[Culprit]) -> bool:
 
 
 def _verdict(job: JobState) -> StuckVerdict:
-    """Return the verdict; the caller turns STUCK into UNKNOWN if it can't name the ranks that hold up the job."""
+    """Return the verdict; `answer` turns STUCK into UNKNOWN if it can't name the ranks that hold up the job."""
     alive, waiting = job.alive, job.waiting
     if not alive:
         return StuckVerdict.UNKNOWN
@@ -109,7 +109,7 @@ def _why_unknown(job: JobState) -> str:
 
 
 def _who_works(job: JobState, working: Sequence[RankPlace]) -> str:
-    """Return that ranks make progress while others wait for them, and where."""
+    """Return a sentence saying where ranks make progress while others wait for them."""
     first = working[0]
     alike = [place for place in working if (place.host, place.whereabouts) == (first.host, first.whereabouts)]
     verb = "are" if len(alike) > 1 else "is"
@@ -141,7 +141,7 @@ def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
 
 
 def _without_stacks(job: JobState) -> str:
-    """Return the sentence that no Python stack could be read, if py-spy is missing on a node."""
+    """Return a sentence saying that no Python stack could be read, if py-spy is missing on a node."""
     stacks = [(node.host, rank.process.stacks) for node in job.nodes for rank in node.ranks]
     hosts = dict.fromkeys(host for host, each in stacks if isinstance(each, Gap) and each.reason.startswith(NO_PY_SPY))
     if not hosts:
@@ -166,7 +166,7 @@ def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
 
 
 def _not_seen(job: JobState) -> Iterator[str]:
-    """Yield the evidence that could not be read, with the step that would make it readable."""
+    """Yield the evidence that could not be read, with the step that would make that evidence readable."""
     for node in job.nodes:
         start = f"{node.host}: " if len(job.nodes) > 1 else ""
         yield from (f"{start}{each}" for each in node.not_seen)

@@ -1,7 +1,9 @@
-"""Before a check, find out whether all nodes hold the same report and may reuse it. Node 0 asks and decides.
+"""Before a check, find out whether all nodes hold the same report and may reuse it.
 
-Each node sends one line and gets one back, at the rendezvous endpoint of a check. If node 0 does not hear from every
-node, all nodes check.
+Node 0 asks and decides.
+
+Each node sends one line to node 0 and gets one back, at the same rendezvous endpoint as for a check. If node 0 does not
+hear from every node, all nodes check.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ TURN_S = 1.0  # after which those are dropped who say nothing
 
 
 def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit_s: float) -> str:
-    """Return why the nodes must check, or "" if all hold the report named `mine`; a `mine` of "" is no report."""
+    """Return why the nodes must check, or "" if all hold the report named `mine`; "" as `mine` is no report."""
     until = time.monotonic() + limit_s
     try:
         answer = _ask_all if place.node_rank == 0 else _ask_node_0
@@ -59,7 +61,7 @@ def _ask_all(place: Placement, netifs: Sequence[Netif], mine: str, until: float)
 
 @contextlib.contextmanager
 def _room_for(nodes: int) -> Iterator[None]:
-    """Allow as many open files in the block as this number of nodes needs; the job gets the limit from before."""
+    """Allow as many open files in the block as `nodes` nodes need; the job gets the limit from before the block."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     raise_descriptor_limit(nodes)
     try:
@@ -81,7 +83,7 @@ def _why(place: Placement, mine: str, reports: dict[int, str]) -> str:
 def _callers(
     listeners: Sequence[socket.socket], nodes: int, opened: contextlib.ExitStack, until: float
 ) -> Iterator[tuple[Link, Message]]:
-    """Yield each caller's link and message until the time is over; callers that break off or err are left out."""
+    """Yield each caller's link and message until `until`; callers that break off or err are left out."""
     ready, waiting = Poller(), select.poll()
     handshakes = Handshakes(ready, nodes, _word)
     opened.callback(ready.close)

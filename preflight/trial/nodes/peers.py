@@ -1,4 +1,7 @@
-"""What every node does in the rendezvous: it holds its own state, and decides whether a caller belongs to this run."""
+"""The part of the rendezvous that is the same on every node.
+
+It holds the node's state, and decides whether a caller belongs to this run.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,13 @@ class Member:
         return [*self.probes.fds, *(self.relay.fds if self.relay else ())]
 
     def report(self, launched: LaunchResult) -> SoloResult:
-        """Return this node's own result."""
+        """Return this node's single-node result."""
         if self.solo is None:
             self.solo = self.report_solo(launched)
         return self.solo
 
     def begin(self, joint: JointPlan) -> None:
-        """Let this node's ranks start the joint trials; from now on they are the only listeners."""
+        """Let this node's ranks start the joint trials, and end the probes: from now on only the ranks listen."""
         self.probes.close()
         # Each node has looked for its own cures by itself, and tested its own GPUs; its RDMA ports are measured as
         # cures are.
@@ -78,7 +81,7 @@ class Member:
 
 
 def why_unlike(mine: Hello, theirs: Hello) -> str:
-    """Return why a caller does not belong to this run, or "" if it does."""
+    """Return why a caller does not belong to this run, or "" if the caller does."""
     if theirs.run_id != mine.run_id:
         return f"it belongs to another run ({theirs.run_id}, here {mine.run_id})"
     if (theirs.protocol, theirs.preflight) != (mine.protocol, mine.preflight):

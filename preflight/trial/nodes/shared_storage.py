@@ -1,4 +1,4 @@
-"""Test a shared directory: all nodes write a file, then each reads another's; twice, so that stale data shows."""
+"""Test a shared directory: all nodes write a file, then each reads another node's; two rounds reveal stale data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_ASKED = Gap("no --checkpoint-dir was given")
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """The report of a node's child on its own file that it wrote, or on another node's file that it read."""
+    """The result of a node's child that wrote the node's own file, or read another node's file."""
 
     done_bytes: int = 0
     took_s: float = 0.0
@@ -106,9 +106,9 @@ def _first_result(node: NodeStorage, own: FileResult, theirs: FileResult, read: 
 
 
 def _second_result(node: NodeStorage, old: FileResult, new: FileResult, read: FileResult | None) -> NodeStorage:
-    """Return the node's result after the second round; it is a problem if the rewritten file was not read as new.
+    """Return the node's result after the second round; a rewritten file whose new content was not read is a problem.
 
-    If the file still has its old content, the node's cache is stale.
+    If the old content was read, the node's cache is stale.
     """
     if read is None or node.read_problem or not new.checksum:
         return node
@@ -121,7 +121,10 @@ def _second_result(node: NodeStorage, old: FileResult, new: FileResult, read: Fi
 
 
 def _write_together(wrote: tuple[FileResult, ...]) -> float | Gap:
-    """Return the write rate of all nodes together in GB/s; they began at once, so the slowest sets the duration."""
+    """Return the write rate of all nodes together in GB/s.
+
+    They began at once, so the slowest node sets the duration.
+    """
     if not all(each.checksum for each in wrote):
         return Gap("not every node could write")
     return _rate(sum(each.done_bytes for each in wrote), max(each.took_s for each in wrote))

@@ -69,10 +69,10 @@ class Channel:
         return True
 
     def collect(self, index: int, world_size: int, node_sizes: Sequence[int], until: Callable[[], float]) -> list[Any]:
-        """Return what every rank published for a step, by rank; HarnessError names the first rank that was late.
+        """Return every rank's answer to step `index`, by rank; HarnessError names the first late rank.
 
         This node's ranks answer one by one; the ranks of every other node answer in one file. `until` gives the
-        monotonic time until which to wait for the next answer. Node sizes are empty on a single node.
+        monotonic time until which to wait for the next answer. `node_sizes` is empty for a single node.
         """
         own = node_sizes[0] if node_sizes else world_size
         answers = [self._answer(f"end/{index}/{rank}", rank, until()) for rank in range(own)]

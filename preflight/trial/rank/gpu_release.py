@@ -18,7 +18,7 @@ SLACK_BYTES = 64 << 20  # less than any CUDA context, more than what a driver's 
 
 
 class GpuKeeper:
-    """The process that keeps NVML open; if it gives no answer, nothing waits for it."""
+    """The process that keeps NVML open; if the process gives no answer, nothing waits for it."""
 
     def __init__(self, uuids: Sequence[str], command: Sequence[str] = ()) -> None:
         self._uuids = tuple(uuids)
@@ -43,11 +43,11 @@ class GpuKeeper:
             time.sleep(POLL_S)
 
     def close(self) -> None:
-        """End the process."""
+        """End the process that keeps NVML open."""
         self._crew.end(KEEPER)
 
     def _used(self, within_s: float) -> dict[str, int]:
-        """Return the bytes in use by UUID; {} if no answer comes in time, and from then on."""
+        """Return the bytes in use by GPU UUID; {} if no answer comes within `within_s`, and in all later calls."""
         if self._silent:
             return {}
         with contextlib.suppress(OSError, TypeError):
@@ -60,7 +60,7 @@ class GpuKeeper:
 
 
 def still_held(before: Mapping[str, int], now: Mapping[str, int]) -> str:
-    """Return which GPUs hold more memory than before, beyond the slack, or "" if none is known to."""
+    """Return which GPUs hold more memory than before, by more than the tolerance, or "" if no GPU is known to."""
     more = {uuid: now[uuid] - before[uuid] for uuid in now if uuid in before and now[uuid] - before[uuid] > SLACK_BYTES}
     sizes = ", ".join(f"{uuid} {size >> 20} MiB" for uuid, size in sorted(more.items()))
     return f"memory was not given back: {sizes}" if sizes else ""

@@ -22,8 +22,7 @@ TURN_S = 30.0  # then it goes on beside whoever is late
 
 
 def turn_key(label: str, place: int) -> str:
-    """Return the channel key which says that the GPU at `place` has finished its copies, or that its process is gone.
-    """
+    """Return the channel key which says that the GPU at `place` has finished its copies, or lost its process."""
     return f"turn/{label}/{place}"
 
 

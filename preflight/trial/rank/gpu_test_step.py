@@ -23,7 +23,7 @@ BROKEN = (Ending.WRONG, Ending.HANG, Ending.CRASH)
 
 @dataclass(slots=True)
 class GpuTestRounds:
-    """Rank 0's record of the GPU test rounds: it has all ranks run them, and keeps what later rounds need."""
+    """Rank 0's record of the GPU test rounds: it makes all ranks run them, and keeps results for later rounds."""
 
     steps: Steps
     broken_pairs: set[tuple[int, int]] = field(default_factory=set)  # local ranks whose copies don't work
@@ -34,7 +34,10 @@ class GpuTestRounds:
     _timed: list[PairTruth] = field(default_factory=list)
 
     def take_first(self) -> None:
-        """Test the GPUs before NCCL uses them: later NCCL failures are judged by whether copies arrive."""
+        """Test the GPUs before NCCL uses them.
+
+        Whether plain copies arrive decides how later NCCL failures are judged.
+        """
         spec, now = self.steps.rank.spec, time.monotonic()
         until = now + spec.devices.share_of_time * (spec.deadline_monotonic_s - now)
         self.take(spec.devices.rounds, until)
@@ -67,7 +70,8 @@ class GpuTestRounds:
                 self.take((each,), until)
 
     def end_processes(self) -> bool:
-        """Make every supervisor end its process, wait until it is gone, and return whether there were any."""
+        """Make every per-rank agent end its GPU test process, wait until all are gone, and return whether any existed.
+        """
         if not self._rounds:
             return False
         self._rounds = 0
@@ -103,7 +107,7 @@ class GpuTestRounds:
 
 
 def _pair_timed(round_: GpuTestRound, gpus: Sequence[int]) -> tuple[int, int] | None:
-    """Return the pair, as NVML numbers it, that a round times; None for a round that does anything else."""
+    """Return the pair, as NVML numbers it, that a round times; None for a round that times no pair."""
     group = round_.groups[0]
     if group.jobs[0].kind is not JobKind.PAIR_SPEED:
         return None
@@ -112,6 +116,9 @@ def _pair_timed(round_: GpuTestRound, gpus: Sequence[int]) -> tuple[int, int] | 
 
 
 def _is_about(round_: GpuTestRound, broken: set[tuple[int, int]]) -> bool:
-    """Return whether a round times a pair whose copies are known not to work: it would hang again, or time nothing."""
+    """Return whether a round times a pair whose copies are known not to work.
+
+    Such a round would hang again, or time nothing.
+    """
     pairs = {group.places for group in round_.groups if group.jobs[0].kind is JobKind.PAIR_SPEED}
     return bool(pairs) and pairs <= broken

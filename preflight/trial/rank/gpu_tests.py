@@ -1,7 +1,8 @@
 """Tests of GPUs below NCCL: copies between two GPUs, copies to and from host memory, and matrix products.
 
-Behind a translating IOMMU, CUDA reports success for copies whose bytes never arrived. So the target is filled with a
-sentinel first. An element that still holds it was never written; any other wrong element was scrambled.
+Behind a translating IOMMU, CUDA reports success for copies whose bytes never arrived. The target is therefore filled
+with a sentinel first. An element that still holds the sentinel was never written; any other wrong element was
+corrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Transfer = tuple[Buffer, Buffer]
 
 
 def check_pair_data(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Copy at every size, in each direction and by both methods, and report what arrived in each copy."""
+    """Copy at every size, in each direction and by both methods, and report the data that arrived in each copy."""
     a, b = job.places
     report({"cuda": devices.can_access_peer(a, b) and devices.can_access_peer(b, a)})
     cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
@@ -70,7 +71,7 @@ def arrived(wrong: int, untouched: int) -> Arrived:
 
 
 def time_pair(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report bandwidth and latency in each direction, by both methods."""
+    """Report a pair's bandwidth and latency in each direction, with copies by the copy engine and by SMs."""
     a, b = job.places
     cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
     for number, (by, size_bytes, direction) in enumerate(cases):
@@ -95,7 +96,7 @@ def _timed(
 
 
 def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float) -> float:
-    """Return the seconds of one copy of each: the median of three series, each as long as the budget allows."""
+    """Return the seconds that one copy of all transfers takes: the median of three series within `budget_s`."""
     estimate_s = max(devices.time_copies(transfers, LEAST_REPEATS) / LEAST_REPEATS, 1e-6)
     repeats = max(LEAST_REPEATS, min(MOST_REPEATS, int(budget_s / 3 / estimate_s)))
     return sorted(devices.time_copies(transfers, repeats) / repeats for _ in range(3))[1]
@@ -104,7 +105,7 @@ def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float)
 def _transfers(
     devices: Devices, pair: tuple[int, int], by: CopyBy, size_bytes: int, direction: Direction
 ) -> list[Transfer]:
-    """Return pairs of source and target.
+    """Return pairs of source and target buffers.
 
     For copies by SMs the target's numbers are wider, so that a kernel has to copy.
     """
@@ -118,7 +119,8 @@ def _transfers(
 
 
 def run_host_copies(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report a copy in each direction for every NUMA node of the job, or for the current CPUs if it names none."""
+    """Report a copy in each direction for every NUMA node of the job, or for the current CPUs if the job names no node.
+    """
     allowed = os.sched_getaffinity(0)
     try:
         for numa in job.numa or (None,):
@@ -161,7 +163,7 @@ def _both_ways(devices: Devices, job: DeviceJob, size_bytes: int, numa: NumaCpus
 
 
 def run_products(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Multiply for the job's time at each size, and report the result."""
+    """Multiply matrices of each size for the job's time, and report the results."""
     for size in job.products:
         report({"stage": f"multiply {size.dtype}", "expected_s": job.budget_s})
         report({"gemm": encode(_multiplied(devices, job.places[0], size, job.budget_s, report))})

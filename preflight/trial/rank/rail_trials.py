@@ -20,16 +20,20 @@ NOT_MEASURED = Gap("it carried nothing that could be measured")
 
 
 def rail_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return the measurements of a trial of one RDMA port: the usual ones, up to the size that shows a port's speed."""
+    """Return the measurements of a trial of one RDMA port: the usual ones, with at most LARGEST_BYTES.
+
+    That size is enough to show a port's speed.
+    """
     return tuple(replace(each, nominal_bytes=min(each.nominal_bytes, LARGEST_BYTES)) for each in measures)
 
 
 def try_rails(
     rails: Sequence[HcaPort], attempt: Callable[[Candidate], TrialResult], why_no_more: Callable[[], str]
 ) -> list[RailTest]:
-    """Return what each port showed; ports without time left are skipped, with the reason.
+    """Return the result of each port; if no time is left, a port is skipped, with the reason.
 
-    Each port that hangs takes a whole stage limit. If the first few all hang, the others are not tried.
+    Each port that hangs takes a whole stage limit. If the first MOST_HANGS ports all hang, the other ports are not
+    tried.
     """
     found: list[RailTest] = []
     for port, candidate in zip(rails, rail_candidates(tuple(rails)), strict=True):
@@ -48,7 +52,7 @@ def _again(
     attempt: Callable[[Candidate], TrialResult],
     why_no_more: Callable[[], str],
 ) -> Iterator[RailTest]:
-    """Test ports again that failed or were slow while others work, because one failure is no fault."""
+    """Test ports again that failed or were slow while other ports work, because a single failure is no fault."""
     for place in slow_or_failed(found):
         if why_no_more():
             return
@@ -58,7 +62,7 @@ def _again(
 
 
 def slow_or_failed(found: Sequence[RailTest]) -> list[int]:
-    """Return the places of the ports that failed or are slower than others of their rate; empty if none works."""
+    """Return the places in `found` of ports that failed or are slower than ports of their rate; empty if none works."""
     speeds = [rail.busbw_gb_s if rail.outcome is Outcome.OK else Gap(rail.problem) for rail in found]
     places = []
     for place, (rail, speed) in enumerate(zip(found, speeds, strict=True)):

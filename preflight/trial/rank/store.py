@@ -18,7 +18,7 @@ BACKLOG = 4096
 
 
 def open_store(assignment: Assignment) -> Store:
-    """Return the trial's store; each of its waits ends after the group's own timeout."""
+    """Return the trial's store; each wait on the store ends after the group's own timeout."""
     timeout = timedelta(seconds=assignment.limits.own_timeout_s("init"))
     place = assignment.store
     if not place.host:
@@ -31,10 +31,10 @@ def open_store(assignment: Assignment) -> Store:
 
 
 def serve_store(host: str) -> int:
-    """Fork a process that serves a store on this address until this supervisor dies; return its port.
+    """Fork a process that serves a store on the address `host` until this agent dies; return the store's port.
 
-    A server has a thread, and a supervisor with threads can't fork. torch would listen on all addresses (facts 4.6), so
-    the socket is bound here.
+    The server is a process because it has a thread, and an agent with threads can't fork. The socket is bound here
+    because torch would listen on all addresses (facts 4.6).
     """
     listener = socket.create_server((host, 0), family=_family(host), backlog=BACKLOG)
     port = int(listener.getsockname()[1])

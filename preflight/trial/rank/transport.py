@@ -1,4 +1,4 @@
-"""What NCCL's own log shows: the transport of this rank's data, and the warnings. Gloo writes no log."""
+"""The information in NCCL's own log: the transport of this rank's data, and the warnings. Gloo writes no log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = 300
 
 
 def transport(dialect: str) -> tuple[Carrier, ...]:
-    """Return what carried the data, or empty if unknown: a working trial must not fail because of this."""
+    """Return the carriers of this rank's data; empty if unknown, because a working trial must not fail over this."""
     try:
         if dialect != "nccl":
             return tuple(Carrier(CarrierKind.TCP, netif) for netif in sockets.connected_netifs())
@@ -36,7 +36,7 @@ def transport(dialect: str) -> tuple[Carrier, ...]:
 
 
 def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
-    """Return what carried the data of a process that could not report it, from its log."""
+    """Return, from its log, the carriers of the data of a process that could not report them itself."""
     try:
         return read_nccl_log(_log_lines(pattern, pid)).carriers()
     except OSError:
@@ -44,7 +44,7 @@ def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
 
 
 def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
-    """Return the files in /dev/shm that an ended process created and could not use, from its log."""
+    """Return the files in /dev/shm that an ended process created but could not use, according to its log."""
     try:
         return unusable_segments(_log_lines(pattern, pid))
     except OSError:
@@ -52,9 +52,9 @@ def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
 
 
 def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
-    """Return the path of an NCCL process's log, with its first warnings and last lines; "" if it has none.
+    """Return the path of an NCCL process's log, with its first warnings and last lines; ("", ()) without a log.
 
-    The length is bounded, whatever the log's size, because the lines go to rank 0 and into the report.
+    The number of lines is bounded, whatever the log's size, because the lines go to rank 0 and into the report.
     """
     try:
         for path in sorted(_logs(pattern, pid)):
@@ -65,9 +65,10 @@ def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
 
 
 def gives_up(pattern: str, pid: int, read: dict[str, int]) -> bool:
-    """Return whether a process's log has got a line in which NCCL gives up a transfer over InfiniBand.
+    """Return whether a process's log has a new line in which NCCL gives up a transfer over InfiniBand.
 
-    `read` has how far each log was read, in bytes, and is updated. An incomplete line is read at the next look.
+    `read` holds for each log the number of bytes read so far, and is updated. An incomplete line is read at the next
+    call.
     """
     found = False
     try:
@@ -98,7 +99,7 @@ def _telling(path: str) -> Iterator[LogLine]:
 
 
 def _logs(pattern: str, pid: int) -> list[str]:
-    """Return the logs of a process; NCCL puts the host's name for %h and the pid for %p."""
+    """Return the logs of a process; in `pattern`, NCCL replaces %h by the host's name and %p by the pid."""
     return glob.glob(glob.escape(pattern).replace("%h", "*").replace("%p", str(pid))) if pattern else []
 
 
