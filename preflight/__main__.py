@@ -20,7 +20,7 @@ gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)  # before anything large is lo
 def main() -> NoReturn:
     """Run the command line.
 
-    An installation that can't be loaded exits with 3, since that says nothing about the node.
+    If the installation can't be loaded, the exit code is 3, since this says nothing about the node.
     """
     for number in STOPPING:
         if _signal.getsignal(number) != _signal.SIG_IGN:
@@ -35,7 +35,7 @@ def main() -> NoReturn:
 def _end_at_once(number: int, _frame: FrameType | None) -> None:
     """End the process with exit code 128 + signal.
 
-    Nothing has begun yet. An exception would be replaced or dropped by the modules that are being loaded.
+    Nothing has begun yet. An exception would not do, because the modules that are being loaded may replace or drop it.
     """
     try:
         os.write(2, b"preflight: stopped by %s\n" % STOPPING[number])
@@ -68,7 +68,7 @@ def _limit_behind(error: BaseException) -> str:
 
 
 def _leave_out_where_the_user_stands() -> None:
-    """Remove the working directory from sys.path, so that `python -m preflight` imports no typer.py from there."""
+    """Remove the working directory from sys.path, so that `python -m preflight` imports no typer.py of the user."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         if sys.path and sys.path[0] == os.getcwd() != home:

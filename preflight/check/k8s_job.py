@@ -1,4 +1,4 @@
-"""`--on k8s:N`: the Job that checks several nodes of Kubernetes together, from data/k8s_job.yaml, and kubectl."""
+"""`--on k8s:N`: the Job from data/k8s_job.yaml that checks several nodes of Kubernetes together, and kubectl."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STDERR = 2
 
 
 def k8s_job(request: Request) -> str:
-    """Return the service and the Job as YAML; UsageError if they can't express an option."""
+    """Return the service and the Job as YAML; UsageError if the Job can't express an option of the request."""
     named = NODES.fullmatch(str(request.on))
     if named is None:
         raise UsageError(f"--on {request.on}: {FORMS}")
@@ -55,7 +55,7 @@ def k8s_job(request: Request) -> str:
 
 
 def create(job: str) -> None:
-    """Give the Job to kubectl, which says on stderr what it made; LaunchError if that fails."""
+    """Give the Job to kubectl, which says on stderr what it created; LaunchError if that fails."""
     with Crew[str]() as crew:
         crew.start("kubectl", ("sh", "-c", KUBECTL, "sh", job), os.environ, KUBECTL_S, STDERR)
         child = crew.children["kubectl"]

@@ -1,4 +1,4 @@
-"""Read parts of the machine again after the ranks have ended. It is the last reading of a run."""
+"""Read parts of the machine again after the ranks have ended. This is the last reading of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LookedAgain:
 
 
 def look_again(run: RunRecord) -> LookedAgain:
-    """Read the counters, the kernel's events and log again; a value that there is no time for is a Gap."""
+    """Read the counters, the kernel's events and log again; a value for which no time is left is a Gap."""
     left_s = 0.0 if run.launch.interrupted else run.ends_at() - time.monotonic() - REPORT_S
     disturbed = why_disturbed(run.path.gpus)
     earlier = run.outside_before

@@ -24,7 +24,7 @@ def valued(metavar: str, what: str, *names: str, group: str | None = None, rare:
 
 
 def timed(what: str, name: str, group: str | None = None, rare: bool = False) -> Any:
-    """Return an option that takes a duration as people write it, in seconds: 90, 90s, 5m, 1h30m."""
+    """Return an option that takes a duration such as 90, 90s, 5m or 1h30m; its value is in seconds."""
 
     def parse(text: str) -> float:
         return parse_duration_s(text, name)

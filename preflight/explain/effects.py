@@ -1,4 +1,7 @@
-"""What a named cause does to a job, in the words of known_bugs.toml; only causes that may be a bug of a library."""
+"""What a named cause does to a job, with the terms of known_bugs.toml.
+
+Only causes that may be a bug of a library are listed.
+"""
 
 from __future__ import annotations
 

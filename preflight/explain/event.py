@@ -27,7 +27,7 @@ class Authority(IntEnum):
 
 
 def by_number(ranks: Iterable[str]) -> tuple[str, ...]:
-    """Return the ranks sorted by number, each once; ranks that are no numbers come first."""
+    """Return the ranks sorted by number, each rank once; ranks that are no numbers come first."""
     return tuple(sorted(set(ranks), key=lambda rank: int(rank) if rank.isdigit() else -1))
 
 

@@ -1,4 +1,4 @@
-"""What to show and to fetch if a log names no cause: the last relevant lines, and the logs that would show more."""
+"""Help for a log that names no cause: the last relevant lines, and the other logs that would show more."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NCCL = "NCCL_DEBUG=WARN   # set it on all ranks; NCCL then names the failed call
 
 
 def looks_like_prose(lines: Sequence[str]) -> bool:
-    """Return whether the end of a text is an article: mostly sentences or marked-up text."""
+    """Return whether the end of a text looks like an article: mostly sentences or marked-up text."""
     return len(lines) >= FEW_LINES and sum(map(_is_sentence, lines)) * 2 > len(lines)
 
 
@@ -69,7 +69,7 @@ def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
 
 
 def to_fetch(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return the ranks or hosts whose logs would show more, and the commands that get them with the launcher in use."""
+    """Return the ranks or hosts whose logs would show more, and the launcher's commands that get these logs."""
     return tuple(_to_fetch(evidence))
 
 

@@ -41,7 +41,7 @@ HEAD = 200
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The origin of a line, as far as the line shows it."""
+    """The origin of a line, if the line shows it."""
 
     rank: str
     host: str
@@ -57,8 +57,8 @@ def clean(raw: bytes) -> str:
 def line_around(block: bytes, at: int, end: int, limit: int, before: int) -> tuple[int, int]:
     """Return the start and the end of the line around a match (`at` to `end`); a carriage return ends a line, too.
 
-    If the line starts more than `limit` bytes before the match, its part starts `before` bytes before the match. The
-    line ends at most `limit` bytes after the match.
+    If the line starts more than `limit` bytes before the match, the returned part starts `before` bytes before the
+    match. The line ends at most `limit` bytes after the match.
     """
     low, high = max(0, at - limit), end + limit
     start = max(block.rfind(b"\n", low, at), block.rfind(b"\r", low, at)) + 1
@@ -72,9 +72,9 @@ def read_prefix(text: str) -> Prefix:
 
 
 def read_moment(text: str) -> Moment:
-    """Return the first time stamp of a line, with its format as clock. Stamps of two formats can't be compared.
+    """Return the first time stamp of a line, with the stamp's format as `clock`.
 
-    glog's, for one, has no year and is in local time.
+    Stamps of two formats can't be compared. For example, glog's stamp has no year and is in local time.
     """
     for clock, pattern in (("glog", GLOG), ("iso", ISO)):
         if match := pattern.search(text):

@@ -17,7 +17,7 @@ MEMORY_BYTES = 48 << 20  # with less, its DFA for all signs does not fit, and re
 
 
 class Match(Protocol):
-    """The used part of a match's interface."""
+    """The part of a match's interface that is used here."""
 
     def start(self) -> int: ...
     def end(self) -> int: ...

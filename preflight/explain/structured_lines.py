@@ -93,7 +93,9 @@ def _message(record: dict[str, Any], depth: int = 0) -> str | None:
 
 
 def _moment(record: dict[str, Any]) -> str:
-    """Return the record's time as ISO 8601; a number counts as seconds since 1970, or as milli-, micro- or nanoseconds.
+    """Return the record's time as ISO 8601.
+
+    A number counts as seconds since 1970, or as milli-, micro- or nanoseconds.
     """
     value = next((record[name] for name in TIMES if name in record), "")
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):

@@ -63,8 +63,7 @@ def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
 
 
 def _named(document: dict[str, Any], name: str) -> tuple[dict[str, Any] | None, object]:
-    """Return the culprit or the working rank of an answer, as a record with the text `what`; and that record's ranks.
-    """
+    """Return the culprit or the working rank of an answer, as a record with the text `what`, and its ranks."""
     if document.get("verdict") == "stuck":
         culprits = document.get("culprits")
         first = culprits[0] if isinstance(culprits, list) and culprits else None

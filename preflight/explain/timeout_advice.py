@@ -1,4 +1,4 @@
-"""Advice on a timeout in the log: which advice is useless, and where each framework takes a longer timeout."""
+"""Advice on a timeout in the log: which advice is useless, and how to set a longer timeout in each framework."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST_S = 3600  # what `preflight timeout` advises at most: a rank that is sil
 
 
 def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return where to set a longer timeout in the user's framework, and the command that computes its length."""
+    """Return how to set a longer timeout in the user's framework, and the command that computes this timeout."""
     died_at_s = evidence.timeout_ms() // 1000
     asked = f"`preflight timeout --current {died_at_s}`" if died_at_s else "`preflight timeout`"
     if died_at_s >= LONGEST_S:
@@ -23,7 +23,7 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
-    """Return the time of day when the ranks diverged (the first timeout minus its length), and the timeout in ms."""
+    """Return the time of day when the ranks diverged (the first timeout minus its length), and that timeout in ms."""
     first = next((event for event in evidence.of("watchdog.caught") if event.moment.clock), None)
     reports = (report for report in evidence.waits.all() if report.timeout_ms)
     wait = next((report for report in reports if first is not None and report.rank == first.rank), None)
@@ -34,7 +34,7 @@ def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
 
 
 def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return a sentence on when the ranks diverged, which is the time to look at in the logs."""
+    """Return a sentence on when the ranks diverged, which is the time to examine in the logs."""
     parted = parted_at(evidence)
     if parted is None:
         return ()

@@ -78,13 +78,19 @@ class StepCounter:
 
 
 def _line_start(text: bytes, at: int) -> int:
-    """Return the start of the line at a position, at most a little before; a carriage return also begins a line."""
+    """Return the start of the line at a position.
+
+    The search goes back only a little; a carriage return also begins a line.
+    """
     least = max(0, at - LONGEST)
     return max(text.rfind(b"\n", least, at), text.rfind(b"\r", least, at), least - 1) + 1
 
 
 def _line_end(text: bytes, at: int) -> int:
-    """Return the end of the line at a position, at most a little further; a carriage return also ends a line."""
+    """Return the end of the line at a position.
+
+    The search goes only a little further; a carriage return also ends a line.
+    """
     newline = text.find(b"\n", at, at + LONGEST * 2)
     end = newline if newline >= 0 else min(at + LONGEST * 2, len(text))
     back = text.find(b"\r", at, end)

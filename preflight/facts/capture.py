@@ -1,4 +1,7 @@
-"""A capture: one JSON document with everything that the probes read on a machine, scrubbed, to probe it elsewhere."""
+"""A capture: one JSON document with everything that the probes read on a machine.
+
+The document is scrubbed, so that the machine can be probed elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def capture_document(capture: Capture) -> str:
 
 
 def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
-    """Return the machine in a capture, and the probes that gave no answer; MalformedInput, one line, if it is none."""
+    """Return the machine in a capture, and the probes that gave no answer.
+
+    Raise MalformedInput (one line) if the text is no capture.
+    """
     document = parse_json(text, CAPTURE, "the capture")
     if not isinstance(document, dict) or FORMAT not in document:
         raise MalformedInput(f"this is not a capture: the key {FORMAT!r} is missing; `preflight capture` writes one")

@@ -18,7 +18,7 @@ MOST_LINES = 10_000
 
 
 def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Gap | None:
-    """Return the kernel's history; a Gap if it may not be read, None if the policy does not look back."""
+    """Return the kernel's history; a Gap if reading it is not permitted, None if the policy does not look back."""
     if policy is None or policy.lookback == Lookback():
         return None
     read = gap_or(lambda: parse_history(machine.ask("kernel_history")))
@@ -37,7 +37,7 @@ def parse_history(answer: Any) -> KernelHistory:
 
 
 def _losses(machine: Machine) -> Iterator[tuple[str, int | Gap]]:
-    """Yield, for each device interface that has a link now, how often the link went down (sysfs-class-net)."""
+    """Yield, for each interface of a device that has a link now, how often the link went down (sysfs-class-net)."""
     for name in machine.names(NETIFS):
         place = f"{NETIFS}/{name}"
         if machine.exists(f"{place}/device") and gap_or(partial(read_whole, machine, f"{place}/carrier")) == 1:
@@ -45,7 +45,7 @@ def _losses(machine: Machine) -> Iterator[tuple[str, int | Gap]]:
 
 
 def _lost(machine: Machine, place: str) -> int:
-    """Return carrier_down_count (Linux 4.16); on older kernels, half of the carrier changes."""
+    """Return how often a link went down: carrier_down_count (Linux 4.16), else half of the carrier changes."""
     return first_of(
         lambda: read_whole(machine, f"{place}/carrier_down_count"),
         lambda: read_whole(machine, f"{place}/carrier_changes") // 2,

@@ -47,8 +47,7 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return NVML's paths, with missing ones filled in from the PCI tree; without NVML, all paths come from the tree.
-    """
+    """Return NVML's paths, with missing ones filled in from the PCI tree; without NVML, all come from the tree."""
     if isinstance(pci, Gap):
         return known
     places = _places(gpus, pci)
@@ -78,7 +77,7 @@ def nic_paths(
 
 
 def _places(gpus: tuple[Gpu, ...] | Gap, pci: tuple[PciDevice, ...]) -> dict[int, PciDevice | None]:
-    """Return the GPUs by number: NVML's index, or without NVML the position in bus order, which is NVML's order too."""
+    """Return the GPUs by NVML's index, or without NVML by the position in bus order, which is NVML's order too."""
     devices = {device.bdf: device for device in pci}
     if isinstance(gpus, Gap):
         return dict(enumerate(gpu_devices(pci)))

@@ -1,1 +1,1 @@
-"""Comparison of many nodes or reports: the speeds of good nodes, and the outliers. It does no I/O."""
+"""Comparison of many nodes or reports: the speeds of good nodes, and the outliers. The package does no I/O."""

@@ -33,7 +33,7 @@ Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
 
 
 def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline:
-    """Return thresholds per collective and size and per group of sizes; UsageError if there are too few nodes."""
+    """Return thresholds per collective and size, and per group of sizes; UsageError if there are too few nodes."""
     points = _common_points(measured)
     if len(measured) < LEAST_NODES or not points:
         raise UsageError(
@@ -68,7 +68,7 @@ def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
     """Return the number of good nodes from which a baseline detects a loss (such as 0.05) in 95 of 100 slow nodes.
 
-    A Gap if no number is enough.
+    The result is a Gap if no number is enough.
     """
     wanted = -math.log1p(-loss)
     for nodes in _growing():
@@ -109,7 +109,7 @@ def _per_node(logs: dict[str, list[float]]) -> float:
 
 
 def _spreads(logs: dict[str, list[float]]) -> tuple[float, float | Gap]:
-    """Return the spread between nodes and the spread between repetitions; the latter is a Gap without repetitions."""
+    """Return the spread between nodes and the spread between repetitions; the second is a Gap without repetitions."""
     total = robust_spread([statistics.fmean(each) for each in logs.values()])
     repeated = [(each, statistics.fmean(each)) for each in logs.values() if len(each) > 1]
     residuals = [(value - mean) * math.sqrt(len(each) / (len(each) - 1)) for each, mean in repeated for value in each]

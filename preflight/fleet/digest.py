@@ -1,7 +1,7 @@
 """Reduce a report to the values by which a fleet is compared: hardware, settings and speeds.
 
-Ten thousand reports are read, so this module reads the JSON directly. A missing or invalid part only removes one
-metric.
+Ten thousand reports are read, so this module reads the JSON directly. A missing or invalid part of a report only
+removes one metric.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _in(unit_bytes: int, size_bytes: object) -> str | None:
 
 
 def _number(value: object) -> float:
-    """Return a finite number, UNREAD for any other value."""
+    """Return a finite number, and UNREAD for any other value."""
     if type(value) is float or type(value) is int:  # a bool is an int, but no number; and this runs often
         return float(value) if -1e300 < value < 1e300 else UNREAD
     return UNREAD

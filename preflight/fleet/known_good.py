@@ -28,7 +28,10 @@ LOSS = 0.05
 
 
 def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
-    """Compute a baseline from (path, document, problem); UsageError if hardware is mixed or good nodes are too few."""
+    """Return a baseline from (path, document, problem) items.
+
+    Raise UsageError if hardware is mixed or good nodes are too few.
+    """
     measured: Measured = {}
     left_out: list[Unread] = []
     software: dict[str, set[str]] = {}
@@ -65,7 +68,7 @@ def _joined(software: dict[str, set[str]]) -> tuple[tuple[str, str], ...]:
 
 
 def why_not_good(report: Report) -> str:
-    """Return why a report does not describe one known-good node with speeds that count; "" if it does."""
+    """Return why a report does not describe one known-good node with valid speeds; "" if the report does."""
     if report.simulated:
         return "simulated, so its speeds are not measurements"
     if report.exit_code >= SIGNALS:

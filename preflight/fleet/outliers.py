@@ -154,7 +154,7 @@ def _unscale(name: str, value: float) -> float:
 
 
 def _leasts(name: str) -> tuple[float, float]:
-    """Return the minimum spread, and the minimum deviation that counts."""
+    """Return a metric's minimum spread, and the minimum deviation at which a node can be an outlier."""
     if _is_count(name):
         return COUNT_SPREAD.value, 0.0
     return 0.0, LEAST_DEGREES if name.endswith(" C") else -math.log1p(-LEAST_DEVIATION.value)
@@ -173,7 +173,10 @@ def _drifts(members: Sequence[NodeDigest]) -> tuple[Drift, ...]:
 
 
 def _odd_setting(drift: Drift, members: Sequence[NodeDigest]) -> list[Odd]:
-    """Return the few nodes whose setting differs from that of nearly all. An even mix is drift without an outlier."""
+    """Return the few nodes whose setting differs from that of nearly all other nodes.
+
+    An even mix is drift without an outlier.
+    """
     usual, holders = drift.values[0]
     if len(holders) < MAJORITY.value * len(members):
         return []

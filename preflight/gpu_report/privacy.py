@@ -1,4 +1,4 @@
-"""Remove from a text what names the site: its hosts, users, jobs, addresses and cards."""
+"""Remove from a text all names that identify a site: hosts, users, jobs, addresses and cards."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Privacy:
         self._named = re.compile("|".join(map(re.escape, sorted(named, key=len, reverse=True)))) if named else None
 
     def text(self, text: str) -> str:
-        """Return the text without what names the site."""
+        """Return the text without names that identify the site."""
         text = FIELD.sub(rf"\1{REMOVED}", text)
         text = PROCESSES.sub(r"\1[]", text)
         text = PROCESS.sub(rf"\1={REMOVED}", text)

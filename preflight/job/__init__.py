@@ -1,1 +1,4 @@
-"""`preflight run`: a job between a check and its explanation. It imports little, because it stays in memory."""
+"""`preflight run`: a job between a check and its explanation.
+
+This package imports little, because it stays in memory during the job.
+"""

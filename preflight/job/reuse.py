@@ -36,8 +36,7 @@ class Now:
 
 
 def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
-    """Return why the report can't be reused, as words that follow the report's name, or "" if the report can be reused.
-    """
+    """Return why the report can't be reused, as words that follow the report's name; "" if it can be reused."""
     try:
         made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))
         age_s = (now.at - made_at).total_seconds()

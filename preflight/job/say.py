@@ -15,7 +15,7 @@ def say(message: str) -> None:
 
 
 def write_all(target: int, data: bytes) -> None:
-    """Write all of the data, and wait while a non-blocking descriptor accepts none; OSError if it can't be written."""
+    """Write all of the data, and wait while a non-blocking descriptor accepts none; OSError if the write fails."""
     rest = memoryview(data)
     while rest:
         try:

@@ -92,7 +92,10 @@ def _check(order: Order, children: Children) -> bool:
 
 
 def _environment(order: Order, children: Children) -> dict[str, str]:
-    """Return preflight's environment with the changes of the `.env`; without changes if there is none, or it fails."""
+    """Return preflight's environment with the changes of the `.env`.
+
+    Without a `.env`, or if sourcing it fails, nothing is changed.
+    """
     environ = inherited_environ()
     try:
         with opened_own(order.env_path) as settings:

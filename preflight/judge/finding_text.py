@@ -16,18 +16,18 @@ def fine_size(size_bytes: int) -> str:
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Return `rank 1` or `ranks 1, 3-5`; `an unknown rank` if there is none."""
+    """Return `rank 1` or `ranks 1, 3-5`; `an unknown rank` if `ranks` is empty."""
     named = set(ranks)
     return units.ranks_text(named) if named else "an unknown rank"
 
 
 def first_line(text: str) -> str:
-    """Return the first line that is not blank, without periods at its end; "" if there is none."""
+    """Return the first line that is not blank, without periods at the end of the line; "" if all lines are blank."""
     return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "")
 
 
 def steps_text(steps: Iterable[str]) -> str:
-    """Return imperatives as sentences: `start no job. Boot with ...`; the last has no period."""
+    """Return imperatives as sentences: `start no job. Boot with ...`; the last sentence has no period."""
     first, *others = steps
     return ". ".join((first, *(step[:1].upper() + step[1:] for step in others)))
 

@@ -73,7 +73,7 @@ TRAPS = (
 
 
 def remarks(name: str, value: str) -> tuple[Remark, ...]:
-    """Return the remarks on one variable from its name and value alone, the most severe first."""
+    """Return the remarks on one variable from the variable's name and value alone, the most severe first."""
     if name != name.strip():
         return (
             Remark(WARN, f"defines a variable whose name has a blank ({name!r})", "write NAME=value without blanks"),

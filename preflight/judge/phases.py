@@ -1,4 +1,4 @@
-"""The phases that a run completed, and the report of a run that was cut short before it had a verdict."""
+"""The phases that a run completed, and the report of a run that was cut short before the run had a verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBE, START, TRIALS, COMPARISONS, JUDGING = "probe", "start of the ranks", "tri
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run got."""
+    """The state of a run: the phases that it finished, and the reason why it ended early."""
 
     probed: bool
     launched: bool
@@ -29,7 +29,7 @@ class RunProgress:
 
 
 def phases_of(run: RunProgress) -> tuple[RunPhase, ...]:
-    """Return the phases in order, each with its result or the reason for which it was cut short."""
+    """Return the phases in order, each with its result or the reason why it was cut short."""
     why = first_line(run.problem)
     if not run.probed:
         later = (RunPhase(name, RunPhaseEnd.NOT_REACHED, why) for name in (START, TRIALS, JUDGING))

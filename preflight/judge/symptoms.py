@@ -53,7 +53,7 @@ def symptoms_of(case: Case, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
 
 
 def blame_by_text(case: Case, trial: TrialResult) -> Blame | None:
-    """Return the responsible component for a failure whose text names the cause; None if the text does not."""
+    """Return the responsible component for a failure whose text names the cause; None if the text names no cause."""
     if symptoms_in(trial, CONFIGURATION):
         return Blame.CONFIGURATION
     if symptoms_in(trial, SHM + MEMLOCK + NOFILE + PIDS):

@@ -1,4 +1,4 @@
-"""A fact that could not be read. A record of facts may hold it in the place of a value."""
+"""A fact that could not be read. A record of facts may hold a Gap in the place of a value."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Limits on every input from outside (bytes, depth, number of values): one table, and one error for all inputs.
 
-No input within its limits costs more than 500 MB and 5 s. For example, a list of empty lists takes 25 times the size of
-its text. The largest report of a real run so far has 273 KB. Logs are read piece by piece and have no size limit. The
-pattern for each variable of Slurm or Kubernetes limits its content (trial/nodes/placement.py).
+No input within the limits of its kind costs more than 500 MB and 5 s. For example, a list of empty lists takes 25 times
+the size of its text. The largest report of a real run so far has 273 KB. Logs are read piece by piece and have no size
+limit. The pattern for each variable of Slurm or Kubernetes limits its content (trial/nodes/placement.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NESTED = frozenset((dict, list))  # json and toml make exactly these types
 def parse_json(text: str, limit: InputLimit, name: str) -> Any:
     """Return the JSON document in a text; `name` is the input's name in the error.
 
-    MalformedInput, with a text of one line, is raised if the text is no JSON or exceeds a limit of its kind.
+    Raises MalformedInput (one line) if the text is no JSON or exceeds a limit of its kind.
     """
     check_text(text, limit, name)
     try:

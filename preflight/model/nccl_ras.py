@@ -13,7 +13,10 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RasReview:
-    """The result of reviewing GitHub issue threads on a range of releases. A release in no row was not reviewed."""
+    """The result of reviewing GitHub issue threads on a range of releases.
+
+    A release that is in no row was not reviewed.
+    """
 
     first: Version
     before: Version  # the first release that the row no longer covers
@@ -50,7 +53,7 @@ def parse_nccl_version(text: str) -> Version | None:
 
 
 def why_not_ask(text: str, reviews: Sequence[RasReview] = REVIEWS) -> str:
-    """Return why this NCCL release is not queried through RAS, without a final period; "" if it may be queried."""
+    """Return why NCCL release `text` is not queried through RAS, without a final period; "" if it may be queried."""
     version = parse_nccl_version(text)
     rows = [each for each in reviews if version is not None and each.first <= version < each.before]
     risky = next((each for each in rows if not each.is_safe), None)

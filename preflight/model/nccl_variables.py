@@ -1,4 +1,4 @@
-"""A table of NCCL's variables: how NCCL reads each, what it disables, the fault that it hides, and the repair."""
+"""A table of NCCL's variables: how NCCL reads each, what each disables, the fault that it hides, and the repair."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from preflight.model.repairs import FABRIC_MANAGER, NO_REPAIR, P2P_ANYWHERE, RDM
 class Variable:
     """A variable of NCCL.
 
-    A new variable is a new row here, and also a line in search/settings if it is worth a trial.
+    A new variable is a new row here, and also a line in search/settings if the variable is worth a trial.
     """
 
     name: str
@@ -104,5 +104,8 @@ BY_NAME = {variable.name: variable for variable in VARIABLES}
 
 
 def assignment(name: str, value: str) -> str:
-    """Return `NAME=VALUE`. A value that begins with an equals sign is quoted, because two of them look like a slip."""
+    """Return `NAME=VALUE`.
+
+    A value that begins with an equals sign is quoted, because two equals signs look like a typing error.
+    """
     return f'{name}="{value}"' if value.startswith("=") else f"{name}={value}"

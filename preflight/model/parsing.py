@@ -24,7 +24,7 @@ def version_tuple(text: str) -> tuple[int, ...]:
 
 
 def parsed_integer(value: str) -> tuple[int, str]:
-    """Return the integer that strtoll with base 0 reads, and the rest; if there is no integer, 0 and the whole text."""
+    """Return the integer that strtoll with base 0 reads, and the rest of the text; without one, 0 and the text."""
     found = re.match(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", value, re.ASCII)
     if found is None:
         return 0, value
@@ -58,7 +58,7 @@ def wrong(option: str, text: str, why: str) -> UsageError:
 
 
 def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
-    """Return the error for an unknown name; it lists the names with a similar spelling, or all if there are few."""
+    """Return the error for an unknown name; it lists names with a similar spelling, or all names if there are few."""
     return UsageError(f"{where}: there is no such {what}; {guess(name, known)}")
 
 

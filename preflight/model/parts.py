@@ -10,32 +10,32 @@ PAIR = "+"  # joins the UUIDs of two GPUs if either may be at fault
 
 
 def part_of_gpu(node: NodeFacts, nvml_index: int) -> tuple[str, ...]:
-    """Return the GPU's UUID; empty if it is not known."""
+    """Return the GPU's UUID as a tuple of one; empty if the UUID is not known."""
     uuid = uuid_of(node, nvml_index)
     return (uuid,) if uuid else ()
 
 
 def part_of_pair(node: NodeFacts, a: int, b: int) -> tuple[str, ...]:
-    """Return the UUIDs of both GPUs joined into one name; empty if one is not known."""
+    """Return the UUIDs of both GPUs joined into one name; empty if one UUID is not known."""
     uuids = sorted((uuid_of(node, a), uuid_of(node, b)))
     return (PAIR.join(uuids),) if all(uuids) else ()
 
 
 def part_of_port(node: NodeFacts, hca: str, port: int) -> tuple[str, ...]:
-    """Return the port's GUID, which is the lower half of its first GID; empty if the GID could not be read."""
+    """Return the port's GUID, which is the lower half of the port's first GID; empty if the GID could not be read."""
     gids = (known_or(each.gids, ()) for each in known_or(node.hca_ports, ()) if (each.hca, each.port) == (hca, port))
     first = next((gid.gid for gid in next(gids, ()) if gid.gid_index == 0), "")
     return (f"port {':'.join(first.split(':')[-4:])}",) if first else ()
 
 
 def parts_of_node(node: NodeFacts) -> frozenset[str]:
-    """Return the names of all the node's GPUs and RDMA ports for which such a name is known."""
+    """Return the names of all the node's GPUs and RDMA ports for which a UUID or GUID is known."""
     gpus = (part_of_gpu(node, gpu.nvml_index) for gpu in known_or(node.gpus, ()))
     ports = (part_of_port(node, each.hca, each.port) for each in known_or(node.hca_ports, ()))
     return frozenset(chain(*gpus, *ports))
 
 
 def uuid_of(node: NodeFacts, nvml_index: int) -> str:
-    """Return the GPU's UUID; "" if it is not known."""
+    """Return the GPU's UUID; "" if the UUID is not known."""
     found = (gpu.uuid for gpu in known_or(node.gpus, ()) if gpu.nvml_index == nvml_index)
     return known_or(next(found, ""), "")

@@ -14,7 +14,8 @@ QN_SCALE = 2.2219
 def t_quantile(df: float, confidence: float) -> float:
     """Return Student's t quantile by the Cornish-Fisher series about the normal quantile (Hill, CACM 13, 1970).
 
-    For a confidence of 0.99 the result is 0.02% too small with 5 degrees of freedom. The error shrinks with more.
+    For a confidence of 0.99 the result is 0.02% too small with 5 degrees of freedom. The error shrinks with more
+    degrees of freedom.
     """
     z = statistics.NormalDist().inv_cdf(confidence)
     first = (z**3 + z) / 4
@@ -25,10 +26,10 @@ def t_quantile(df: float, confidence: float) -> float:
 
 
 def tolerance_factor(df: float, share: float, confidence: float) -> float:
-    """Return k: with this confidence, at least `share` of all values are above the mean minus k standard deviations.
+    """Return k: with `confidence`, at least `share` of all values are above the mean minus k standard deviations.
 
-    Natrella's approximation of the one-sided factor (NIST/SEMATECH e-Handbook 7.2.6.3), for df + 1 values. With a
-    confidence below 0.5, k is the least that the values allow.
+    The formula is Natrella's approximation of the one-sided factor (NIST/SEMATECH e-Handbook 7.2.6.3), for df + 1
+    values. With a confidence below 0.5, k is a lower limit.
     """
     z, sure = (statistics.NormalDist().inv_cdf(each) for each in (share, confidence))
     a = max(0.1, 1 - sure**2 / (2 * df))
@@ -39,7 +40,7 @@ def tolerance_factor(df: float, share: float, confidence: float) -> float:
 def robust_centre(values: Sequence[float]) -> float:
     """Return the median of all pairwise means (Hodges and Lehmann).
 
-    It resists outliers and is nearly as precise as the mean.
+    This value resists outliers and is nearly as precise as the mean.
     """
     return statistics.median((a + b) / 2 for i, a in enumerate(values) for b in values[: i + 1])
 

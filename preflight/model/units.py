@@ -91,7 +91,10 @@ def count_text(count: int) -> str:
 
 
 def _scaled(value: float, units: tuple[str, ...]) -> str:
-    """Return a value in the largest fitting unit, each unit a thousand of the one before; "" if all are too large."""
+    """Return a value in the largest fitting unit; "" if all are too large.
+
+    Each unit is a thousand of the unit before.
+    """
     scales = [(1000.0**power, unit) for power, unit in enumerate(units, 1)]
     scale, unit = max((each for each in scales if value >= 0.9995 * each[0]), default=(0.0, ""))
     return f"{three_digits(value / scale)} {unit}" if unit else ""

@@ -6,6 +6,6 @@ from enum import Enum
 
 
 class Word(str, Enum):
-    """A word of a closed set: it equals its text, prints as its text, and `Kind(text)` returns it."""
+    """A word of a closed set: a member equals its text, prints as its text, and `Kind(text)` returns it."""
 
     __str__ = str.__str__

@@ -1,4 +1,4 @@
-"""What the trials measure and how often, for one node and for several nodes alike."""
+"""The plan of what the trials measure and how often, for one node and for several nodes."""
 
 from __future__ import annotations
 

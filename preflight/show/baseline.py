@@ -39,7 +39,10 @@ NEVER = "A loss of 5% can't be found with any number of nodes: nodes or repetiti
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:
-    """Return the baseline's quality and thresholds; the whole page has each size with its median and both spreads."""
+    """Return the baseline's quality and thresholds.
+
+    The whole page also has each size, with its median and both spreads.
+    """
     hardware = "; ".join(f"{name}: {value}" for name, value in learnt.baseline.hardware)
     word = ("WEAK BASELINE", "yellow") if _is_weak(learnt) else ("BASELINE", "green")
     answer = answer_line(*word, f"{len(learnt.baseline.hosts)} good nodes, {learnt.reports} reports")
@@ -72,17 +75,17 @@ def baseline_page(learnt: Learnt, path: str) -> Page:
 
 
 def _is_weak(learnt: Learnt) -> bool:
-    """Return whether some of its own nodes would be rejected, or a loss of 5% would not be noticed."""
+    """Return whether the baseline would reject some of its own nodes, or would miss a loss of 5%."""
     return bool(learnt.own_rejected) or _is_loss_hidden(learnt)
 
 
 def _is_loss_hidden(learnt: Learnt) -> bool:
-    """Return whether some loss of 5% stays below what good nodes differ by."""
+    """Return whether a loss of 5% in some value is smaller than the differences between good nodes."""
     return any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
 
 
 def _weaknesses(learnt: Learnt) -> list[str]:
-    """Return, as sentences, why the thresholds are weaker than they could be."""
+    """Return, as sentences, the reasons why the baseline's thresholds are weaker than possible."""
     spreads = [each.between_repetitions for each in learnt.baseline.references]
     reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
     once = [] if reason is None else [f"{reason[0].upper()}{reason[1:]}; give several reports per node."]

@@ -1,4 +1,4 @@
-"""The section "Will it fit": whether the job fits into memory, and its components."""
+"""The section "Will it fit": whether the job fits into memory, and the components of its memory need."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MARKS = {
 
 
 def fit_section(fit: Fit | Gap | None) -> list[Block]:
-    """Return the verdict, then for each place and phase its components, their sum and the available memory."""
+    """Return the verdict, then for each place and phase the needs, their sum and the available memory."""
     if fit is None:
         return []
     heading = Heading("Will it fit")

@@ -36,7 +36,7 @@ def gpu_section(node: NodeFacts) -> list[Block]:
 
 
 def _is_in_matrix(node: NodeFacts, rows: Table) -> bool:
-    """Return whether the matrix of the paths, which has a column for the NUMA node, shows all that a table would."""
+    """Return whether the matrix of the paths, with its column for the NUMA node, shows all that the GPU table would."""
     has_matrix = isinstance(node.gpu_paths, tuple) and bool(node.gpu_paths)
     return has_matrix and {column.title for column in rows.columns} <= {"GPU", "NUMA"}
 
@@ -90,7 +90,7 @@ def _row(gpu: Gpu, *, odd_below: bool) -> list[str]:
 
 
 def _pcie(link: PcieLink) -> str:
-    """Return `x16 gen5`: the width now, and the generation under load, since that of an idle GPU is lower."""
+    """Return a link as `x16 gen5`: the present width, and the highest generation, because an idle link's is lower."""
     width = (
         fact_text(link.width)
         if link.width == link.width_max

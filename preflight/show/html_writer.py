@@ -23,7 +23,9 @@ QUOTED = re.compile("`([^`]+)`")
 
 
 def html_page(template: str, **values: object) -> str:
-    """Return the page. Every text from outside is escaped, and its invisible characters are made visible.
+    """Return the HTML page of a template.
+
+    Every text from outside is escaped, and invisible characters in it are made visible.
 
     The page's security policy allows only embedded images and its own styles, by their digest.
     """
@@ -52,5 +54,8 @@ def _prose(text: str) -> Markup:
 
 
 def _shown(value: object) -> object:
-    """Return what a template prints: text from outside without anything invisible, our own markup as it is."""
+    """Return a value as a template prints it.
+
+    Text from outside has no invisible characters; preflight's markup is unchanged.
+    """
     return clean(value) if type(value) is str else value

@@ -1,4 +1,4 @@
-"""The page of `preflight doctor`: a line for each part of the installation, and how to repair what is wrong."""
+"""The page of `preflight doctor`: a line for each part of the installation, and the repair of each problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGNS = {Soundness.OK: "", Soundness.NOTE: "note: ", Soundness.PROBLEM: "PROBLEM
 
 
 def installation_page(installation: Installation) -> Page:
-    """Return the answer and all parts."""
+    """Return the page: the answer, and all parts of the installation."""
     word, tone = ANSWERS[installation.exit_code]
     answer = answer_line(word, tone, _summary(installation.parts))
     rows = [

@@ -38,7 +38,7 @@ def isolation_section(report: Report) -> list[Block]:
 
 
 def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
-    """Return how many groups of a round worked, and the groups that did not; if there are few groups, all of them."""
+    """Return how many groups of a round worked, and the groups that did not; all groups if there are few."""
     bad = [each for each in groups if each.observed is not GroupOutcome.OK]
     good = len(groups) - len(bad)
     named = [_how(each, hosts) for each in (bad if len(groups) > MOST_SHOWN else groups)]

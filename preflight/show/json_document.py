@@ -16,7 +16,7 @@ def render_json(record: object) -> str:
 
 
 def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any] | None:
-    """Return a part of the document; its missing values are added to the document's gaps."""
+    """Return a part of the document; the part's missing values are added to `gaps`."""
     if isinstance(record, Gap):
         gaps.append({"fact": name, "reason": record.reason})
     if record is None or isinstance(record, Gap):
@@ -27,7 +27,7 @@ def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any
 
 
 def below(name: str, gaps: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the gaps of a part with their paths in the document."""
+    """Return the gaps of a part with paths that begin at the whole document."""
     return [{"fact": f"{name}.{gap['fact']}", "reason": gap["reason"]} for gap in gaps]
 
 

@@ -76,7 +76,7 @@ def _run_cases(report: Report) -> Iterator[TestCase]:
 
 
 def _check_cases(report: Report) -> Iterator[TestCase]:
-    """Yield one case per failing finding or skip, and one for each check that passed, only warns or does not apply."""
+    """Yield one case per failing finding and per skipped check, and one for every other check."""
     against = deciding(report)
     blames = {each.check: each.blame for each in report.checks}
     spoken: list[Finding | SkippedCheck] = [*report.findings, *report.skipped_checks]

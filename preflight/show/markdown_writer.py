@@ -86,7 +86,7 @@ def _trial_rows(report: Report) -> Iterable[list[str]]:
 
 
 def prose(text: str) -> str:
-    """Return text from outside with all Markdown escaped."""
+    """Return text from outside with all Markdown characters escaped."""
     return ACTIVE.sub(r"\\\1", line(text)).replace("://", ":\\//").replace("www.", "www\\.")
 
 

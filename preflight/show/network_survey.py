@@ -49,7 +49,7 @@ def _set_words(each: NetifSet, is_chosen: bool) -> str:
 
 
 def _matrix(between: NetworkSurvey, chosen: NetifSet) -> list[Table]:
-    """Return a row per node with GB/s to every other one; `ok` if no speed was measured.
+    """Return a row per node with the GB/s to every other node; `ok` if no speed was measured.
 
     If there are many nodes, a row has only the slowest and the median speed of its node.
     """
@@ -88,7 +88,7 @@ def _by_node(nodes: Sequence[NodeOffers], within: dict[tuple[int, int], PathResu
 
 
 def _failures(between: NetworkSurvey) -> list[tuple[str, str]]:
-    """Return the attempts that failed; those from the same interface name that failed alike share a line."""
+    """Return the failed attempts. Attempts from the same interface name that failed alike share a line."""
     alike: dict[tuple[str, PathEnd], list[PathResult]] = {}
     for result in between.results:
         if result.end is not PathEnd.OK:

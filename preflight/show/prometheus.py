@@ -22,7 +22,10 @@ Metric = tuple[str, str, Iterable[Sample]]  # name, what it means, samples
 
 
 def render_prometheus(report: Report) -> str:
-    """Return the metrics. Names and labels are stable, and every series of a closed set is present with 0 or 1."""
+    """Return the metrics.
+
+    Names and labels are stable, and every value of a closed set has a series, which is 0 or 1.
+    """
     lines: list[str] = []
     for name, text, samples in _metrics(report):
         distinct = _distinct(samples)
@@ -128,7 +131,7 @@ def _one_of(label: str, kind: type[Verdict] | type[NodeVerdict], value: Verdict 
 
 
 def _distinct(samples: Iterable[Sample]) -> list[Sample]:
-    """Return the first sample of each set of labels: Prometheus refuses a file that has one twice."""
+    """Return the first sample of each set of labels: because Prometheus refuses a file with duplicate series."""
     kept: dict[tuple[tuple[str, str], ...], Sample] = {}
     for labels, value in samples:
         kept.setdefault(tuple((name, clean(text)) for name, text in labels.items()), (labels, value))

@@ -39,7 +39,7 @@ class Page:
 
 
 def _fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:
-    """Return a page of at most ROWS lines: all of head and foot, and of the groups as many as have room."""
+    """Return a page of at most ROWS lines: all of head and foot, and as many groups as have room."""
     above, below = lines_of(head, style), lines_of(foot, style)
     room = ROWS - len(above) - len(below) - 2  # an empty line, and what says how many are left out
     middle: list[str] = []
@@ -65,7 +65,7 @@ def _foot(rows: Sequence[tuple[str, str]]) -> list[Block]:
 def short(finding: Finding, headline: str = "") -> list[Block]:
     """Return a finding in at most seven lines: the problem, unless the headline states it, fix and workaround.
 
-    A workaround of the page's own settings is left out: the headline has them.
+    A workaround that consists of the page's own settings is left out, because the headline has it.
     """
     subject = "" if finding.problem.startswith(f"{finding.subject} ") else f"{finding.subject}: "
     text = finding.check + ("" if finding.problem in headline else f" · {subject}{finding.problem}")

@@ -31,7 +31,7 @@ def evidence_of(advice: Advice, name: str) -> list[str]:
 
 
 def recommendation_section(report: Report, env_path: str) -> list[Block]:
-    """Return what to set and why, the safe timeout, and the command that sources the `.env`."""
+    """Return the settings with their reasons, the safe timeout, and the command that sources the `.env`."""
     advice = report.advice
     settings = [(export(name, value), name) for name, value in advice.env]
     settings += [(f"unset {name}", name) for name in advice.unset]
@@ -52,7 +52,7 @@ def recommendation_section(report: Report, env_path: str) -> list[Block]:
 
 
 def _settings(advice: Advice, settings: list[tuple[str, str]]) -> list[Block]:
-    """Return the commands, each with its own evidence; evidence that all of them share comes once, below."""
+    """Return the commands, each with its own evidence; evidence that all commands share comes once, below them."""
     each = [[line for text in evidence_of(advice, name) for line in text.splitlines()] for _, name in settings]
     shared = [line for line in each[0] if all(line in others for others in each[1:])] if len(each) > 1 else []
     blocks: list[Block] = []

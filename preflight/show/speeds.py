@@ -1,4 +1,4 @@
-"""Speeds and their references: the source of the limits, a node vs known-good ones, each RDMA port alone."""
+"""Speeds and their references: the source of the limits, a node vs known-good nodes, and each RDMA port alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def baseline_table(report: Report, share: str = "share of good, each time", resu
 
 
 def rails_section(report: Report) -> list[Block]:
-    """Return what each RDMA port of the node carried alone; empty if none was tried."""
+    """Return the speed of each RDMA port of the node when tested alone; empty if no port was tested."""
     rows = [
         (
             f"{rail.hca}:{rail.port}{', again' if rail.repetition else ''}",

@@ -1,4 +1,7 @@
-"""How much is printed, and for which terminal. Text from outside is escaped visibly, cut and wrapped."""
+"""The amount of text that is printed, and the terminal for which it is formatted.
+
+Text from outside is escaped visibly, cut and wrapped.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def shorten(text: str, width: int) -> str:
 def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
     """Return cleaned text as lines of at most `width` columns; longer words are cut.
 
-    `first` and `rest` are the indents of the first line and of the others.
+    `first` and `rest` are the indents of the first line and of the other lines.
     """
     rest = first if rest is None else rest
     lines: list[str] = []
@@ -122,7 +125,7 @@ def _columns(char: str) -> int:
 
 
 def _head(text: str, width: int) -> str:
-    """Return as much of the text's beginning as fits."""
+    """Return the longest beginning of a text that fits into `width` columns."""
     used = 0
     for i, char in enumerate(text):
         used += _columns(char)

@@ -118,7 +118,7 @@ def _job_blocks(job: Job, typed: str) -> list[Text]:
 
 
 def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
-    """Return the answer and the sentence on the job's own timeout."""
+    """Return the first line with the answer, and the sentence of the verdict."""
     word, tone = ("SAFE TIMEOUT", "green") if safe.is_enough else ("NO SAFE TIMEOUT", "red")
     if not safe.is_enough and safe.longest_source is Source.ASSUMED:
         word, tone = "UNKNOWN TIMEOUT", "yellow"

@@ -1,4 +1,4 @@
-"""The transport of the deciding trial's data: the path of every pair of ranks, the network, the algorithms."""
+"""The transport of the deciding trial's data: the path of every pair of ranks, the network and the algorithms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAIRS_SHOWN = 12
 
 
 def transport_section(report: Report) -> list[Block]:
-    """Return the section; empty if no log names a pair's path, as with gloo, whose logs never do."""
+    """Return the section on the transport; empty if no log names a pair's path, as always with gloo."""
     trial = _telling(report)
     if trial is None:
         return []

@@ -1,6 +1,7 @@
 """Ask the kernel how an Ethernet interface treats traffic classes, as `dcb pfc show` and `dcb app show` do.
 
-DCB is data center bridging. The messages are those of linux/rtnetlink.h and linux/dcbnl.h. To ask needs no rights.
+DCB is data center bridging. The messages are those of linux/rtnetlink.h and linux/dcbnl.h. Such a request needs no
+special rights.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WAIT_S = 1.0  # for the answer; the kernel may take longer to accept the questio
 def traffic_classes() -> Json:
     """Return `{pfc, dscp}` of each interface of an RDMA adapter, or `{"unreadable": reason}`.
 
-    `pfc` lists the priorities with priority flow control, `dscp` pairs of DSCP and priority.
+    `pfc` lists the priorities with priority flow control, and `dscp` lists pairs of DSCP and priority.
     """
     return ask_rdma_interfaces(_asked)
 
@@ -57,7 +58,7 @@ def request(name: str) -> bytes:
 
 
 def parse_answer(data: bytes) -> dict[str, Json]:
-    """Return `{pfc, dscp}` in an answer of the kernel; UnreadableFact with the reason if it has none."""
+    """Return `{pfc, dscp}` in an answer of the kernel; UnreadableFact with the reason if the answer has none."""
     if len(data) < HEADER.size + DCBMSG.size:
         raise UnreadableFact("the kernel's answer is cut off")
     if HEADER.unpack_from(data)[1] == NLMSG_ERROR:
@@ -80,7 +81,7 @@ def _is_app(kind: int, row: bytes) -> bool:
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the type and the value of each attribute; a damaged length ends the list."""
+    """Yield the type and the value of each netlink attribute in `data`; a damaged length ends the list."""
     at = 0
     while at + ATTRIBUTE.size <= len(data):
         length, kind = ATTRIBUTE.unpack_from(data, at)

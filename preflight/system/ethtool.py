@@ -63,8 +63,7 @@ def _answer(ioctl: Ioctl, kernel: socket.socket, name: str, words: int) -> bytes
 
 
 def parse_masks(answer: bytes) -> Json:
-    """Return `{now, own, both}` in a struct ethtool_link_settings with its masks; UnreadableFact if they are missing.
-    """
+    """Return `{now, own, both}` in a struct ethtool_link_settings with its masks; UnreadableFact without them."""
     _, mbit_s, words, *_ = HEAD.unpack_from(answer) if len(answer) >= HEAD.size else (0, 0, 0)
     if words <= 0 or len(answer) < HEAD.size + 3 * 4 * words or mbit_s in NO_SPEED:
         raise UnreadableFact("the driver does not report this value")

@@ -1,4 +1,4 @@
-"""Read input from users and other programs, within the size limit of its kind and without waiting forever."""
+"""Read input from users and other programs, within a size limit for each kind and without waiting forever."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codec
 
 
 def read_input(path: str, limit: InputLimit) -> str:
-    """Return the text of a file, or of stdin for `-`; UsageError if it can't be read or is not text."""
+    """Return the text of a file, or of stdin for `-`; UsageError if the input can't be read or is no text."""
     return as_text(read_bytes(path, limit))
 
 
 def as_text(data: bytes) -> str:
-    """Return the text of UTF-8, or of UTF-16 with a byte order mark; bytes that are neither are replaced."""
+    """Return the text of UTF-8, or of UTF-16 with a byte order mark; bytes that are neither encoding are replaced."""
     encoding = next((name for mark, name in MARKS if data.startswith(mark)), "utf-8")
     return data.decode(encoding, "replace")
 
@@ -52,7 +52,10 @@ def read_bytes(path: str, limit: InputLimit) -> bytes:
 
 
 def read_descriptor(fd: int, limit: InputLimit) -> bytes:
-    """Return the content of a descriptor, or one byte more than the limit; OSError if no data arrives in time."""
+    """Return the content of a descriptor, or one byte more than the limit.
+
+    Raise OSError if no data arrives within WRITER_S seconds.
+    """
     is_file = stat.S_ISREG(os.fstat(fd).st_mode)
     data = bytearray()
     until = time.monotonic() + WRITER_S
@@ -81,7 +84,9 @@ def report_paths(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def read_reports(paths: Iterator[str]) -> Iterator[tuple[str, object, str]]:
-    """Yield (path, document, problem) one after another, since ten thousand documents must not be in memory together.
+    """Yield (path, document, problem) for each report, one after another.
+
+    Ten thousand documents must not be in memory at once.
 
     A file that can't be read gives a problem in words, never an exception.
     """

@@ -23,7 +23,7 @@ NCCL_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvid
 def installed_software(package: str = "torch") -> Json:
     """Return the versions of Python and preflight, torch's location and version file, NCCL's wheels and plugins.
 
-    `torch` is `{"unreadable": reason}` if it is not installed.
+    `torch` is `{"unreadable": reason}` if torch is not installed.
     """
     return {
         "python": platform.python_version(), "preflight": __version__, "torch": _torch(package),
@@ -50,7 +50,10 @@ def _torch(package: str) -> Json:
 
 
 def module_exists(name: str) -> bool:
-    """Return whether `import a.b` would find a module, without importing any part of it: an import runs its code."""
+    """Return whether `import a.b` would find a module.
+
+    No part of the module is imported, because an import runs code.
+    """
     places: Sequence[str] | None = None
     whole = ""
     for part in name.split("."):
@@ -76,7 +79,7 @@ def _found(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the installed distributions among these, without importing them."""
+    """Return the versions of those `distributions` that are installed, without importing them."""
     import importlib.metadata  # noqa: PLC0415 - loads an e-mail parser, which takes longer than many probes
 
     found = {}

@@ -11,7 +11,10 @@ from preflight.model.toml import read_toml
 
 @functools.cache
 def load_known_bugs() -> tuple[KnownBug, ...]:
-    """Return the rows. The file is part of the program, so an invalid row is a defect and raises an exception."""
+    """Return the table of known bugs.
+
+    The file is part of the program, so an invalid row is a defect and raises an exception.
+    """
     text = (resources.files("preflight") / "data" / "known_bugs.toml").read_text(encoding="utf-8")
     rows = read_toml(text, "known_bugs.toml")["row"]
     return tuple(KnownBug(**{**row, "effect": Effect(row["effect"]), "sure": Sureness(row["sure"])}) for row in rows)

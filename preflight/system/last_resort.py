@@ -1,4 +1,4 @@
-"""Fallback if the program itself can't be loaded: rename an earlier check's outputs, so that none looks current."""
+"""Fallback if the program itself can't be loaded: rename an earlier check's outputs, so that none looks new."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REPEATED = ("--also", "--json")
 
 
 def retire_outputs(argv: Sequence[str]) -> tuple[str, ...]:
-    """Rename every output of `preflight check` with these arguments to `.stale`; return the new names."""
+    """Rename to `.stale` every output that `preflight check` with these arguments would write; return the new names."""
     renamed = []
     for path in outputs_of(argv):
         with contextlib.suppress(OutputError, ValueError):
@@ -23,7 +23,7 @@ def retire_outputs(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def outputs_of(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the output files that these arguments name; empty for another command."""
+    """Return the output files that the arguments `argv` name; empty for another command."""
     if not argv or argv[0] != "check":
         return ()
     named, more = dict(DEFAULTS), []

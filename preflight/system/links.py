@@ -12,7 +12,10 @@ from preflight.model.toml import read_toml
 
 @functools.cache
 def load_links() -> Links:
-    """Return the rows. The file is part of the program, so an invalid row is a defect and raises an exception."""
+    """Return the table of link rates.
+
+    The file is part of the program, so an invalid row is a defect and raises an exception.
+    """
     text = (resources.files("preflight") / "data" / "links.toml").read_text(encoding="utf-8")
     tables = read_toml(text, "links.toml")
     for row in tables["nvlink"]:

@@ -32,7 +32,7 @@ def _printable(path: str) -> str:
 
 
 def _found(name: str, environ: Mapping[str, str], cached: Mapping[str, str]) -> str:
-    """Return the path of a plugin by its file name, or by the word in `libnccl-net-WORD.so`; "" if there is none."""
+    """Return the path of a plugin by its file name, or by the word in `libnccl-net-WORD.so`; "" if there is no file."""
     if "/" in name:
         return name if os.path.isfile(name) else ""
     folders = [folder for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]

@@ -1,4 +1,4 @@
-"""The table of all NVML queries for a GPU and for a link: the call, and the facts that its answer becomes.
+"""The table of all NVML queries for a GPU and for a link: the call, and the facts that come from its answer.
 
 A new field is a new row here and a new field of the record in model/gpu.py.
 """
@@ -39,7 +39,7 @@ def row(
 ) -> NvmlField:  # fmt: skip
     """Return a row of the table.
 
-    `into` converts the value, which becomes the fact `fact` (by default the key) or several.
+    `into` converts the value, which becomes the fact `fact` (by default the key) or several facts (`facts`).
     """
     names = [f"nvmlDeviceGet{each}" for each in (function, older) if each]
     # A function is looked up at the call: one that this pynvml lacks costs its value only.
@@ -58,7 +58,7 @@ def _word(meanings: Mapping[int, Any], what: str) -> Read:
 
 
 def _of_two(key: str) -> Mapping[str, Read]:
-    """Return the facts about a mode now and after the next reset."""
+    """Return the two facts of a mode: the present mode, and the mode after the next reset."""
 
     def read(place: int, numbers: Json) -> Any:
         return values.parse_number(values.MODES, numbers[place], key.replace("_", " "))

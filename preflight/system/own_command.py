@@ -32,7 +32,7 @@ def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.C
 
     If `folder` is given, the files of the run are written there.
 
-    UsageError: the arguments are wrong. LaunchError: the process can't start, or a signal ended it.
+    Raises UsageError if the arguments are wrong, or LaunchError if the process can't start or a signal ended it.
     """
     argv = own_argv(*arguments)
     environ = None if folder is None else os.environ | {"TMPDIR": folder}

@@ -29,7 +29,7 @@ def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> s
 
 
 def newest_first(folder: int) -> list[tuple[str, int]]:
-    """Return name and size of the *.json files in an open folder, the newest first.
+    """Return the name and the size in bytes of the *.json files in an open folder, the newest first.
 
     Links are left out; beyond MOST_NAMES the list is partial.
     """

@@ -1,6 +1,6 @@
 """The ownership of files: a file that another user wrote, or may write, must not control preflight.
 
-This module has only light imports.
+This module imports only small modules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def own_folders(place: str, prefix: str) -> Iterator[tuple[str, bool]]:
 
 @contextlib.contextmanager
 def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> Iterator[int]:
-    """Open a file or folder that only this user or root can have written; OSError for any other."""
+    """Open a file or folder that only this user or root can have written; OSError for any other file."""
     descriptor = open_own(path, folder, is_folder=is_folder)
     try:
         if others_may_write(descriptor):
@@ -40,7 +40,7 @@ def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False)
 
 
 def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> int:
-    """Open a regular file or a folder of this user or root for reading; OSError gives the reason if it is refused.
+    """Open a regular file or a folder of this user or root for reading; OSError says why it is refused.
 
     A file in an open `folder` is named without a path and must not be a link.
     """
@@ -57,7 +57,9 @@ def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -
 
 
 def others_may_write(descriptor: int) -> bool:
-    """Return whether anyone but a file's owner may write it. A group with the owner's number counts as the owner.
+    """Return whether any user except a file's owner may write the file.
+
+    A group with the owner's number counts as the owner.
 
     useradd gives every user such a group, and with a umask of 002 the group may write all files.
     """

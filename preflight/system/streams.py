@@ -19,7 +19,10 @@ LOG_COLUMNS = 120
 
 
 def open_missing_streams() -> None:
-    """Open /dev/null in place of a closed standard stream, since the next opened file would take its number."""
+    """Open /dev/null in place of a closed standard stream.
+
+    The next opened file would otherwise take the stream's number.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -51,7 +54,7 @@ def to_stdout(text: str) -> None:
 
 
 def to_stderr(text: str) -> None:
-    """Write a text to stderr and flush it; a failure is ignored, since no stream is left to report it on."""
+    """Write a text to stderr and flush it. A failure is ignored, since no stream is left on which to report it."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(hide(text))
         sys.stderr.flush()
@@ -67,7 +70,10 @@ class Progress:
         self._last_at = now()
 
     def show(self, line_of: Callable[[int], str]) -> None:
-        """Show the line that `line_of` returns for the terminal's width; write at most one per 30 s to a log."""
+        """Show the line that `line_of` returns for the terminal's width.
+
+        If stderr is no terminal, write a line at most every 30 s.
+        """
         if self._is_quiet:
             return
         if not self._is_live:

@@ -33,10 +33,12 @@ class Unpacker(Protocol):
 
 
 def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
-    """Yield the content of a stream in bounded pieces. Data with the magic number of a compression are unpacked.
+    """Yield the content of a stream in bounded pieces.
 
-    MalformedInput: the data are damaged or truncated; the content before that was yielded. UsageError: the library that
-    unpacks zstd is not installed.
+    Data with the magic number of a compression are unpacked.
+
+    Raises MalformedInput if the data are damaged or truncated, after the content before that place was yielded. Raises
+    UsageError if the library that unpacks zstd is not installed.
     """
     try:
         if head.startswith(GZIP):
@@ -57,7 +59,7 @@ def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
 def _members(
     read: Read, size: int, new: Callable[[], Any], unpack: Callable[[Any, bytes], Iterator[bytes]]
 ) -> Iterator[bytes]:
-    """Unpack concatenated members, as log rotation and `cat` leave them; zeros between them are padding."""
+    """Unpack concatenated members, as log rotation and `cat` leave them; zero bytes between members are padding."""
     member: Unpacker | None = None
     while data := read(size):
         while data:

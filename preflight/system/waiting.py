@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 
 def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
-    """Return the descriptors that are ready within the timeout; select() would accept no descriptor above 1,023."""
+    """Return the descriptors that are ready within `timeout_s`.
+
+    Those in `sending` are ready if they can be written or read.
+    """
     poller = select.poll()
     for fd in reading:
         poller.register(fd, select.POLLIN)
@@ -17,9 +20,9 @@ def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -
 
 
 def wait_until_writable(fd: int, timeout_s: float) -> bool:
-    """Return whether the descriptor becomes writable in time.
+    """Return whether the descriptor becomes writable within `timeout_s`.
 
-    A closed reader counts too, since the write then raises the error.
+    A closed reader also gives True, since the write then raises the error.
     """
     poller = select.poll()
     poller.register(fd, select.POLLOUT)

@@ -28,8 +28,8 @@ FEWEST, MOST = 1000, 10**14  # parameters
 def parse_params(text: str) -> ParamCount:
     """Parse `7B`, `1.5B`, `7e9`, `7_000_000_000`, or `47B/13B` for a mixture of experts (all / active per token).
 
-    `8x7B` counts every expert as a whole model, which is the maximum size of such a model. It does not give the number
-    of active parameters, so all count as active.
+    `8x7B` counts every expert as a whole model, which is the maximum size of such a model. This form does not give the
+    number of active parameters, so all parameters count as active.
     """
     total_text, slash, active_text = text.strip().partition("/")
     total = _count(total_text, text)
@@ -45,7 +45,7 @@ def is_upper_bound(text: str) -> bool:
 
 
 def parse_lora_share(text: str) -> float:
-    """Parse the trained share of the parameters, as PEFT prints it: `0.5%` into 0.005.
+    """Parse the trained share of the parameters, as PEFT prints it; `0.5%` becomes 0.005.
 
     A LoRA rank alone gives no share.
     """
@@ -87,7 +87,10 @@ LONGEST_PHASE_S = 366 * 86400.0
 
 
 def parse_run_record(text: str, where: str) -> tuple[Silence, ...]:
-    """Return how long a job was silent in each phase, as `run` wrote it. MalformedInput names the source `where`."""
+    """Return how long a job was silent in each phase, from the record that `preflight run` wrote.
+
+    Raises MalformedInput, which names the source `where`.
+    """
     document = parse_json(text, RUN_RECORD, where)
     phases = document.get("phases") if isinstance(document, dict) and document.get("ended_well") is True else None
     if not isinstance(phases, dict) or not phases:
@@ -114,7 +117,10 @@ CLASSIC_WIDENING = 4  # of the feed-forward, where a config names none
 
 
 def parse_model_shape(text: str, where: str) -> ModelShape:
-    """Return the model shape in a config.json. MalformedInput names the missing key and the source `where`."""
+    """Return the model shape in a config.json.
+
+    Raises MalformedInput, which names the missing key and the source `where`.
+    """
     document = parse_json(text, MODEL_CONFIG, where)
     if not isinstance(document, dict):
         raise MalformedInput(f"{where}: not a JSON object; give the model's config.json")

@@ -1,4 +1,4 @@
-"""The texts about a timeout: the verdict, deviations from the usual advice, and when not to raise it."""
+"""The texts about a timeout: the verdict, deviations from the usual advice, and when not to raise a timeout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_TO_RAISE = (
 
 
 def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
-    """Return the answer as one sentence."""
+    """Return the verdict on the job's timeout as one sentence."""
     if not found.is_enough:
         step, takes = _longest_step(found)
         too_long = f"{step} {takes}, but preflight advises at most {found.cap_s:,} s"
@@ -85,7 +85,7 @@ def unmeasured(timings: Timings) -> tuple[str, ...]:
 
 
 def _usual_advice(found: SafeTimeout, job: Job) -> list[str]:
-    """Return why the answer differs from the ranges that forums recommend by model size, if it does."""
+    """Return why the answer differs from the ranges that forums recommend by model size; [] if it does not."""
     if job.params is None:
         return []
     total, pg_s = job.params.total, found.pg_timeout_s

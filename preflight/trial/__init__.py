@@ -1,1 +1,1 @@
-"""Run one configuration on all ranks, from both sides: the launcher of the ranks, and in rank/ the ranks."""
+"""Run one configuration on all ranks, from both sides: the ranks' launcher, and in rank/ the ranks' own code."""

@@ -25,8 +25,7 @@ class MachineContext:
     learnt_on: str = ""  # a date
 
     def expected(self, collective: Collective, size_bytes: int) -> Expected | None:
-        """Return the busbw that a collective should reach over the GPUs' links, or None if the links could not be read.
-        """
+        """Return the busbw that a collective should reach over the GPUs' links, or None if these could not be read."""
         if self.node is None or self.links is None or len(self.gpus) < 2:
             return None
         try:
@@ -41,7 +40,7 @@ class MachineContext:
         return known_or(self.node.system.container, ContainerKind.NONE) is not ContainerKind.NONE
 
     def learnt(self) -> str:
-        """Return `2026-11-21 with NCCL 2.28.9, driver 580.95.05`, as far as it is known; "" if nothing is."""
+        """Return date and versions: `2026-11-21 with NCCL 2.28.9, driver 580.95.05`; unknown parts are left out."""
         versions = []
         software, driver = (self.node.software, self.node.driver) if self.node is not None else (None, None)
         torch = software.torch if isinstance(software, SoftwareFacts) else None

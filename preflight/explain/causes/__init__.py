@@ -1,1 +1,1 @@
-"""One cause per file, each exporting CAUSE; `preflight.explain.cause.all_causes` finds them."""
+"""One cause per file, each exporting CAUSE; `preflight.explain.cause.all_causes` finds these files."""

@@ -39,7 +39,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: first the runtime's own log, then what the error code stands for."""
+    """Return the steps: first the runtime's own log, then the meaning of the error code."""
     text = " ".join(event.text for event in claim.events[:20])
     code = next(iter(CODE.findall(text)), "")
     if claim.events[0].authority is Authority.TIMEOUT:

@@ -15,7 +15,7 @@ CRASHED = by_signs(
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a failed kernel, unless NCCL had given up a transfer before.
 
-    NCCL then frees memory that its kernels still use, so such an error follows.
+    After that, NCCL frees memory that its kernels still use, which causes such an error.
     """
     first = events[0]
     lost = (

@@ -15,7 +15,10 @@ PARTLY = "A file was only partly written{host}. A full disk or a used-up quota c
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the system's error; /dev/shm is memory and has its own cause, and watches of files have another limit."""
+    """Claim the system's error.
+
+    A full /dev/shm, which is memory, has its own cause, and file watches have another limit.
+    """
     events = tuple(event for event in own_events if not NO_DISK.search(event.text))
     if not events or (evidence.has("shm.nccl", "shm.loader") and events[0].sign == "disk.full"):
         return None

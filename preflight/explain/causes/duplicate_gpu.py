@@ -15,7 +15,10 @@ TWICE = by_signs("Two ranks use the same GPU{host}; NCCL refuses this.")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim from NCCL's own error. A busy GPU is weaker evidence, because a fault may also leave a GPU busy."""
+    """Claim NCCL's own error about the GPU.
+
+    A busy GPU is weaker evidence, because a fault may also leave a GPU busy.
+    """
     if any(event.sign == "duplicate.nccl" for event in events):
         return TWICE(evidence, tuple(event for event in events if event.sign == "duplicate.nccl"))
     because = "CUDA reports that it can't use the GPU, but not which process uses the GPU"

@@ -20,7 +20,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: a fault may be the program's; a hang or a hardware error is first taken for the node's."""
+    """Return the steps: a fault may come from the program; a hang or a hardware error is first taken for the node's."""
     driver = (
         "Read the driver's messages on that host: sudo dmesg -T | grep -i -e amdgpu -e ras. For error counters, run "
         "`amd-smi` or `rocm-smi --showrasinfo all`."

@@ -17,7 +17,7 @@ STORE = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim a stuck watchdog. A missing store is weaker evidence, and means nothing after success."""
+    """Claim a stuck watchdog. A missing store is weaker evidence, and proves nothing after success."""
     if events[0].authority is Authority.TIMEOUT:
         because = "the monitor says that the watchdog made no progress"
         return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, STUCK)
@@ -26,7 +26,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps: find out what the process does while it hangs, or read rank 0's log."""
+    """Return the steps: find out where the process is while it hangs, or read rank 0's log."""
     if not evidence.has("heartbeat.stuck"):
         return Remedy(
             "Read the log of rank 0 before the time of these lines. The other ranks print them after rank 0 ended.",

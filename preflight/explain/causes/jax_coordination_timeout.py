@@ -21,7 +21,7 @@ OTHER = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim a barrier that was not reached, then a missed heartbeat, then the secondary errors of either."""
+    """Claim a barrier that was not reached, then a missed heartbeat, then the secondary errors of these two."""
     if events[0].authority is Authority.ECHO:
         because = "the coordinator says that a task failed, but not which task or why"
         return Claim(Authority.ECHO, events, Confidence.LOW, because, OTHER)
@@ -36,7 +36,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: start all processes in time, or find out what the silent task did."""
+    """Return the steps: start all processes in time, or find out why a task fell silent."""
     if claim.events[0].sign == "jax.barrier":
         return Remedy(
             "Start all processes. num_processes must be the number of started processes. Each process needs its own "

@@ -62,7 +62,10 @@ UNEQUAL = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a plugin's error. Otherwise, claim a plugin that only some hosts loaded, if the log shows no success."""
+    """Claim a plugin's error.
+
+    Without an error, claim a plugin that only some hosts loaded, if the log shows no success.
+    """
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports the error"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))

@@ -1,4 +1,4 @@
-"""NVSHMEM or a library on top of it (DeepEP) failed; with these, GPUs write to each other's memory over RDMA."""
+"""NVSHMEM or a library on top of it (DeepEP) failed; with these, GPUs write to other GPUs' memory over RDMA."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: rights and modules if the transport did not start, matching versions if it stopped."""
+    """Return the steps: rights and modules if the transport did not start, matching versions if it stopped later."""
     versions = (
         "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem. Older DeepEP "
         "releases do not work with NVSHMEM 3.5.19 and newer."

@@ -17,9 +17,9 @@ ABORTED = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a crash; claim an abort only if the framework's later report of a dead worker is the only other failure.
+    """Claim a crash; claim an abort only if the sole other failure is the framework's later report of a dead worker.
 
-    A watchdog that times out, or an exception in C++, aborts in the same way.
+    This is required because a watchdog that times out, or an exception in C++, aborts in the same way.
     """
     if events[0].authority is not Authority.ECHO:
         because = "the log says so explicitly"

@@ -45,7 +45,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _verdict(events: tuple[Event, ...]) -> str:
-    """Return the headline for the kernel's answer.
+    """Return the headline for the error that the kernel returned.
 
     A full /dev/shm comes first, because it may be the reason why a peer found no segment.
     """
@@ -58,7 +58,7 @@ def _verdict(events: tuple[Event, ...]) -> str:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for the kernel's answer."""
+    """Return the steps for the error that the kernel returned."""
     verdict = _verdict(claim.events)
     if verdict is DENIED:
         return Remedy(

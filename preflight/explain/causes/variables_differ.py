@@ -30,7 +30,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps to the same value on all ranks."""
+    """Return the steps that give a variable the same value on all ranks."""
     match = VALUE.search(claim.events[0].text)
     name = match[1] if match else "NCCL_..."
     return Remedy(

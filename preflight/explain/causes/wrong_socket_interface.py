@@ -49,12 +49,18 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_unnamed(events: tuple[Event, ...]) -> bool:
-    """Return whether all setup errors are gloo's warning about the host's name; other texts name an interface."""
+    """Return whether all setup errors are gloo's warning about the host's name.
+
+    Every other setup error names an interface.
+    """
     return all(UNRESOLVED in event.text for event in events[:20] if event.authority is Authority.SETUP)
 
 
 def _by_choice(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim hosts of one job that chose `lo` or a container bridge and can't connect; on one host that is no fault."""
+    """Claim hosts of one job that chose `lo` or a container bridge and can't connect.
+
+    With one host, such a choice is no fault.
+    """
     chosen = [event for event in events if USING.search(event.text)]
     hosts = {event.host for event in chosen if event.host}
     if len(hosts) < 2 and not (hosts and evidence.has("context.several_nodes")):

@@ -53,7 +53,7 @@ def _link(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def _which(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return the command that shows the GPU that the driver names."""
+    """Return the command that shows the counters of the GPU that the driver names; () if it names none."""
     buses = (BUS.search(event.text) for event in evidence.of("xid.xid"))
     bus = next((match[1] for match in buses if match), "")
     return (

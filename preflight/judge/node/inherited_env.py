@@ -82,7 +82,7 @@ def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> 
 
 
 def _is_counted_by_speed(visible: str, node: NodeFacts) -> bool:
-    """Return whether the numbers in CUDA_VISIBLE_DEVICES follow CUDA's own order, the fastest GPU first (facts 6.4).
+    """Return whether the numbers in CUDA_VISIBLE_DEVICES follow CUDA's own order, fastest GPU first (facts 6.4).
 
     GPUs of one model are assumed to be in bus order.
     """

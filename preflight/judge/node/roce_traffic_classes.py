@@ -82,7 +82,7 @@ def _unlike(node: NodeFacts, ports: Sequence[HcaPort]) -> Findings:
 
 
 def _without_flow_control(node: NodeFacts, ports: Sequence[HcaPort]) -> Findings:
-    """Yield a note for the ports on which NCCL's traffic is of a priority without flow control that others have."""
+    """Yield a note for ports on which NCCL's traffic has a priority without flow control, unlike other priorities."""
     chosen = _chosen(node)
     found = defaultdict[str, list[str]](list)
     for port, classes in [(each, classes) for each in ports for classes in known_or(each.traffic_classes, ())]:

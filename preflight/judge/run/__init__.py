@@ -1,1 +1,4 @@
-"""Checks of a run's results: its trials, the GPU tests, and its nodes compared. `probe` needs none of them."""
+"""Checks of a run's results: its trials, the GPU tests, and its nodes compared.
+
+`preflight probe` runs none of these checks.
+"""

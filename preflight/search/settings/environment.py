@@ -78,7 +78,7 @@ def may_be_recommended(name: str, value: str) -> bool:
 
 
 def why_torch_would_end(environ: Mapping[str, str]) -> str:
-    """Return which variable makes `import torch.distributed` or a group's start fail, and the fix; "" if none does."""
+    """Return the variable that makes `import torch.distributed` or a group's start fail, and the fix; "" if none."""
     level = environ.get("TORCH_DISTRIBUTED_DEBUG")
     if level is None or level.upper() in DEBUG_LEVELS:
         return ""

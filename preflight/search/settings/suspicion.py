@@ -1,6 +1,6 @@
 """The settings that a failed trial with default settings makes suspect: by errors, used features or bad GPU pairs.
 
-Suspicion orders the search but decides nothing: a setting is recommended only if a trial without it failed.
+Suspicion orders the search but decides nothing: a setting is recommended only if a trial without that setting failed.
 """
 
 from __future__ import annotations
@@ -54,5 +54,5 @@ def suspected_families(default: TrialResult | None, broken_pairs: Sequence[objec
 
 
 def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setting, ...]:
-    """Return the settings with the suspect ones last; otherwise they keep the planned order."""
+    """Return the settings with the suspect ones last; within both groups the planned order stays."""
     return tuple(sorted(settings, key=lambda setting: bool(families.intersection(setting.families))))

@@ -1,4 +1,4 @@
-"""What a sleeping thread waits for, according to the kernel function in which it waits."""
+"""The object for which a sleeping thread waits, according to the kernel function in which it sleeps."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ MOST = 3
 def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) -> tuple[KnownHang, ...]:
     """Return the bugs that fit versions, machine and size, if a stack shows the bug's frame or all ranks wait alike.
 
-    A frame counts even if the version is unknown. Ranks that wait alike are weak evidence, so everything else has to
-    fit.
+    A matching frame is enough even if the version is unknown. Ranks that wait alike are weak evidence, so that the
+    version and all other known facts have to fit.
     """
     if verdict is StuckVerdict.NOT_STUCK or not job.nodes:
         return ()
@@ -45,12 +45,12 @@ def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) 
 
 
 def _is_exact(bug: KnownBug, fit: BugFit, around: Surroundings) -> bool:
-    """Return whether all that preflight reads fits the bug, and the bug is limited to some versions."""
+    """Return whether all facts that preflight reads fit the bug, and the bug is limited to some versions."""
     return fit is BugFit.YES and bool(bug.span) and not bug.not_known(around)
 
 
 def surroundings(job: JobState) -> Surroundings:
-    """Return what is known of the job: its versions, machine and size."""
+    """Return the known versions, machine and size of the job."""
     software = [node.software for node in job.nodes if isinstance(node.software, JobSoftware)]
     versions: dict[str, tuple[str, ...]] = {}
     for each in software:
@@ -75,7 +75,7 @@ def _calls(node: NodeEvidence) -> Iterable[str]:
 
 
 def mapped_twice(job: JobState) -> Iterable[str]:
-    """Yield which library is loaded in two versions, by node."""
+    """Yield, by node, a text on each library that is loaded in two versions."""
     for node in job.nodes:
         if not isinstance(node.software, Gap) and node.software.twice:
             yield f"{node.host}: {node.software.twice}"

@@ -19,7 +19,8 @@ LIBRARY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Calls that show an activity: the end of the file's path, the function, and its printed name ("" = the same)."""
+    """Calls that show an activity: the end of the file's path, the function, and its printed name ("" = the function).
+    """
 
     activity: Activity
     file: re.Pattern[str]
@@ -27,7 +28,7 @@ class Rule:
     call: str = ""
 
     def fits(self, frame: Frame) -> bool:
-        """Return whether a frame is such a call."""
+        """Return whether a frame is a call that this rule describes."""
         return bool(self.file.search(frame.file) and self.function.search(frame.short_name))
 
 
@@ -103,7 +104,7 @@ IMPORT_FILES = re.compile(r"^<frozen importlib|/importlib/")
 
 @dataclass(frozen=True, slots=True)
 class StackPlace:
-    """The place of a stack: its activity, call and line."""
+    """The place of a stack: the activity, the call and the line."""
 
     activity: Activity
     doing: str  # the call

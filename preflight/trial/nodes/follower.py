@@ -1,4 +1,4 @@
-"""The launcher of any node but node 0: it finds node 0, reports its own results, and relays messages both ways."""
+"""The launcher of any node but node 0: find node 0, report this node's results, and relay messages both ways."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Follower:
         return self.node.relay is not None  # node 0's report comes after its stop has ended them
 
     def files(self) -> tuple[list[int], list[int]]:
-        """Return the descriptors to wait for: for reading, and for writing."""
+        """Return the descriptors to wait for: those to read from, and those to write to."""
         if self._link is None:
             return self.node.fds, []
         return [self._link.fileno(), *self.node.fds], [self._link.fileno()] if self._link.wants_to_send else []
@@ -168,7 +168,10 @@ class Follower:
                 pass  # a ping
 
     def _answer(self, message: Message) -> None:
-        """Have a child answer node 0's question; only the question for the clock is answered here, at once."""
+        """Have a child answer node 0's question.
+
+        Only the question for the clock is answered at once, without a child.
+        """
         number, what = message.get("number"), str(message.get("what"))
         limit_s, question = message.get("limit_s"), unpack(message.get("z"))
         if not isinstance(number, int) or not isinstance(limit_s, float) or not isinstance(question, dict):
@@ -210,7 +213,7 @@ class Follower:
         return f"{place.name_of(0)} at {place.host} was not reached: {tried}"
 
     def finish(self, why: str) -> None:
-        """Tell node 0 why this node stopped, if there is a reason, and close."""
+        """Tell node 0 why this node stopped, if there is a reason, and close the connection."""
         if self._link is not None:
             if why and self._is_welcome:
                 with contextlib.suppress(MeetingError):

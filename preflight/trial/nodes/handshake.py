@@ -1,4 +1,4 @@
-"""Callers of node 0 that have not introduced themselves: they get little time and memory, then they are dropped."""
+"""Callers of node 0 that have not introduced themselves: they get little time and memory before they are dropped."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ACCEPTS_A_TURN = 256
 
 
 class Handshakes(Generic[Said]):
-    """Links without a message so far; `ready` receives each link, so that its first message wakes node 0.
+    """Links without a message so far; `ready` receives each link, so that the first message on the link wakes node 0.
 
-    `read` returns the caller's identity from its first message, or raises MalformedInput if there is none.
+    `read` returns the caller's identity from that message, or raises MalformedInput if the message has none.
     """
 
     def __init__(self, ready: Poller, nodes: int, read: Callable[[Message], Said]) -> None:

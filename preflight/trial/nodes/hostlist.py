@@ -26,7 +26,7 @@ def expand_hosts(text: str) -> tuple[str, ...]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield what stands between the commas that are outside brackets."""
+    """Yield the words of a host list: the texts between commas that are outside brackets."""
     start, depth = 0, 0
     for place, char in enumerate(text):
         depth += (char == "[") - (char == "]")
@@ -41,7 +41,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _expand(word: str, text: str) -> Iterator[str]:
-    """Yield the hosts of one word; with several brackets the last one runs fastest, as Slurm has it."""
+    """Yield the hosts of one word; with several brackets the last bracket runs fastest, as in Slurm."""
     parts: list[list[str]] = []
     end = 0
     for match in PIECE.finditer(word):

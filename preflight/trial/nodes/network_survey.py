@@ -137,7 +137,7 @@ def _question(task: PathTask) -> dict[str, Any]:
 
 
 def _decoded(kind: Any, reply: Reply, count: int) -> Any:
-    """Return `count` records of a kind from a node's answer, or a Gap if the answer is invalid."""
+    """Return `count` records of a kind from a node's answer, or the reason why there are none."""
     if reply.failure:
         return reply.failure
     if not isinstance(reply.value, list) or len(reply.value) != count:
@@ -149,8 +149,7 @@ def _decoded(kind: Any, reply: Reply, count: int) -> Any:
 
 
 def _bounded(results: Sequence[PathResult], nodes: int) -> tuple[PathResult, ...]:
-    """Return the results for the report: all results if there are few nodes, else only failures; at most MOST_RESULTS.
-    """
+    """Return the results for the report: all results if there are few nodes, else failures; at most MOST_RESULTS."""
     bad = [each for each in results if each.end is not PathEnd.OK]
     good = [each for each in results if each.end is PathEnd.OK] if nodes <= FULL_MATRIX_NODES else []
     return (*bad, *good)[:MOST_RESULTS]

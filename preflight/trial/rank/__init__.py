@@ -1,1 +1,1 @@
-"""Code that runs inside a rank. torch is imported here and nowhere else."""
+"""Code that runs inside a rank. torch is imported in this package and nowhere else."""

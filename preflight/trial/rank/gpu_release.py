@@ -29,9 +29,9 @@ class GpuKeeper:
         self._before = self._used(START_S)
 
     def wait_until_released(self, within_s: float = RELEASE_S) -> str:
-        """Return "" once the GPUs hold no more memory than before the first trial; else return what they hold.
+        """Return "" once the GPUs hold no more memory than before the first trial; else a text on that memory.
 
-        It also returns "" if the GPUs can't be asked.
+        The result is also "" if the GPUs can't be asked. Wait at most `within_s` seconds.
         """
         until = time.monotonic() + within_s
         while True:

@@ -1,4 +1,4 @@
-"""Turn the report of a process on one or two GPUs, and how it ended, into the record of its test."""
+"""Convert a process's report on one or two GPUs, and the way in which it ended, to the record of its test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answer = dict[str, Any]  # {"group", "end", "events", "late"} as gpu_test_proces
 
 
 def skipped_group(group: JobGroup, why: str) -> Answer:
-    """Return the answer of a group that was not started."""
+    """Return the answer for a group that was not started, with the reason `why`."""
     end = RankEnd(group.owner, "skipped", "spawned", why)
     return {"group": encode(group), "end": encode(end), "events": [], "late": "time"}
 
@@ -93,7 +93,7 @@ def _load(answer: Answer, key: str) -> UnderLoad | Gap:
 
 
 def _ended(answer: Answer, wrong: str) -> tuple[Ending, str]:
-    """Return how the test ended; wrong data that was found stays wrong however the process ended."""
+    """Return how the test ended; the result is WRONG if wrong data was found, however the process ended."""
     end = decode(RankEnd, answer["end"])
     where = next((event["what"] for event in reversed(answer["events"]) if "what" in event), "")
     at = f"at {end.stage}{f' ({where})' if where and end.stage.split()[0] not in GOES_ON else ''}"
@@ -110,7 +110,7 @@ def _ended(answer: Answer, wrong: str) -> tuple[Ending, str]:
 
 
 def _describe(wrong: list[CopyResult]) -> str:
-    """Return what was wrong in one line: how, by what, which way, from which size on."""
+    """Return the wrong copies in one line: the kind of fault, the copy method, the directions and the sizes."""
     described = []
     for by, arrived in dict.fromkeys((copy.by, copy.arrived) for copy in wrong):
         alike = [copy for copy in wrong if (copy.by, copy.arrived) == (by, arrived)]

@@ -70,8 +70,7 @@ class GpuTestRounds:
                 self.take((each,), until)
 
     def end_processes(self) -> bool:
-        """Make every per-rank agent end its GPU test process, wait until all are gone, and return whether any existed.
-        """
+        """Make every per-rank agent end its GPU test process, wait until all are gone; return whether any existed."""
         if not self._rounds:
             return False
         self._rounds = 0

@@ -119,8 +119,7 @@ def _transfers(
 
 
 def run_host_copies(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report a copy in each direction for every NUMA node of the job, or for the current CPUs if the job names no node.
-    """
+    """Report a copy in each direction for every NUMA node of the job, or for the current CPUs without such a node."""
     allowed = os.sched_getaffinity(0)
     try:
         for numa in job.numa or (None,):

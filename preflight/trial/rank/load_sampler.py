@@ -35,7 +35,7 @@ def nvml_sampler(uuid: str, library_path: str | None = None) -> Callable[[], Loa
 
 
 class Watched:
-    """A context in which a GPU is sampled; afterwards `under_load` has NVML's values, or why there are none."""
+    """A context in which a GPU is sampled; afterwards `under_load` has NVML's values, or why there are no values."""
 
     def __init__(self, make_sampler: Callable[[], Callable[[], LoadSample]]) -> None:
         self._make_sampler = make_sampler
@@ -54,7 +54,7 @@ class Watched:
         self._thread.join(JOIN_S)
 
     def under_load(self) -> UnderLoad | Gap:
-        """Return the samples in one record."""
+        """Return a summary of the samples in one record."""
         return summary(list(self._samples)) if self._samples else Gap(self._why)
 
     def _sample(self) -> None:
@@ -68,7 +68,7 @@ class Watched:
 
 
 def summary(samples: list[LoadSample]) -> UnderLoad:
-    """Return the extremes of the samples; a value that no sample has is the first sample's gap."""
+    """Return the extremes of the samples. If no sample has a value, the first sample's Gap is returned for it."""
     columns = {field.name: [getattr(each, field.name) for each in samples] for field in fields(LoadSample)}
 
     def of(name: str, extreme: Callable[[list[Any]], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The sums of model/samples.py for thousands of ranks at once, computed on tensors of the packed timings."""
+"""The computations of model/samples.py for thousands of ranks at once, on tensors of the packed timings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def aggregate_many(collective: Collective, size_bytes: int, packed: Sequence[Any
 
 
 def _tensor(packed: Sequence[Any]) -> torch.Tensor:
-    """Return the microseconds as ranks x (barrier, call, gap) x repetitions; MalformedInput if they don't fit."""
+    """Return the microseconds as ranks x (barrier, call, gap) x repetitions; MalformedInput if sizes don't match."""
     rows = [timings(each).tobytes() for each in packed]
     if len({len(row) for row in rows}) != 1 or len(rows[0]) % 12:
         raise MalformedInput(MISFIT)
@@ -46,7 +46,8 @@ def _tensor(packed: Sequence[Any]) -> torch.Tensor:
 def _rank_times(packed: Sequence[Any], times: torch.Tensor) -> tuple[RankTime, ...]:
     """Return each shown rank's own share of the collective, in rank order; see model.samples.rank_times.
 
-    Of many ranks, only the fastest one and the slowest ones are shown: a report of 8,192 ranks would hold little else.
+    With many ranks, only the fastest rank and the slowest ranks are shown, because a report of 8,192 ranks would
+    otherwise hold little else.
     """
     barrier, call, gap = times.unbind(dim=1)
     own = call.min(dim=0).values + gap

@@ -1,4 +1,4 @@
-"""The errors that a node's RDMA ports count during a trial. The first rank of each node reads them."""
+"""The errors that a node's RDMA ports count during a trial. The first rank of each node reads these counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Counted = Mapping[str, Mapping[str, int]]
 def port_errors_now(machine: Machine, limit_s: float = LIMIT_S) -> Counted:
     """Return the error counters of the node's RDMA ports; empty if it has none, or if they can't be read in time.
 
-    Call it from a process with a single thread, since it forks.
+    Call this function from a process with a single thread, since it forks.
     """
     if not machine.exists(HCAS):
         return {}
@@ -28,7 +28,7 @@ def port_errors_now(machine: Machine, limit_s: float = LIMIT_S) -> Counted:
 
 
 def port_errors_between(before: Counted, after: Counted) -> list[dict[str, Any]]:
-    """Return the ports of which a counter grew, as the fields of a PortErrors without its rank."""
+    """Return the ports of which a counter grew, as the fields of a PortErrors record without `rank`."""
     grown = {
         port: [
             {"name": name, "value": value - before[port][name]}

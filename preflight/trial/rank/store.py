@@ -1,4 +1,4 @@
-"""The rendezvous store of a trial's ranks: a file in the run directory on one node, a server on node 0 otherwise."""
+"""The rendezvous store of a trial's ranks: a file in the run directory, or with several nodes a server on node 0."""
 
 from __future__ import annotations
 
