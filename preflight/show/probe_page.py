@@ -134,7 +134,7 @@ def _count(facts: tuple[object, ...] | Gap, name: str, more: str = "") -> str:
 
 
 def _titled(blocks: list[Block]) -> list[Block]:
-    """Return a section with its title before its first line: because sections on this screen have no headings."""
+    """Return a section with its title before its first line. Sections on this screen have no headings of their own."""
     heading, first, *rest = blocks
     assert isinstance(heading, Heading) and isinstance(first, Text)
     return [BLANK, replace(first, indent=0, hang=6, label=f"{heading.title}: "), *rest]

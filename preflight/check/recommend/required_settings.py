@@ -1,6 +1,6 @@
 """The settings that the job needs because the default settings fail.
 
-Each has results with and without it, its cost and its repair.
+For each setting there are the results with and without it, the cost and the repair.
 """
 
 from __future__ import annotations

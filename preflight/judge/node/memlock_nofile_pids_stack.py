@@ -177,7 +177,6 @@ def _tightest(node: NodeFacts) -> tuple[int | Limit, str]:
     """Return the smaller of the cgroup's and the user's limit of processes, and the source of that limit.
 
     The result is UNLIMITED if neither limit is set. Raise
-
     UnreadableFact if RLIMIT_NPROC is no number and the cgroup's limit could not be read.
     """
     nproc = node.limits if isinstance(node.limits, Gap) else node.limits.nproc

@@ -11,9 +11,9 @@ are needed, the number of trials is at most
     one bisection for each needed setting, and one try with no more              m (1 + log2 k)
     a failure that keeps a setting is repeated before it counts                  m
 
-For one cause among nine that is about six. A result that a failed trial implies is not tried again: all workarounds
-minus the last one are the default settings, which failed. If only some settings are suspect, the first split is between
-them and the rest.
+For one cause among nine, about six trials are made. A result that a failed trial implies is not tried again: all
+workarounds minus the last one are the default settings, which failed. If only some settings are suspect, the first
+split is between them and the rest.
 
 A setting may also do harm, such as shared memory off if sockets are broken. Then all workarounds together fail, but
 usually at another stage than the default settings. Only then are the most suspect settings tried alone. If they fail at

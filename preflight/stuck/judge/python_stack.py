@@ -19,8 +19,7 @@ LIBRARY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Calls that show an activity: the end of the file's path, the function, and its printed name ("" = the function).
-    """
+    """Calls that show an activity: the file's path, the function, and the name to print ("" = the function)."""
 
     activity: Activity
     file: re.Pattern[str]
