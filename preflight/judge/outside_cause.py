@@ -130,7 +130,7 @@ def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def limit_blame(case: Case) -> Blame:
-    """Return the component responsible for a limit that stopped a rank: the container, or preflight's starter."""
+    """Return the component responsible for a limit that stopped a rank: the container, or what started preflight."""
     return Blame.CONTAINER if any(map(is_contained, case.nodes)) else Blame.HARNESS
 
 

@@ -37,7 +37,10 @@ HUNG = "NVML did not take the request for events in time: the driver hangs"
 
 @dataclass(slots=True)
 class XidWatch:
-    """An NVML monitor process that wakes the GPUs and listens for Xids; `stop` ends the process and returns them."""
+    """An NVML monitor process that wakes the GPUs and listens for Xids.
+
+    `stop` ends the process and returns the Xids.
+    """
 
     crew: Crew[str]
     messages: list[Json] = field(default_factory=list)

@@ -83,7 +83,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class IbWay:
-    """A variable that may help, whether the log suggests it, and whether it is worth a trial in any case."""
+    """A variable that may help, whether the log suggests it, and whether to try it without that suggestion."""
 
     variable: str
     is_pointed_at: Callable[[Signs, Candidate], bool]

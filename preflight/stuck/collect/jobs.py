@@ -428,7 +428,7 @@ def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
 
 
 def _read_memory(machine: Machine, pid: int) -> Json:
-    """Return the arguments of a process and the variables of it that preflight uses.
+    """Return a process's arguments, and those of its variables that preflight uses.
 
     `hidden` says why variables are missing.
     """
