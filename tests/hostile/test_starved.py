@@ -49,7 +49,7 @@ NAMED = {
     "address space: 200 MB": "`ulimit -v`",
     "address space: 60 MB": "`ulimit -v`",
     "address space: 400 MB": "`ulimit -v`",
-    "processor time: 1 s": "`ulimit -t` allows 1 s",
+    "processor time: 1 s": "`ulimit -t` allows only 1 s",
     "processor time: 6 s": "`ulimit -t` allows 6 s",
     "a host name that no DNS takes": "host names above 63 characters",
     "a wrong TORCH_DISTRIBUTED_DEBUG": "TORCH_DISTRIBUTED_DEBUG is 'garbage'",
