@@ -134,8 +134,8 @@ FabricFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Compare the RDMA ports with your own measurements. FILE contains the output of ib_write_bw for each RDMA "
-        "device of this node.",
+        "Compare your own ib_write_bw results with the rate of each RDMA port. FILE contains the output of ib_write_bw "
+        "for each device.",
         "--fabric",
         group=JUDGED,
         rare=True,

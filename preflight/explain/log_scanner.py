@@ -237,7 +237,8 @@ class Scanner:
     def _is_barren(self, block: bytes, at: int) -> bool:
         """Count a hit of an open sign (one that is still searched) inside a longer sign that is closed.
 
-        Return whether the prefilter was rebuilt. Very many such hits close the open sign as well.
+        Return whether the prefilter was rebuilt. After very many such hits, the open sign is
+        no longer searched either.
         """
         named = self._name.match(block, at)
         if named is None or named.lastgroup is None:

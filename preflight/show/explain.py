@@ -139,7 +139,7 @@ def _where(quote: Quote, sources: Sequence[SourceRead]) -> str:
 
 
 def _short_name(name: str) -> str:
-    """Return a file's name with at most NAME characters, cut in the middle.
+    """Return a file's name, shortened to NAME (48) characters: `...` replaces its middle.
 
     Rank, pid and suffix are at the end of a name.
     """

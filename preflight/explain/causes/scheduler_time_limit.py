@@ -9,7 +9,7 @@ from preflight.model.explanation import Confidence
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the scheduler's message, unless the job had succeeded and only hung at its exit."""
+    """Claim that the scheduler's time limit ended the job; None if the job had succeeded and only hung at its exit."""
     if all(map(evidence.survival.is_after_success, events)):
         return None
     verdict = "The scheduler ended the job because its time limit was reached."

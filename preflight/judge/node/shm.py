@@ -33,8 +33,8 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for NCCL's segments of all local ranks.
 
     Yields a WARN if there is less room than NCCL may need, or if settings prevent a failure for lack of room.
-    Yields a FAIL if a trial failed for lack of room and no settings prevent it. The finding is only an INFO without
-    NCCL, or if there is too little room but a trial that worked used shared memory.
+    Yields a FAIL if a trial failed for lack of room and no settings prevent it. The finding is an INFO if the
+    backend is not NCCL, or if a trial with shared memory worked although there is too little room.
 
     Can't see: that NCCL needs little room over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (2.24, driver 560).
     """

@@ -87,8 +87,8 @@ def link_of(node: NodeFacts, port: HcaPort) -> PciDevice | None:
 def limit_of(node: NodeFacts, port: HcaPort) -> float | Gap:
     """Return the rate that a port can carry in Gbit/s; a Gap if its rate or its adapter's PCIe link is not known.
 
-    For the PCIe link, the highest speed and width count that the adapter and all bridges above support, not the present
-    ones. A link that runs below them is a fault that the test shows.
+    The limit of the PCIe link is the highest speed and width that the adapter and all bridges above it support. A link
+    that now runs below this limit is a fault that the test shows.
     """
     link, pci = link_of(node, port), {each.bdf: each for each in known_or(node.pci, ())}
     if link is None or isinstance(link.speed_max_gt_s, Gap) or isinstance(link.width_max, Gap):

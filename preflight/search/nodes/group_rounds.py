@@ -102,7 +102,8 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
     """Return the trials of single ranks with their outcomes.
 
-    A rank is slow compared with the other ranks. For a node in `dead`, only "works" or "fails" counts.
+    A rank counts as slow if it is much slower than the other ranks (SLOW_RANK_SHARE). For a node in `dead`, only
+    "works" or "fails" counts.
     """
     speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]
     bound = slow_below_gb_s(speeds, SLOW_RANK_SHARE)

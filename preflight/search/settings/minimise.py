@@ -7,7 +7,7 @@ any number of faults: each kept setting was needed together with a superset of t
 are needed, the number of trials is at most
 
     the default settings, and all workarounds                                    2
-    settings that exclude each other (interfaces): all workarounds with each     their number - 1
+    of n settings that exclude each other (interfaces): one trial for each more  n - 1
     one bisection for each needed setting, and one try with no more              m (1 + log2 k)
     a failure that keeps a setting is repeated before it counts                  m
 
