@@ -123,7 +123,7 @@ def test_a_pause_that_is_only_assumed_to_be_too_long_is_unknown_and_not_refused(
     ran = command.run("timeout", "--params", "70B")
     assert ran.code == 3
     assert ran.stdout.startswith("UNKNOWN TIMEOUT")
-    assert "--checkpoint-dir measures it" in " ".join(ran.stdout.split())
+    assert "--checkpoint-dir DIR measures your storage" in " ".join(ran.stdout.split())
 
 
 def test_the_timeout_that_a_job_died_at_is_called_useless(command: Command) -> None:
