@@ -40,7 +40,7 @@ from preflight.model.explanation import (
     SourceRead,
 )
 from preflight.model.nccl_diagnostics import unusual
-from preflight.model.units import counted
+from preflight.model.units import capitalized, counted
 
 WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a program goes on after these
 BROKEN_OFF = 4  # lines
@@ -248,8 +248,7 @@ def _was_stopped(evidence: LogEvidence) -> bool:
 def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEvidence) -> str:
     match verdict:
         case ExplainVerdict.CAUSE_NAMED:
-            text = named[0].claim.verdict
-            return text[0].upper() + text[1:]
+            return capitalized(named[0].claim.verdict)
         case ExplainVerdict.HEALTHY:
             return "Nothing in this log failed; the job reached its end."
         case _ if not evidence.alarms() and any(looks_like_prose(source.tail) for source in evidence.sources):
@@ -387,7 +386,7 @@ def _named(ranked: Ranked, evidence: LogEvidence, before: tuple[str, ...]) -> Na
     because = "; ".join((claim.because, *(d for d in claim.detail if not d.isdigit() and d != "deadlock")))
     return NamedCause(
         cause=cause.id,
-        verdict=claim.verdict[0].upper() + claim.verdict[1:],
+        verdict=capitalized(claim.verdict),
         confidence=claim.confidence,
         because=f"{because}. Confirmed if {cause.confirmed_if}",
         evidence=_proof(claim, evidence),

@@ -10,6 +10,7 @@ from typing import Any
 from preflight.errors import MalformedInput
 from preflight.model.input_limits import STUCK_NODE, parse_json
 from preflight.model.stuck import NOT_YET
+from preflight.model.units import capitalized
 
 BEGINS = re.compile(rb'\s{0,9}\{\s{0,9}"schema_version": ?\d{1,4},\s{0,9}"verdict": ?"(?:stuck|not_stuck|unknown)",')
 CLOCK = re.compile(r"T(\d\d:\d\d:\d\d)")
@@ -79,7 +80,7 @@ def _named(document: dict[str, Any], name: str) -> tuple[dict[str, Any] | None, 
         if (isinstance(places, list))
         else []
     )
-    return {"what": found[1][:1].upper() + found[1][1:]}, working
+    return {"what": capitalized(found[1])}, working
 
 
 def _texts(value: object) -> Iterator[str]:

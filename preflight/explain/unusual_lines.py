@@ -89,7 +89,7 @@ class UnusualLine:
     @property
     def is_error(self) -> bool:
         """Return whether the program itself calls the line an error: by its level, or as an exception."""
-        return not HARMLESS.search(self.text) and any(words.search(self.text) for words in (HARDER, ERRORS, RAISED))
+        return any(words.search(self.text) for words in (HARDER, ERRORS, RAISED))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from preflight.model import units
-from preflight.model.units import size_text
+from preflight.model.units import capitalized, size_text
 
 MOST_HOSTS = 4
 
@@ -29,7 +29,7 @@ def first_line(text: str) -> str:
 def steps_text(steps: Iterable[str]) -> str:
     """Return imperatives as sentences: `start no job. Boot with ...`; the last sentence has no period."""
     first, *others = steps
-    return ". ".join((first, *(step[:1].upper() + step[1:] for step in others)))
+    return ". ".join((first, *map(capitalized, others)))
 
 
 def listed(gpus: Sequence[int]) -> str:

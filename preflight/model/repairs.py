@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from preflight.model.units import capitalized
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:
@@ -41,7 +43,7 @@ ACS = (
     "turn ACS off in the firmware, or run `sudo setpci -s BRIDGE ECAP_ACS+6.w=0` after every boot for each PCIe bridge "
     "between the GPUs (`sudo lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'` lists the bridges)"
 )
-P2P = f"{IOMMU}. {ACS[0].upper()}{ACS[1:]}"
+P2P = f"{IOMMU}. {capitalized(ACS)}"
 PASS_THROUGH = "the host must set ACS and ATS as the vendor's pass-through guide says"
 P2P_VIRTUAL = f"ask the provider of this virtual machine for a repair: {PASS_THROUGH}"
 P2P_ANYWHERE = f"{IOMMU}. Also {ACS}. In a virtual machine, {PASS_THROUGH}"

@@ -1,4 +1,7 @@
-"""Numbers in human-readable form: sizes in binary units, times and rates with three significant digits."""
+"""Numbers in human-readable form: sizes in binary units, times and rates with three significant digits.
+
+Also the small changes of words that sentences need: the plural and the capital letter.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,11 @@ BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 def counted(count: int, name: str) -> str:
     """Return `1 node`, `2 nodes`."""
     return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def capitalized(text: str) -> str:
+    """Return a text with a capital first letter; all other letters stay as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def numbers_text(numbers: Iterable[int]) -> str:

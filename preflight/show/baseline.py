@@ -5,7 +5,7 @@ from __future__ import annotations
 from preflight.model.baseline import MOST_REPEATS
 from preflight.model.fleet import Learnt, LearntBound
 from preflight.model.gap import Gap
-from preflight.model.units import counted, size_text, three_digits
+from preflight.model.units import capitalized, counted, size_text, three_digits
 from preflight.show.document import (
     BLANK,
     Block,
@@ -88,7 +88,7 @@ def _weaknesses(learnt: Learnt) -> list[str]:
     """Return, as sentences, the reasons why the baseline's thresholds are weaker than possible."""
     spreads = [each.between_repetitions for each in learnt.baseline.references]
     reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
-    once = [] if reason is None else [f"{reason[0].upper()}{reason[1:]}; give several reports per node."]
+    once = [] if reason is None else [f"{capitalized(reason)}; give several reports per node."]
     own = learnt.own_rejected
     named = (
         []

@@ -10,6 +10,7 @@ from preflight.model.facts import Gap
 from preflight.model.finding import Finding, Severity
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT
+from preflight.model.units import capitalized
 from preflight.show.checks_and_findings import outcome_counts
 from preflight.show.text import line, rfc3339
 from preflight.show.trials import deciding_results
@@ -125,7 +126,7 @@ def _reason(report: Report) -> str:
     if not is_bad(report):
         return "CouldNotLook"
     words = [NOT_A_LETTER.split(each.check) for each in deciding(report)[:1]]
-    name = "".join(word[:1].upper() + word[1:] for word in (words[0] if words else ()))
+    name = "".join(capitalized(word) for word in (words[0] if words else ()))
     return name[:200] if name[:1].isalpha() else "NoSettingWorks"
 
 

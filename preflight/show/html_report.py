@@ -14,7 +14,7 @@ from preflight.model.finding import CheckOutcome, RanCheck, Severity
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.transport import texts_of
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
-from preflight.model.units import counted, percent_text, rate_text, size_text, time_text
+from preflight.model.units import capitalized, counted, percent_text, rate_text, size_text, time_text
 from preflight.show.checks_and_findings import counts_text, outcome_word
 from preflight.show.document import Table, right, table
 from preflight.show.gpus import gpu_models, gpu_table
@@ -129,7 +129,7 @@ def _tone(report: Report) -> str:
 def _headline(report: Report) -> str:
     """Return the headline as a sentence, without the verdict that the page shows above the headline."""
     text = sentence(report)
-    return text[:1].upper() + text[1:] if is_good(report) else text  # else it begins with a name
+    return capitalized(text) if is_good(report) else text  # else it begins with a name
 
 
 def _why(report: Report) -> tuple[str, ...]:

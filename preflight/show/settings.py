@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from preflight.model.facts import Gap
 from preflight.model.report import Advice, Report, Verdict
+from preflight.model.units import capitalized
 from preflight.show.document import Block, Heading, Text, item, note
 
 ON_ONE_NODE = "Only one node was tested, so use the network settings only for jobs on one node."
@@ -37,13 +38,13 @@ def recommendation_section(report: Report, env_path: str) -> list[Block]:
     settings += [(f"unset {name}", name) for name in advice.unset]
     ready = report.verdict in (Verdict.READY, Verdict.READY_WITH_ENV)
     reason = f"Set nothing: {advice.reason}" if ready and not settings else advice.reason
-    blocks: list[Block] = [Heading("Recommendation"), note(reason[:1].upper() + reason[1:])]
+    blocks: list[Block] = [Heading("Recommendation"), note(capitalized(reason))]
     blocks += _settings(advice, settings)
     if not isinstance(advice.pg_timeout_s, Gap) and not isinstance(advice.init_timeout_s, Gap):
         reason = advice.timeout_reason
         limits = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start"
         more = "The model and its checkpoints are not included, but `preflight timeout --params N` includes them."
-        blocks.append(Text(f"{limits}. {reason[:1].upper()}{reason[1:]}. {more}", 2, 4, label="Safe timeout: "))
+        blocks.append(Text(f"{limits}. {capitalized(reason)}. {more}", 2, 4, label="Safe timeout: "))
     if advice.one_node_only:
         blocks.append(note(ON_ONE_NODE))
     if settings and ready:

@@ -13,7 +13,7 @@ from preflight.model.job import Job
 from preflight.model.report import SCHEMA_VERSION
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import FrameworkLine, Part, SafeTimeout, Source, Term, Timings
-from preflight.model.units import count_text, decimal_text, seconds_text
+from preflight.model.units import capitalized, count_text, decimal_text, seconds_text
 from preflight.show.document import Block, Heading, Text, answer_line, bullet, item, note, right, section, table
 from preflight.show.fit import fit_section
 from preflight.show.json_document import dump, part
@@ -129,7 +129,7 @@ def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
         verb = "may need" if word == "UNKNOWN TIMEOUT" else "needs"
         needed_s = 60 * math.ceil(safe.sum_s / 60)
         limits = f"the job {verb} {needed_s} s; preflight advises at most {safe.cap_s} s"
-    return answer_line(word, tone, limits), note(safe.verdict[:1].upper() + safe.verdict[1:])
+    return answer_line(word, tone, limits), note(capitalized(safe.verdict))
 
 
 def _sums(safe: SafeTimeout) -> list[Block]:

@@ -19,7 +19,7 @@ from preflight.model.stuck import (
     rank_names,
 )
 from preflight.model.stuck_evidence import NO_PY_SPY, SCHEMA_VERSION, NodeEvidence
-from preflight.model.units import duration_text
+from preflight.model.units import capitalized, duration_text
 from preflight.stuck.judge.culprits import find_culprits, idle_servers_faults
 from preflight.stuck.judge.known import known_hangs, mapped_twice
 from preflight.stuck.judge.rank_place import JobState
@@ -129,7 +129,7 @@ def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
         waiting = [place for place in waiting if place.stands]
     if not waiting or culprits[0].reason in (Reason.NOTHING_MOVES, Reason.OTHER_COLLECTIVE):
         names = {place.name for place in (*job.places, *job.servers)}  # detokenizer, as the engine spells it
-        return f"{what}." if what.split()[0] in names else f"{what[0].upper()}{what[1:]}."
+        return f"{what}." if what.split()[0] in names else f"{capitalized(what)}."
     ((doing, at), count), *_ = Counter((place.doing, place.at) for place in waiting).most_common(1)
     alike = [place for place in waiting if (place.doing, place.at) == (doing, at)]
     first = alike[0]
