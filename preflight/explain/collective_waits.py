@@ -148,11 +148,11 @@ def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
     a moment before its neighbor.
     """
     # Thousands of ranks are in few states; two of each are enough, and pairs of all ranks would take minutes.
-    states: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
+    states: dict[tuple[object, ...], dict[str, Wait]] = defaultdict(dict)
     for wait in waits:
         if wait.seq >= 0 and wait.op:
-            states[wait.group, wait.seq, wait.op, wait.last_completed, _stands(wait)].append(wait)
-    known = [wait for alike in list(states.values())[:MOST_STATES] for wait in alike[:2]]
+            states[wait.group, wait.seq, wait.op, wait.last_completed, _stands(wait)].setdefault(wait.rank, wait)
+    known = [wait for alike in list(states.values())[:MOST_STATES] for wait in list(alike.values())[:2]]
     for one, other in permutations(known, 2):
         is_joint = one.op.lstrip("_").startswith(EVERYBODY)
         is_unlike = is_joint and one.rank != other.rank and one.group == other.group and one.op != other.op

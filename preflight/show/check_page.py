@@ -9,6 +9,7 @@ from preflight.model.codec import GAPS, encode
 from preflight.model.engine_options import SETTINGS, Engine, EngineOption, Fault, options_for
 from preflight.model.finding import Severity
 from preflight.model.gap import NO_ANSWER, Gap
+from preflight.model.nccl_variables import assignment
 from preflight.model.report import PAUSED, NodeVerdict, Report, RunPhase, Verdict
 from preflight.model.units import counted
 from preflight.show.changes import since_good
@@ -192,7 +193,7 @@ def _settings(report: Report) -> list[list[Block]]:
     A setting is omitted if the headline says the same.
     """
     advice = report.advice
-    named = [(export(name, value), name, f"{name}={value}") for name, value in advice.env]
+    named = [(export(name, value), name, assignment(name, value)) for name, value in advice.env]
     named += [(f"unset {name}", name, f"unset {name}") for name in advice.unset]
     groups: list[list[Block]] = []
     for command, name, short_form in named:

@@ -157,7 +157,7 @@ class LogSource:
 def open_log(path: str) -> LogSource:
     """Open a log or standard input (`-`). Raise UsageError if the file does not exist or may not be read."""
     if path == STDIN:
-        return LogSource(path, sys.stdin.buffer)
+        return LogSource("stdin", sys.stdin.buffer)
     try:
         # A FIFO without a writer, or /proc/kmsg, would be waited for without end.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)

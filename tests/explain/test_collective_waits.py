@@ -77,3 +77,10 @@ def test_a_timeout_of_milliseconds_is_the_cause(timeout_ms: int, is_short: bool)
     assert (f"only {timeout_ms:,} ms" in told.causes[0].verdict) is is_short
     assert ("datetime.timedelta" in told.causes[0].remedy) is is_short
     assert not any("paused" in note for note in told.notes)
+
+
+def test_two_waits_of_one_rank_hide_no_other_rank() -> None:
+    again = [Wait("0", "0", 6, "ALLREDUCE", last_enqueued=6, last_completed=6)] * 2
+    early = Wait("0", "0", 6, "_ALLGATHER_BASE", last_enqueued=6, last_completed=5)
+    other = Wait("1", "0", 6, "ALLREDUCE", last_enqueued=6, last_completed=6)
+    assert find_overtaken([*again, early, other]) == (early, other)

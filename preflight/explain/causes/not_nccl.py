@@ -19,7 +19,7 @@ WAITED = (
     "A rank timed out waiting{place} for another process or a service. The log of the other side has the cause: {text}"
 )
 TIMED_OUT = "TimeoutError"
-ASSERTION = "own.assertion"
+ASSERTION, BUILD = "own.assertion", "own.build"
 NEAR_END = 10  # lines
 LONGEST = 160
 CLEARLY_S = 3.0  # by so much, or by CLEARLY_LINES, an exception precedes what is no consequence of it
@@ -35,7 +35,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     raised = [(event, error) for event, error in evidence.raised() if is_failed or event.order > last_success]
     if (known := _known(evidence, raised)) is not None:
         return known
-    if not raised and (refused := own_events) and not _went_on(evidence, refused[-1]):
+    if not raised and (refused := own_events) and (refused[0].sign == BUILD or not _went_on(evidence, refused[-1])):
         is_check = refused[0].sign == ASSERTION
         stopped = "ended itself" if is_check else "stopped before it began"
         verdict = f"The program {stopped}: {refused[0].text.strip()[-160:]}"
@@ -207,6 +207,8 @@ CAUSE = Cause(
         Sign("own.missing", Authority.OWN_ERROR, "the program to run does not exist",
              r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): "
              r"(?:command not found|can't open file)"),
+        Sign(BUILD, Authority.OWN_ERROR, "the program could not compile a part of itself",
+             r"Making C\+\+ dataset helpers module failed"),
         Sign(ASSERTION, Authority.OWN_ERROR, "the program found a condition of its own broken",
              r"Assert(?:ion)? [Ff]ailed: [^\n]{9,160}|INTERNAL ASSERT FAILED at "),
     ),
