@@ -7,13 +7,25 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
+NEAR = 200  # lines between a rank's own error and the end of the ranks that waited for it
+
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim that the scheduler's time limit ended the job; None if the job had succeeded and only hung at its exit."""
     if all(map(evidence.survival.is_after_success, events)):
         return None
     verdict = "The scheduler ended the job because its time limit was reached."
-    return Claim(events[0].authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
+    authority = Authority.ECHO if _had_failed(evidence, events[0]) else events[0].authority
+    return Claim(authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
+
+
+def _had_failed(evidence: LogEvidence, limit: Event) -> bool:
+    """Return whether a rank had failed shortly before, and the job did no step of work after that."""
+    own = (event for event in evidence.failures() if event.authority is Authority.OWN_ERROR)
+    return any(
+        event.source == limit.source and 0 < limit.line - event.line < NEAR and event.steps == limit.steps
+        for event in (*own, *(event for event, _ in evidence.exceptions))
+    )
 
 
 CAUSE = Cause(
