@@ -1,6 +1,7 @@
-"""Find what really ended a failed or hung run, from its logs.
+"""Find the cause of a failed or hung run in its logs.
 
-bytes -> `log_scanner` (one pass, a linear-time prefilter) -> events in `log_evidence` -> `causes/` (one file per cause;
-each cause makes a claim or returns None) -> `cause_ranking` (the first failure before its consequences) ->
-`explain_logs`, which builds an Explanation. A failed trial of `check` takes the same path, from `failed_trial`.
+`log_scanner` reads the bytes of the logs in one pass, with a linear-time prefilter. `log_evidence` holds the relevant
+lines as events. Each file of `causes/` describes one possible cause, and returns a `Claim` (this cause with its
+evidence) or None. `cause_ranking` puts the first failure before its consequences. `explain_logs` builds an Explanation.
+A failed trial of `check` takes the same path, from `failed_trial`.
 """

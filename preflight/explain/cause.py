@@ -1,4 +1,4 @@
-"""The parts of a cause: the log texts that show the cause, the causes that it outranks, and the remedy."""
+"""The data types of a cause: the log texts that show the cause, the causes that it outranks, and the remedy."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from preflight.model.nccl_diagnostics import unusual
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A text that a library prints.
+    """A text that indicates a cause, and that a library or another program prints.
 
-    `pattern` is matched as bytes by a linear-time engine and again by `re`, so it must have no look-around and no
-    nested repetition.
+    `pattern` is matched as bytes by a linear-time engine and again by `re`. It must therefore have no look-around and
+    no nested repetition.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return the signs `names`, rows of `model/error_texts.py`, whose texts the checks or the search use too."""
+    """Return signs that other packages use too: the rows of `model/error_texts.py` with these names."""
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A cause's claim to have ended the run, with the proof."""
+    """A possible cause of the run's end that the logs support: its evidence, confidence and headline (`verdict`)."""
 
     authority: Authority
     events: tuple[Event, ...]
@@ -48,7 +48,7 @@ class Claim:
 
     @property
     def is_warning(self) -> bool:
-        """Return whether all of the claim's proof comes from Python warnings."""
+        """Return whether all of the evidence comes from Python warnings."""
         return bool(self.events) and all(event.is_warning for event in self.events)
 
 
@@ -66,7 +66,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A variant of a cause: a text that a library or an adapter prints, with its own headline and steps."""
+    """A variant of a cause: the pattern of a library's or an adapter's text, and the headline and steps for it."""
 
     words: str  # a regular expression, searched in the lines
     verdict: str
@@ -74,7 +74,7 @@ class Variant:
 
 
 def variant_in(variants: tuple[Variant, ...], *texts: str) -> Variant:
-    """Return the first variant whose `words` are in one of the texts.
+    """Return the first variant whose pattern (`words`) matches one of the texts.
 
     The variants start with the most specific one. The last variant fits any text.
     """
@@ -88,7 +88,10 @@ Judge = Callable[[LogEvidence, tuple[Event, ...]], Claim | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One file of `causes/`; `outranks` lists the exceptions from the order of authority."""
+    """A possible cause of a failure, as one file of `causes/` defines it.
+
+    `outranks` names causes that this cause precedes although their `Authority` may be higher.
+    """
 
     id: str = ""  # the name of its file
     promise: str  # what it means, in words for somebody who has never heard of NCCL
@@ -117,9 +120,10 @@ def fixed(
 
 
 def by_signs(verdict: str) -> Judge:
-    """Return a judge that claims from the cause's signs of the highest authority, the earliest first.
+    """Return a `judge` function that always supports its cause with the matching lines, at high confidence.
 
-    In the verdict, `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}` becomes " on HOST" or nothing.
+    In the headline `verdict`, `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}` becomes " on HOST" or
+    nothing.
     """
 
     def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
@@ -130,10 +134,10 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Return the claim that an anomaly in NCCL's own diagnostics led to the timeouts; None if no rank timed out.
+    """Return an anomaly in NCCL's own diagnostics as the cause of the timeouts; None if no rank timed out.
 
-    Timeouts are required because healthy runs also have slow cards and variables that differ. In the verdict, `{said}`
-    becomes NCCL's words.
+    Timeouts are required because healthy runs also have slow cards and variables that differ. In the headline
+    `verdict`, `{said}` becomes NCCL's words.
     """
     timeouts = evidence.timeouts()
     if not timeouts:
@@ -145,7 +149,7 @@ def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> C
 
 
 def fill_in(verdict: str, events: tuple[Event, ...]) -> str:
-    """Return the verdict with ranks and host filled in; ranks of the earliest events come first, at most four."""
+    """Return the headline with ranks and host filled in: at most four rank numbers, those of the earliest events."""
     ranks = list(dict.fromkeys(e.rank for e in events if e.rank))
     if not ranks:
         who = "a rank"

@@ -1,4 +1,4 @@
-"""Rank the claims: find the cause, and the claims that are its consequences."""
+"""Rank the causes that the logs support: separate the main cause from its consequences."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ OTHERWISE = "it came after the cause, or usually follows from it"
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A cause and its claim."""
+    """A cause and its `Claim`, which holds the evidence for this cause."""
 
     cause: Cause
     claim: Claim
 
 
 def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
-    """Return the causes, the best first, and the claims that are consequences of the best cause.
+    """Return the likely causes, the best first, and the supported causes that are consequences of the best one.
 
-    The earliest claim of the highest authority leads, unless another claim outranks it by name.
+    The cause with the highest authority leads; among equals, the earliest one. A cause that lists another cause in
+    `outranks` precedes that cause.
     """
     asked = ((cause, evidence.best(cause.id)) for cause in causes)
     judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)
@@ -61,7 +62,10 @@ def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[R
 
 
 def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
-    """Return whether a claim rests only on warnings in logs that end with normal work; the run may then continue."""
+    """Return whether a cause's only evidence is warnings, in logs that end with normal work.
+
+    The run may then continue.
+    """
     return all(
         WARNING.search(event.text) and shows_work(evidence.sources[event.source].tail) for event in claim.events
     ) and not evidence.of(*DEATHS)
@@ -73,7 +77,7 @@ def _not_sure(warned: Ranked) -> Ranked:
 
 
 def _may_be_it_too(best: Claim, other: Claim) -> bool:
-    """Return whether another claim may be the cause too: it came before the best claim, or the best is not proved.
+    """Return whether `other` may be a cause too: it came before the best cause, or the best cause is not proved.
 
     Events after a proven cause are its consequences.
     """
@@ -84,7 +88,7 @@ def _may_be_it_too(best: Claim, other: Claim) -> bool:
 
 
 def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
-    """Return whether a claim rests only on messages after the job's success, or on warnings after which jobs go on."""
+    """Return whether a cause's only evidence is messages after the job's success, or warnings that end no job."""
     if claim.authority is Authority.ECHO and _is_only_warned(evidence, claim):
         return True
     is_late = claim.authority >= Authority.TIMEOUT or claim.authority is Authority.REFINED_TIMEOUT
@@ -92,7 +96,7 @@ def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
-    """Return the first event of every sign, in order of time; the table of processes shows each rank's events."""
+    """Return the first event of each kind, in order of time, among all failures and the best cause's evidence."""
     chosen: dict[str, Event] = {}
     for event in earliest((*evidence.failures(), *(named[0].claim.events if named else ()))):
         chosen.setdefault(event.sign, event)

@@ -28,7 +28,11 @@ COALESCED = (1 << 64) - 1  # (size_t)-1: a coalesced send/recv, not a size
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The collective for which one rank of one group waited; -2 replaces a number that the log does not give."""
+    """The collective for which one rank of one group waited, with the numbers of the log line.
+
+    A `seq`, `numel_in`, `last_enqueued` or `last_completed` of -2, or a time of 0 ms, means that the log gives no
+    value.
+    """
 
     rank: str
     group: str = UNKNOWN
@@ -47,7 +51,7 @@ class Wait:
 
 
 class Waits:
-    """Every wait that a log reports, at most one per rank and group."""
+    """The timed-out waits for collectives that a log reports, at most one per rank and group."""
 
     LIMIT = 65536
 
@@ -140,12 +144,12 @@ def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return two waits of a group: one rank waits in a collective whose number the other rank has completed.
+    """Return two waits of a group: the first rank waits in a collective whose number the second rank has completed.
 
     Every rank of a group takes part in its collectives, so no rank can complete one before all ranks enter it. The
     first rank's collective was therefore a different operation on the second rank, unless the operation's last data
-    were lost. If either rank has enqueued more behind its wait, a difference of one proves nothing: a rank may be done
-    a moment before its neighbor.
+    were lost. A rank may complete a collective a moment before its neighbor. If either rank has enqueued more behind
+    its wait, a difference of one number therefore proves nothing.
     """
     # Thousands of ranks are in few states; two of each are enough, and pairs of all ranks would take minutes.
     states: dict[tuple[object, ...], dict[str, Wait]] = defaultdict(dict)
@@ -178,7 +182,7 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
     """Return the ranks of a group that enqueued the fewest collectives; () unless another rank waits in a later one.
 
-    A rank that has enqueued the collective in which the others wait is not behind, even if the others enqueued more.
+    A rank that has enqueued the collective in which other ranks wait is not behind, even if they enqueued more.
     """
     by_group: dict[str, list[Wait]] = defaultdict(list)
     for wait in waits:
@@ -192,7 +196,7 @@ def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
 
 
 def behind_by_seq(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the minority of ranks that are in an earlier collective than the others; () if all are in one."""
+    """Return the minority of ranks that wait in an earlier collective than the majority; () if all wait in one."""
     known = [wait for wait in waits if wait.rank and wait.seq >= 0 and wait.op]
     if len({wait.group for wait in known}) > 1:
         return ()

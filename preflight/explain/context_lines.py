@@ -1,4 +1,4 @@
-"""Patterns of lines that are no signs of a failure but help to explain the signs, and of the ends of tracebacks."""
+"""Patterns of lines that do not indicate a failure but help to explain it, and of the last lines of tracebacks."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ NAMES_BEFORE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The last line of a traceback.
+    """The exception in the last line of a traceback.
 
-    An echo is a secondary error, which a launcher raises, or a rank because of another rank. An exception that only
-    looks like an echo by its text may be the program's own error; it is `weak` and still counts.
+    `is_echo` marks a secondary error: a launcher or a rank raised it because of another rank. `is_weak` marks an
+    exception that only looks secondary by its text; it may be the program's own error.
     """
 
     type: str
@@ -135,5 +135,8 @@ def read_exception(text: str) -> Raised | None:
 
 
 def begins_line(text: str, raised: Raised) -> bool:
-    """Return whether only a launcher's prefix comes before an exception: people often paste only the last line."""
+    """Return whether an exception is at the start of its line, apart from a launcher's prefix.
+
+    People often paste only the last line of a traceback.
+    """
     return NAMES_BEFORE.fullmatch(text[: text.find(raised.type)]) is not None

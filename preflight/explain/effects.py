@@ -1,7 +1,4 @@
-"""What a named cause does to a job, with the terms of known_bugs.toml.
-
-Only causes that may be a bug of a library are listed.
-"""
+"""The causes of `explain` that a library's bug can produce, with the effect of each on a job (see known_bugs.toml)."""
 
 from __future__ import annotations
 

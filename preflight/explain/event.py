@@ -42,7 +42,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line with a sign. `order` counts lines over all sources; `rank` and `host` are "" if not known."""
+    """A log line that indicates a cause. `order` counts lines over all logs; an unknown `rank` or `host` is ""."""
 
     sign: str
     cause: str

@@ -62,7 +62,7 @@ def _log(source: LogSource) -> Log:
 
 @dataclass(slots=True)
 class _Reader:
-    """A reader of one file after another, so that thousands of files need only one descriptor."""
+    """A reader that opens one file after another, so that thousands of files need only one descriptor."""
 
     in_folders: set[str]
     left_out: dict[str, str]
@@ -74,7 +74,7 @@ class _Reader:
     entries: int = 0
 
     def logs(self, paths: Sequence[str]) -> Iterator[Log]:
-        """Yield the logs, each to be read before the next log is opened; set aside dumps and answers of `stuck`."""
+        """Yield the logs, each to be read before the next is opened; set aside dumps and `preflight stuck` answers."""
         for path in paths:
             is_named = path not in self.in_folders
             with contextlib.ExitStack() as opened:

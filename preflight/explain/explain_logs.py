@@ -212,7 +212,7 @@ def _goes_on(source: SourceState) -> bool:
 
 
 def _is_last(unusual: UnusualLine, evidence: LogEvidence) -> bool:
-    """Return whether the only log ends with an error that healthy runs do not print."""
+    """Return whether the only log ends with an unusual error line, one that healthy runs do not print."""
     return unusual.is_error and not evidence.sources[1:] and unusual.line == evidence.sources[0].lines
 
 
@@ -397,7 +397,7 @@ def _named(ranked: Ranked, evidence: LogEvidence, before: tuple[str, ...]) -> Na
 
 
 def _known_remedy(found: KnownMessage, evidence: LogEvidence) -> str:
-    """Return the remedy of a known message, and the version from which on the remedy is not needed."""
+    """Return the remedy of a known message, with the version that no longer needs the remedy."""
     row, has = found.row, evidence.versions.get(found.row.library, "")
     needless = f" {row.library} {row.fixed} and newer do not need this step" if row.fixed else ""
     here = f"; this log has {has}." if needless and has else "." if needless else ""
@@ -418,7 +418,7 @@ def _consequence(ranked: Ranked, evidence: LogEvidence) -> Consequence:
 
 
 def _processes(rows: tuple[ProcessRow, ...], evidence: LogEvidence) -> tuple[ProcessEnd, ...]:
-    """Return the table of processes; ranks that only the job's size implies are omitted, unless they are few."""
+    """Return the table of processes. Ranks known only from the job's size are omitted, unless they are few."""
     missing = silent(rows)
     told = [row for row in rows if row.first or row.code or row.has_log or len(missing) <= FEW_SILENT]
     return tuple(
@@ -430,14 +430,14 @@ def _processes(rows: tuple[ProcessRow, ...], evidence: LogEvidence) -> tuple[Pro
 
 
 def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
-    """Return the job's activity before a timeout, if the log names it."""
+    """Return the line that names the job's activity before a timeout; () if no log names an activity."""
     phase = next((source.phases[0] for source in evidence.sources if source.phases), None)
     is_quoted = any(event.sign.startswith(PHASE) for ranked in named[:1] for event in ranked.claim.events)
     return () if is_quoted or not _is_timeout(named) else _quotes(evidence.of_phase(phase), evidence, 1)
 
 
 def _proof(claim: Claim, evidence: LogEvidence) -> tuple[Quote, ...]:
-    """Return the lines that prove a claim; of lines that differ only in numbers, return the first and the count.
+    """Return the evidence for a cause: of lines that differ only in numbers, the first line and the count.
 
     If ranks called different collectives, all lines are kept, because their numbers matter.
     """
@@ -457,7 +457,7 @@ def _proof(claim: Claim, evidence: LogEvidence) -> tuple[Quote, ...]:
 
 
 def _quotes(events: Iterable[Event], evidence: LogEvidence, limit: int) -> tuple[Quote, ...]:
-    """Return the first `limit` lines; a line with several signs appears once."""
+    """Return the first `limit` lines. A line that matches several patterns appears once."""
     by_line = {(event.source, event.line): event for event in reversed(tuple(events))}
     return tuple(_quote(event, evidence) for event in list(reversed(by_line.values()))[:limit])
 

@@ -57,7 +57,7 @@ def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
 
 
 def _few_logs(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return the ranks' ends with only the first few logs; the logs of ranks at fault come first."""
+    """Return all ranks, with the logs of all but the first few removed; ranks at fault keep their logs first."""
     with_log = sorted((end.rank not in trial.culprits, end.rank) for end in trial.ranks if end.log)
     kept = {rank for _, rank in with_log[:MOST_LOGS]}
     return tuple(end if end.rank in kept or not end.log else replace(end, log=()) for end in trial.ranks)

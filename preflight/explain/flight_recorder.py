@@ -115,7 +115,7 @@ def _sizes(item: dict[Any, Any]) -> str:
 
 
 def find_lag(recordings: Iterable[Recording]) -> Lag | None:
-    """Return the ranks of a group that enqueued fewer than the others; None if no group has such ranks."""
+    """Return the ranks of a group that enqueued fewer collectives than other ranks; None if no group has such ranks."""
     for group, ends in sorted(_last_by_group(recordings).items()):
         if len(ends) < 2:
             continue

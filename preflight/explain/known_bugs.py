@@ -30,7 +30,7 @@ def surroundings(evidence: LogEvidence) -> Surroundings:
 
 
 def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
-    """Return the known bug that fits best, and a sentence about it; None if none fits or `cause` is no such symptom."""
+    """Return the best-fitting known bug and a sentence about it; None if none fits or `cause` is no possible effect."""
     effect = EFFECTS.get(cause)
     if effect is None or (effect is Effect.HANGS and confidence is Confidence.HIGH):
         return None

@@ -44,12 +44,12 @@ class LastFrame:
 
     @property
     def place(self) -> str:
-        """Return the place as `train.py:44`."""
+        """Return the file and line as `train.py:44`."""
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
 
     @property
     def place_and_function(self) -> str:
-        """Return the place as `train.py:44 (training_step)`, or without the function if the line is in none."""
+        """Return file, line and function as `train.py:44 (training_step)`; outside a function only `train.py:44`."""
         return self.place if self.function == TOP_LEVEL else f"{self.place} ({self.function})"
 
 

@@ -54,9 +54,9 @@ def _is_sentence(line: str) -> bool:
 
 
 def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
-    """Return the last lines that report a failure, the first of each kind.
+    """Return the last lines that report a failure, the first line of each kind.
 
-    If there are none, return the last line of each log.
+    If there are no such lines, return the last line of each log.
     """
     kinds: dict[str, Event] = {}
     for event in evidence.alarms():

@@ -14,7 +14,7 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A kind of request in a remedy's step: the words that identify it, and how to fulfill it with each launcher."""
+    """A kind of request in a remedy's step: the words that identify the request, and how each launcher fulfills it."""
 
     asked_by: re.Pattern[str]
     way: Callable[[Launcher], str]
@@ -33,7 +33,7 @@ def launcher_of(match: str) -> str:
 
 
 def way(need: Need, launchers: Iterable[str]) -> tuple[str, ...]:
-    """Return how to fulfill the need with the launcher in use; among several launchers, the most precise one counts."""
+    """Return how the launcher in use fulfills the need; among several launchers, the most precise one counts."""
     used = set(launchers)
     return next(((need.way(each),) for each in LAUNCHERS if each.name in used and need.way(each)), ())
 
@@ -48,6 +48,6 @@ def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variab
 
 
 def options_of_engines(cause: str, launchers: Collection[str]) -> tuple[EngineOption, ...]:
-    """Return the options against a cause of those serving engines that wrote the logs."""
+    """Return the options that avoid a cause, for those serving engines that wrote the logs."""
     faults = [CAUSES[cause]] if cause in CAUSES else []
     return tuple(row for engine in Engine if engine.value in launchers for row in options_for(engine, faults))

@@ -41,7 +41,7 @@ HEAD = 200
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The origin of a line, if the line shows it."""
+    """The process, host and time of a line, as far as its prefixes show them."""
 
     rank: str
     host: str

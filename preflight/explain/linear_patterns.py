@@ -17,7 +17,7 @@ MEMORY_BYTES = 48 << 20  # with less, its DFA for all signs does not fit, and re
 
 
 class Match(Protocol):
-    """The part of a match's interface that is used here."""
+    """The protocol of a regular-expression match, reduced to the methods that are used here."""
 
     def start(self) -> int: ...
     def end(self) -> int: ...
@@ -31,12 +31,12 @@ class Pattern(Protocol):
 
 
 def compile_any(patterns: Iterable[str]) -> Pattern:
-    """Compile an alternation of ASCII patterns over bytes; `^` and `$` match the ends of a line."""
+    """Return one pattern over bytes that matches any of the ASCII patterns; `^` and `$` match the ends of a line."""
     return _compile("(?m)" + "|".join(f"(?:{pattern})" for pattern in patterns))
 
 
 def compile_last(patterns: Iterable[str]) -> Pattern:
-    """Compile a pattern whose match ends where the last occurrence of any alternative ends."""
+    """Return a pattern whose match ends at the last place that any of the patterns matches."""
     return _compile("(?s)\\A.*(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")")
 
 

@@ -1,4 +1,4 @@
-"""Everything that the single pass over the logs keeps for the causes to judge, in bounded memory."""
+"""The data that one pass over the logs keeps as evidence for the causes, in bounded memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """What the logs tell about one process.
+    """The data of the logs about one process.
 
     `first` is the first abnormal line that the process wrote, never a launcher's line about the process. `raised` is
     the line that ends its first traceback. `code` is the exit code that a launcher reports, negative for a signal.
@@ -80,7 +80,7 @@ class ProcessRow:
 
 @dataclass(slots=True)
 class LogEvidence:
-    """The events of all logs, by sign and by cause, and everything else that the causes judge."""
+    """The events of all logs, by pattern and by cause, and all other data from which causes are judged."""
 
     events: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     by_cause: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -127,7 +127,7 @@ class LogEvidence:
         kept[:] = [event for event in kept if (event.source, event.line) != (source, line)]
 
     def settle(self) -> None:
-        """After every log was read, drop the events that the run survived. The remaining events ended the run.
+        """Drop the events that the run survived, after every log was read. The remaining events ended the run.
 
         If only Python warnings remain, nothing ended the run.
         """
@@ -156,11 +156,11 @@ class LogEvidence:
         return not self.survival.survived(event)
 
     def has(self, *signs: str) -> bool:
-        """Return whether any of the signs occurred and ended the run."""
+        """Return whether a line with any of these sign names occurred and ended the run."""
         return any(self.events.get(sign) for sign in signs)
 
     def of(self, *signs: str) -> tuple[Event, ...]:
-        """Return the events of these signs, the earliest first."""
+        """Return the events with these sign names, the earliest first."""
         return earliest(event for sign in signs for event in self.events.get(sign, ()))
 
     def best(self, cause_id: str) -> tuple[Event, ...]:
@@ -226,13 +226,13 @@ class LogEvidence:
     def phase(self, *wanted: Phase) -> PhaseRecord | None:
         """Return the phase of the first log whose phase is in `wanted`; None if there is no such log.
 
-        A log's phase is the phase before its first failure.
+        A log's phase is the job's activity before the log's first failure.
         """
         firsts = (phase for source in self.sources for phase in source.phases[:1])
         return next((phase for phase in firsts if phase.phase in wanted), None)
 
     def recorded(self, rank: str, text: str) -> tuple[Event, ...]:
-        """Return what the flight recorder's dump of `rank` shows (`text`) as an event, so that it can be quoted."""
+        """Return `text`, a finding in the flight recorder dump of `rank`, as an event that can be quoted."""
         found = (self.dumps[each.source] for each in self.recordings if each.rank == rank and each.source in self.dumps)
         return tuple(
             Event(RECORDED, "", Authority.SILENCE, source, 1, 0, rank, "", Moment(), text) for source in list(found)[:1]

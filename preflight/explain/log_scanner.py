@@ -1,4 +1,4 @@
-"""Scan the bytes of a log in one pass: lines with a sign become events, and other lines are never decoded."""
+"""Scan the bytes of a log in one pass: lines that match a pattern become events, and other lines are never decoded."""
 
 from __future__ import annotations
 
@@ -241,10 +241,9 @@ class Scanner:
         return raised is not None and context_lines.ECHO_TYPES.search(raised.type) is not None
 
     def _is_barren(self, block: bytes, at: int) -> bool:
-        """Count a hit of an open sign (one that is still searched) inside a longer sign that is closed.
+        """Count a match inside a longer match that is no longer searched; return whether the prefilter was rebuilt.
 
-        Return whether the prefilter was rebuilt. After very many such hits, the open sign is
-        no longer searched either.
+        After very many such matches, the inner pattern is no longer searched either.
         """
         named = self._name.match(block, at)
         if named is None or named.lastgroup is None:
@@ -254,9 +253,9 @@ class Scanner:
         return self._saturate(index, self._signs[index][0])
 
     def _matches(self, text: str) -> list[tuple[int, int, int]]:
-        """Return (sign, start, end) of the first match of every sign in a line.
+        """Return (index of the pattern, start, end) of each pattern's first match in a line.
 
-        The linear engine finds the position, and `re` determines the sign only at that position.
+        The linear engine finds the position, and `re` determines the pattern only at that position.
         """
         data = text.encode("ascii", "replace")  # one byte a character: places stay the same
         found: dict[int, tuple[int, int, int]] = {}

@@ -1,6 +1,6 @@
 """The texts with which frameworks, launchers, shells and schedulers report a run's end: success, death, stop order.
 
-None of these lines gives a reason. A run is healthy only if a line of `SUCCESS`, or one of `DONE` and then one of
+None of these lines gives a reason. A run is healthy only if a line of `SUCCESS`, or a line of `DONE` and then one of
 `LEFT`, comes after every alarming line that the run did not survive.
 """
 

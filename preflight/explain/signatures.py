@@ -1,6 +1,6 @@
 """Known messages, each with one remedy: the rows of data/signatures.toml, and bugs' lines in data/known_bugs.toml.
 
-Both tables say for which versions a row holds.
+Both tables give the versions to which a row applies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ READERS = tuple((library, re.compile(pattern)) for library, pattern in VERSIONS)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A known message; if `says` is empty, the row only adds its remedy to a cause that is named for other reasons."""
+    """A known message with its remedy.
+
+    `says` is the headline. If `says` is empty, the row only adds its remedy to a cause that other lines support.
+    """
 
     name: str
     pattern: re.Pattern[str]
@@ -46,7 +49,7 @@ class Signature:
 
     @classmethod
     def of(cls, bug: KnownBug) -> Signature:
-        """Return the line of a known bug as a known message."""
+        """Return the signature of a known bug: the line that the bug prints, as a known message."""
         says = bug.says if bug.headline else ""
         return cls(
             bug.id, re.compile(bug.line), bug.do, bug.address, bug.proof, bug.cause, says, bug.component, bug.first,
@@ -54,9 +57,10 @@ class Signature:
         )  # fmt: skip
 
     def applies_to(self, versions: Mapping[str, str], around: Surroundings | None) -> bool:
-        """Return whether the row holds for the log's version and machine; an unknown version excludes nothing.
+        """Return whether the row applies to the log's version and machine; an unknown version excludes nothing.
 
-        If other faults print the line of a bug that only one kind of machine has, the log must name that machine.
+        Other faults may print the same line as a bug that only one kind of machine has. The log must then name that
+        machine.
         """
         if self.bug is not None and self.bug.is_told_by_machine and not self.bug.is_of_machine(around):
             return False
@@ -99,7 +103,10 @@ def read_versions(text: str) -> dict[str, str]:
 def find(
     texts: Iterable[str], versions: Mapping[str, str], around: Surroundings | None = None, *, names: bool = False
 ) -> KnownMessage | None:
-    """Return the first row whose message is in one of the texts; with `names`, only rows with a headline count."""
+    """Return the first row whose message is in one of the texts; None if there is none.
+
+    `names` restricts the search to rows with a headline.
+    """
     rows = [row for row in signatures() if row.applies_to(versions, around) and (row.says or not names)]
     for text in texts:
         for row in rows:

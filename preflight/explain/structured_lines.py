@@ -50,7 +50,7 @@ def plain_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def text_of(line: bytes) -> str | None:
-    """Return the text of a record, with the record's time in front; None if the line is no log record."""
+    """Return the message of a JSON record, with the record's time in front; None if the line is no log record."""
     stripped = line.strip().rstrip(b",")
     if not stripped.startswith(b"{") or len(stripped) > LONGEST_LINE:
         return None

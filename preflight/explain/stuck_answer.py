@@ -1,4 +1,4 @@
-"""An answer of `preflight stuck` (`--json`) from the time of the hang, as evidence in addition to the logs."""
+"""The JSON answer of `preflight stuck` from the time of the hang, as evidence in addition to the logs."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def is_stuck_report(head: bytes) -> bool:
 
 
 def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
-    """Return the first culprit of an answer, or the rank that works while others wait; None without either.
+    """Return the first culprit of an answer, or the rank that works while others wait; None if it names no such rank.
 
-    Raise MalformedInput if the data are no answer.
+    Raise MalformedInput if the data are no answer of `preflight stuck`.
     """
     document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
     if not isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""Events that a run survived: after such an event come a success, a restart, work steps or a ready server."""
+"""Events that a run survived: such an event is followed by a success, a restart, work steps or a ready server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Survival:
         return not any(death.order < first.order for death in self._after(event, self._deaths))
 
     def is_after_success(self, event: Event) -> bool:
-        """Return whether the run had succeeded, or had to stop, before an event and no new work began since."""
+        """Return whether an event came after the run's success or stop order, with no new work in between."""
         return any(self._follows(event, done) for done in (*self._successes, *self._stops))
 
     def _follows(self, event: Event, done: Event) -> bool:

@@ -1,4 +1,4 @@
-"""Advice on a timeout in the log: which advice is useless, and how to set a longer timeout in each framework."""
+"""Advice on a timeout in the log: which common advice is useless, and how to set a longer timeout in each framework."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return why the log's own timeout makes some advice to "raise the timeout" useless."""
+    """Return the reasons why the log's own timeout makes some advice to "raise the timeout" useless."""
     died_at_ms = evidence.timeout_ms()
     if not died_at_ms:
         return ()

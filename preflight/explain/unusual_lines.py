@@ -1,8 +1,8 @@
 """The lines that no healthy run prints: quotes for a log that names no cause, or only a symptom.
 
-The background is a file of hashes, without any text: the forms and the words of the lines of runs that went well
-(`python -m scripts.healthy_lines` writes it). A line that is not in the background is evidence for a reader, never a
-cause.
+The background is a file of hashes, without any text. It covers the forms and the words of the lines of healthy runs
+(`python -m scripts.healthy_lines` writes it). A line that is not in the background is shown to the reader, but never
+proves a cause.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ WORD = re.compile(r"[A-Za-z_]{2,30}")
 
 @dataclass(frozen=True, slots=True)
 class UnusualLine:
-    """A line of a log that is in no healthy run; a higher score means that it looks more like the cause's line."""
+    """A log line that no healthy run prints; a higher score means a higher likelihood that the line names the cause."""
 
     score: float
     source: int
@@ -94,7 +94,7 @@ class UnusualLine:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """The hashes of healthy runs."""
+    """The hashes of the line forms and words that healthy runs print."""
 
     forms: frozenset[bytes]
     words: frozenset[bytes]
@@ -116,7 +116,7 @@ def words_of(text: str) -> list[str]:
 
 
 def form_of(words: Iterable[str]) -> str:
-    """Return the form of a line: its first words."""
+    """Return the form of a line, by which similar lines are compared: its first words."""
     return " ".join(list(words)[:FORM_WORDS])
 
 
@@ -155,7 +155,7 @@ def _is_after_all(body: str) -> bool:
 
 
 class UnusualLines:
-    """A reader of parts of logs; it keeps the few lines that look most like the line that names the cause.
+    """A reader of parts of logs, which keeps the few lines that are most likely to name the cause.
 
     `is_secondary(line)` returns whether ranks and launchers print this line after any failure.
     """

@@ -53,7 +53,7 @@ class StepCounter:
         self._recent: set[bytes] = set()
 
     def begin(self) -> None:
-        """Start counting here, because an alarming line was kept; only such a line needs the count of later steps."""
+        """Start to count steps at this position, because an alarming line was kept."""
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 

@@ -27,7 +27,10 @@ DEADLOCK = (
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim a timeout if a checkpoint is the last phase before the timeout, or if a stack shows a checkpoint."""
+    """Return this cause if ranks timed out during or right after a checkpoint; else None.
+
+    The evidence is the last phase that the log names before the timeout, or a stack.
+    """
     timeouts, waits = evidence.timeouts(), evidence.waits.all()
     if not timeouts:
         return None
@@ -53,7 +56,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
-    """Return a text on the ranks that did not report the timeout, and on when the checkpoint began."""
+    """Return a text that names the ranks which reported no timeout, and says when the checkpoint began."""
     reported = _reported(evidence)
     missing = [str(rank) for rank in range(min(MOST_RANKS, _ranks(evidence))) if rank not in reported]
     clock = CLOCK.search(phase.text) if phase is not None else None
@@ -70,7 +73,7 @@ def _reported(evidence: LogEvidence) -> set[int]:
 
 
 def _ranks(evidence: LogEvidence) -> int:
-    """Return a lower bound of the number of ranks, from the logs; 0 if the logs show none."""
+    """Return the smallest number of ranks that fits the logs; 0 if the logs show no rank."""
     return max(evidence.world_size, max(_reported(evidence), default=-1) + 1)
 
 
@@ -85,9 +88,9 @@ def _command(evidence: LogEvidence) -> str:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: if the ranks diverged, repair the call.
+    """Return the steps. If ranks called different collectives, the step is to repair the call.
 
-    Otherwise distinguish a slow checkpoint from a missing rank before raising timeouts.
+    Otherwise the steps distinguish a slow checkpoint from a missing rank before they raise timeouts.
     """
     all_ranks = (
         "Call the checkpoint code on all ranks. With FSDP and ZeRO-3, save_pretrained, state_dict and "

@@ -20,7 +20,7 @@ WAITED = re.compile(rf"{TIMED_OUT.pattern}|gloo[^\n]{{0,90}}Connection closed by
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a mismatch that the library reports, or that waits, tracebacks or flight recorder dumps show."""
+    """Return this cause if the library, waits, tracebacks or flight recorder dumps show a mismatch; else None."""
     if events:
         because = "the library compared the ranks and says so"
         return Claim(Authority.MISMATCH, events, Confidence.HIGH, because, fill_in(VERDICT, events))

@@ -13,9 +13,9 @@ CRASHED = by_signs(
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a failed kernel, unless NCCL had given up a transfer before.
+    """Return this cause for a failed kernel; None if NCCL on this rank had given up a transfer before.
 
-    After that, NCCL frees memory that its kernels still use, which causes such an error.
+    After such a transfer, NCCL frees memory that its kernels still use, which causes the same error.
     """
     first = events[0]
     lost = (

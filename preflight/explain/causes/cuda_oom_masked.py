@@ -20,7 +20,7 @@ SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first request for GPU memory that was refused; absurdly large requests after an abort do not count."""
+    """Return this cause for refused requests for GPU memory; None if all requests are absurdly large."""
     events = tuple(event for event in own_events if not ABSURD.search(event.text))
     if not events:
         return None
@@ -37,7 +37,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: those of a serving engine, whose memory is divided by its options, or those of training."""
+    """Return the steps: options of the serving engine that divide its GPU memory, or steps for a training job."""
     leftovers = (
         "If the job ran out of memory at its start, run `nvidia-smi`, and end leftover processes of earlier jobs."
     )

@@ -17,9 +17,9 @@ WAITING = ("store_wait_timeout", "rendezvous_failed", "watchdog_timeout_straggle
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim a timeout, of a collective or of the store, if preparing data is the last phase before the timeout.
+    """Return this cause if preparing data was the last activity before a collective or the store timed out; else None.
 
-    A progress bar that ran as long as the timeout (within 3%) is one rank's long work, whatever the bar's name is.
+    A progress bar that ran as long as the timeout (within 3%) also counts as such an activity, whatever its name is.
     """
     waits = (event for cause in WAITING for event in without_echoes(evidence, evidence.best(cause)))
     timeouts = evidence.timeouts() or tuple(each for each in waits if each.authority is not Authority.ECHO)

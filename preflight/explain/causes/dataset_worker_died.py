@@ -13,7 +13,7 @@ claim = by_signs(
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the worker's death. A worker also aborts if the process for which it prepares data ends with an error."""
+    """Return this cause for a worker's death; None if the worker only aborted after an error of its parent process."""
     errors = [event for event, error in evidence.raised() if "DataLoader worker" not in error.message]
 
     def is_echo(event: Event) -> bool:

@@ -22,7 +22,7 @@ VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim torch's warning only if a hang follows the warning, because healthy logs contain it too."""
+    """Return this cause if torch's warning precedes a hang; else None, because healthy logs contain the warning too."""
     if evidence.successes() or evidence.exceptions:
         return None
     others = [event for event in evidence.failures() if event.cause != ID]
@@ -41,14 +41,14 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _waits_for_something_else(evidence: LogEvidence, warned: Event) -> bool:
-    """Return whether a line after the warning says what the job waits for, such as a server that does not run yet."""
+    """Return whether a line after the warning names what the job waits for, such as a server that does not run yet."""
     source = evidence.sources[warned.source]
     after = source.lines - warned.line
     return after > 0 and any(WAITING.search(line) for line in source.tail[-after:])
 
 
 def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: list[Event]) -> Claim | None:
-    """Claim a first collective that timed out after the guess, if ranks shared a GPU or GPUs are hidden."""
+    """Return this cause if the first collective timed out and ranks shared a GPU or GPUs are hidden; else None."""
     if any(event.authority < Authority.REFINED_TIMEOUT for event in others):
         return None
     if any(wait.seq > 1 or wait.last_completed > 0 for wait in evidence.waits.all()):

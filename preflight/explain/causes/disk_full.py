@@ -15,9 +15,9 @@ PARTLY = "A file was only partly written{host}. A full disk or a used-up quota c
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the system's error.
+    """Return this cause for a system error about a full disk or quota; None if no such error counts.
 
-    A full /dev/shm, which is memory, has its own cause, and file watches have another limit.
+    A full /dev/shm, which is memory, is a different cause. The limit of file watches does not count either.
     """
     events = tuple(event for event in own_events if not NO_DISK.search(event.text))
     if not events or (evidence.has("shm.nccl", "shm.loader") and events[0].sign == "disk.full"):

@@ -15,9 +15,9 @@ TWICE = by_signs("Two ranks use the same GPU{host}; NCCL refuses this.")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim NCCL's own error about the GPU.
+    """Return this cause: at high confidence for NCCL's own error, at medium confidence for a GPU that CUDA calls busy.
 
-    A busy GPU is weaker evidence, because a fault may also leave a GPU busy.
+    A fault may also leave a GPU busy.
     """
     if any(event.sign == "duplicate.nccl" for event in events):
         return TWICE(evidence, tuple(event for event in events if event.sign == "duplicate.nccl"))

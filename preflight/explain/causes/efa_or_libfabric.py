@@ -43,7 +43,7 @@ ANSWERS = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim the errors of libfabric and its EFA provider."""
+    """Return this cause, with the errors of libfabric or its EFA provider as evidence."""
     because = "the library below NCCL's plugin reports the error"
     return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))
 

@@ -16,7 +16,7 @@ LIVE = ("Wait", "End the job", "    ")  # steps for a job that still runs
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim the finding of `stuck`, unless the job continued to its end."""
+    """Return the finding of `preflight stuck` as the cause; None without a finding, or if the job later succeeded."""
     if not evidence.stuck or evidence.successes():
         return None
     source, found = evidence.stuck[0]
@@ -37,7 +37,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps for the hang that `stuck` found. Timeouts and lost connections are secondary errors of it."""
+    """Return the steps for the hang that `stuck` found, whose secondary errors are timeouts and lost connections."""
     found = [answer for _, answer in evidence.stuck[:1]]
     steps = (step for answer in found for step in answer.steps if not step.startswith(LIVE))
     if any(answer.works for answer in found):

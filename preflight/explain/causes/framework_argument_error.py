@@ -33,7 +33,10 @@ LONGEST = 160
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the refusal, in the framework's words; a pending demand of Ray counts only at the log's end."""
+    """Return this cause, in the framework's words; None if no framework refused its configuration.
+
+    A pending resource request of Ray counts only at the log's end.
+    """
     events = tuple(event for event in events if not event.match.endswith(PENDING) or _is_last(event, evidence))
     if not events:
         return _by_check(evidence)
@@ -53,7 +56,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _by_check(evidence: LogEvidence) -> Claim | None:
-    """Claim the first error if the error was raised in code that checks a program's options."""
+    """Return this cause if code that checks a program's options raised the first error; else None."""
     raised = evidence.raised()
     if not raised or any(done.order > raised[0][0].order for done in evidence.successes()):
         return None

@@ -12,7 +12,10 @@ FAULT = "A kernel on an AMD GPU accessed memory outside its own ({who}{host}), o
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim the errors of the driver or the runtime; only the driver's own errors exclude a fault of the program."""
+    """Return this cause, with the errors of the driver or of ROCm's runtime as evidence.
+
+    A memory fault may be the program's own; a hang or a hardware error is the node's.
+    """
     is_fault = events[0].sign == "amd.fault"
     verdict = fill_in(FAULT if is_fault else HANG, events)
     because = "ROCm's runtime says so" if is_fault else "the driver or ROCm's runtime says so"
@@ -20,7 +23,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: a fault may come from the program; a hang or a hardware error is first taken for the node's."""
+    """Return the steps: for a fault, examine the program first; for a hang or a hardware error, the node first."""
     driver = (
         "Read the driver's messages on that host: sudo dmesg -T | grep -i -e amdgpu -e ras. For error counters, run "
         "`amd-smi` or `rocm-smi --showrasinfo all`."

@@ -36,7 +36,7 @@ FEW = 4  # collectives; more of them mean that data did flow
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim a log that stops in NCCL's start-up or first collective, without an error or a line that ends the run."""
+    """Return this cause if the log stops in NCCL's start-up or first collective; None after any error or success."""
     if evidence.failures() or evidence.exceptions or evidence.successes() or evidence.has("context.progress"):
         return None
     if (waiting := _stack_waits(evidence) or _last_words(evidence) or _engine_waits(evidence)) is not None:
@@ -63,7 +63,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _stack_waits(evidence: LogEvidence) -> Claim | None:
-    """Claim a stack in the log, printed by hand, of a process that waits for another process."""
+    """Return this cause if a stack that a person printed into the log waits for another process; else None."""
     frames = [event for event in evidence.of("hang.stack") if _ends_the_log(event, evidence)]
     if not frames:
         return None
@@ -84,7 +84,7 @@ def _ends_the_log(event: Event, evidence: LogEvidence) -> bool:
 
 
 def _last_words(evidence: LogEvidence) -> Claim | None:
-    """Claim a log whose last line announces a step that a healthy log completes within seconds."""
+    """Return this cause if the last line announces a step that a healthy log completes within seconds; else None."""
     for number, source in enumerate(evidence.sources):
         whole = source.tail[:-1] if source.tail and CUT.fullmatch(source.tail[-1]) else source.tail
         found = next((step for step in ANNOUNCED if whole and step[0].search(whole[-1])), None)
@@ -100,7 +100,7 @@ def _last_words(evidence: LogEvidence) -> Claim | None:
 
 
 def _engine_waits(evidence: LogEvidence) -> Claim | None:
-    """Claim an engine that reports repeatedly, up to the end of the log, that its workers do not answer."""
+    """Return this cause if an engine reports, up to the end of the log, that its workers do not answer; else None."""
     waits = evidence.of("hang.engine")
     if len(waits) < SOME or evidence.sources[waits[-1].source].lines - waits[-1].line > AT_END:
         return None

@@ -17,7 +17,7 @@ STORE = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim a stuck watchdog. A missing store is weaker evidence, and proves nothing after success."""
+    """Return this cause: a stuck watchdog at high confidence, or an unreachable store at medium confidence."""
     if events[0].authority is Authority.TIMEOUT:
         because = "the monitor says that the watchdog made no progress"
         return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, STUCK)

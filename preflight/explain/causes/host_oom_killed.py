@@ -25,7 +25,7 @@ ALLOCATION = "{who}{host} could not get host memory."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim an explicit report first, then a refused allocation, then a bare SIGKILL."""
+    """Return this cause for a report of exhausted memory, a refused allocation or a bare SIGKILL; else None."""
     match events[0].authority:
         case Authority.KILLED:
             because = "the scheduler or the kernel says that memory ran out"
@@ -60,9 +60,9 @@ def _is_by_watchdog(timeout: Event, killed: Event) -> bool:
 
 
 def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
-    """Return whether an error comes at most NEAR lines before the kill.
+    """Return whether an alarming line comes at most NEAR lines before the kill.
 
-    The launcher then killed the rest of the job.
+    The kill is then the launcher's, which ends the remaining processes of the job.
     """
     before = (event for event in evidence.alarms() if event.source == killed.source)
     return any(0 < killed.line - event.line <= NEAR for event in before)

@@ -180,7 +180,10 @@ ANSWERS = (*OF_THE_MACHINE, *OF_THE_PATH)
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the earliest error. A refused call is the machine's own fault; a lost packet is the path's fault."""
+    """Return this cause for the earliest error; None if the peer's death or the run's success explains the error.
+
+    A refused call is the machine's own fault. A lost packet is a fault of the path.
+    """
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, SLOW)
     if events[0].authority is Authority.ECHO and evidence.successes():
@@ -212,7 +215,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _peer_had_died(evidence: LogEvidence, error: Event) -> bool:
-    """Return whether a process of the job was gone before the adapter got no answer. If so, no adapter is at fault."""
+    """Return whether a process of the job had died before the adapter lost its peer; if so, no adapter is at fault."""
     return any(event.order < error.order for event in evidence.of("peer.actor"))
 
 

@@ -21,7 +21,7 @@ OTHER = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim a barrier that was not reached, then a missed heartbeat, then the secondary errors of these two."""
+    """Return this cause for a barrier that was not reached, a missed heartbeat, or their secondary errors."""
     if events[0].authority is Authority.ECHO:
         because = "the coordinator says that a task failed, but not which task or why"
         return Claim(Authority.ECHO, events, Confidence.LOW, because, OTHER)

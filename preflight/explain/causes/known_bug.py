@@ -14,7 +14,7 @@ BUGS = {f"bug.{bug.id}": bug for bug in load_known_bugs() if bug.cause == ID}
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first line of a bug that the version in the log has.
+    """Return the first known bug whose line is in the log and that the library's version has; else None.
 
     If the log has no version, the confidence is lower. Jobs that continue also print some of these lines. For a bug
     that makes a job hang, the log must therefore also have a timeout.

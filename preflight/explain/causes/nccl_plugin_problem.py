@@ -62,9 +62,9 @@ UNEQUAL = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a plugin's error.
+    """Return this cause for a plugin's error, else for a plugin that only some hosts loaded; None otherwise.
 
-    Without an error, claim a plugin that only some hosts loaded, if the log shows no success.
+    A difference between hosts does not count if the run succeeded.
     """
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports the error"

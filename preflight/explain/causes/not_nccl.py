@@ -26,7 +26,7 @@ CLEARLY_S = 3.0  # by so much, or by CLEARLY_LINES, an exception precedes what i
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first exception of the user's program.
+    """Return this cause for the first exception of the user's program; None if the log has no such error.
 
     An exception that was followed only by success was caught and does not count.
     """
@@ -55,9 +55,9 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 def _went_on(evidence: LogEvidence, refused: Event) -> bool:
-    """Return whether the job worked on, or failed in another way later.
+    """Return whether the job continued, or failed in another way, after a shell's line about a refused program.
 
-    A shell's line about a refused program was then not the job's end.
+    That line was then not the job's end.
     """
     is_last = any(is_after(death, refused) for death in evidence.of(*DEATHS))
     if not is_last and evidence.sources[refused.source].lines - refused.line > CLEARLY_LINES:
@@ -69,10 +69,10 @@ def _went_on(evidence: LogEvidence, refused: Event) -> bool:
 
 
 def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | None:
-    """Claim a message that a row of signatures.toml explains.
+    """Return this cause for an exception that a row of signatures.toml explains; None if there is no such exception.
 
-    It is the first own error, else one that looks secondary. An error without a traceback must be near the end of the
-    log.
+    Only the first own exception is examined. Without one, exceptions that look secondary are examined, and those near
+    the log's end without a traceback.
     """
     if not own and evidence.successes():
         return None
@@ -126,7 +126,7 @@ def _is_clearly_before(raised: Event, event: Event) -> bool:
 
 
 def _by_last_line(evidence: LogEvidence) -> Claim | None:
-    """Claim an exception without its traceback, if a process died of the exception or the log ends with it."""
+    """Return this cause for an exception without its traceback, if a process died or the log ends there; else None."""
     if evidence.successes():
         return None
     is_dead = bool(evidence.failures()) or evidence.has(*DEATHS)
@@ -140,7 +140,7 @@ def _by_last_line(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
-    """Claim a rank's only exception, which looks like a secondary error, if no other cause is known."""
+    """Return this cause for an exception that looks secondary but may be the program's own; None if there is none."""
     weak = [
         (event, error) for event, error in evidence.echoes if error.is_weak and QUEUE not in place_of(evidence, event)
     ]
@@ -155,7 +155,7 @@ def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_exit(evidence: LogEvidence) -> Claim | None:
-    """Claim a task that ended with an error code while the other tasks timed out waiting for this task."""
+    """Return this cause for a task that ended with an error code while others timed out waiting for it; else None."""
     limits = evidence.best("scheduler_time_limit")
     exits = [event for event in evidence.of(TASK_EXIT) if limits and event.order < limits[0].order]
     if not exits or evidence.successes():

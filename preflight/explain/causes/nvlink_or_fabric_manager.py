@@ -16,7 +16,7 @@ DIFFERS = "The NVLinks of the GPUs differ. NCCL's own check says: {said}."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the fabric's own errors, else links that NCCL's diagnostics call unusual."""
+    """Return this cause for the fabric's own errors, else for links that NCCL's diagnostics call unusual; else None."""
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
     return by_signs(VERDICT)(evidence, events)

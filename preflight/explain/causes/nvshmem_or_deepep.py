@@ -12,7 +12,10 @@ TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} tim
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim the errors of NVSHMEM and DeepEP; a later illegal access or lost peer is a consequence."""
+    """Return this cause, with the errors of NVSHMEM or DeepEP as evidence.
+
+    A later illegal access or lost peer is a consequence.
+    """
     is_start = events[0].sign == "nvshmem.start"
     because = "the library says so explicitly"
     verdict = fill_in(START if is_start else TIMEOUT, events)

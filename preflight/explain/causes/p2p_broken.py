@@ -55,7 +55,7 @@ FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the errors of NCCL and CUDA, else a first collective that all ranks entered and no rank finished."""
+    """Return this cause for errors of NCCL or CUDA, else for a first collective that no rank finished; else None."""
     if events and events[0].authority is Authority.SILENCE:
         return _refused(evidence) or _stopped_with_iommu(evidence)
     if events and (pairs := [pair for event in events if (pair := PAIR.search(event.text))]):
@@ -79,7 +79,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _diagnosed(pairs: list[re.Match[str]]) -> str:
-    """Return the first pair that NCCL names, with the expected and the actual value, and the number of other pairs."""
+    """Return the headline: the first pair that NCCL names, its expected and actual value, and the number of others."""
     first, others = pairs[0], len({pair.group(1, 2) for pair in pairs}) - 1
     values = VALUES.search(first.string)
     words = {
@@ -93,7 +93,7 @@ def _diagnosed(pairs: list[re.Match[str]]) -> str:
 
 
 def _fabric(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return the advice if NCCL names a pair that an NVLink fabric of several nodes joins."""
+    """Return advice on IMEX if NCCL names a pair of GPUs on an NVLink fabric of several nodes; else ()."""
     if not any(FABRIC.search(event.text) for event in evidence.of("p2p.diagnosed")):
         return ()
     return (
@@ -103,7 +103,7 @@ def _fabric(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
-    """Claim a log that stops without an error after its GPUs were connected by P2P and by no network."""
+    """Return this cause if the log stops without an error and its GPUs were connected by P2P only; else None."""
     if "P2P" not in evidence.starts.paths or "NET" in evidence.starts.paths:
         return None
     stopped = hang_no_error.judge(evidence, ())
@@ -114,7 +114,7 @@ def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
 
 
 def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
-    """Claim a log that stops without an error right after direct paths were made, on a host that RCCL warns about.
+    """Return this cause if the log stops right after direct paths were made, on a host RCCL warns about; else None.
 
     RCCL warns at every start on such hosts, although most of these hosts work.
     """
@@ -130,9 +130,9 @@ def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
 
 
 def _refused(evidence: LogEvidence) -> Claim | None:
-    """Claim that P2P is not possible if the job did not get past its first collectives.
+    """Return this cause if P2P is not possible and the job stopped at its first collectives; else None.
 
-    Healthy runs print the line too.
+    Healthy runs also print that P2P is not possible.
     """
     events = evidence.of("p2p.refused")
     if not events:
@@ -184,7 +184,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 def _is_refused_by_cuda(evidence: LogEvidence, frame: Event) -> bool:
-    """Return whether an engine's own path, in a frame, raised an error of CUDA. The frame alone proves nothing."""
+    """Return whether CUDA raised an error in an engine's own direct-copy code, to which `frame` belongs."""
     is_engine = evidence.frameworks["engine"] or any(WORKER.search(event.text) for event in evidence.of(DEATH))
     raised = (
         f"{error.type}: {error.message}"

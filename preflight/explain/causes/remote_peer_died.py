@@ -28,7 +28,7 @@ FEWEST = 2  # logs of ranks: of two, the other one's error says as much
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim lost connections, and name the address of the peer. An order to stop does not prove that a process died."""
+    """Return this cause for lost connections, with the peer's address if known; None if only a SIGTERM was logged."""
     if all(event.sign in ("peer.sigterm", "peer.over_tcp") for event in events):
         return None
     if events[0].sign == "peer.nixl":
@@ -60,7 +60,7 @@ def _may_be_network(event: Event) -> bool:
 
 
 def _of_engine(evidence: LogEvidence) -> str:
-    """Return the processes of a serving engine that report an error, as the engine calls them: `scheduler_TP1`."""
+    """Return the serving-engine processes that report an error, as the engine names them, such as `scheduler_TP1`."""
     found = filter(None, (OF_ENGINE.search(event.text) for event in evidence.of(run_ends.DEATH)))
     names = dict.fromkeys(match[1] or f"scheduler_{match[2].replace(' ', '_')}" for match in found)
     return ", ".join(list(names)[:4])
@@ -73,10 +73,10 @@ def _peer(events: tuple[Event, ...]) -> str:
 
 
 def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim ranks that have no error, neither in the logs nor in the launcher's table, while other ranks lost them.
+    """Return this cause if ranks without any error were lost by other ranks; else None.
 
-    torchrun lists every rank that failed or was ended. The claim requires that the lost connection is local (loopback),
-    or that the logs are named by rank. Without both, such a rank may be on a machine whose output is elsewhere.
+    torchrun's table lists every rank that failed or was ended. The lost connection must be local (loopback), or the
+    logs must be named by rank. Without both, such a rank may be on a machine whose output is elsewhere.
     """
     rows = evidence.processes
     raised = tuple(row.raised for row in rows if row.rank and row.raised is not None)

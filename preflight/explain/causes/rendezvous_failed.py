@@ -24,7 +24,7 @@ PORT = re.compile(r"(?:\bport(?::| number| is)? ?\[?|\[::\]:|\*:)(\d{2,5})\b")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a port in use if the first event says so, else a rendezvous endpoint that did not answer."""
+    """Return this cause for a port in use or an endpoint that did not answer; None without such an event."""
     events = without_echoes(evidence, events)
     events = tuple(event for event in events if not _is_of_the_web(evidence, event))
     if not events:
@@ -37,7 +37,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the events without events of a torchrun that lost the endpoint after the job had begun."""
+    """Return the events except those of a torchrun that lost the rendezvous endpoint after the job had begun."""
     ended = evidence.of("peer.rendezvous")
     return tuple(
         event
@@ -48,13 +48,13 @@ def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Ev
 
 
 def _is_of_the_web(evidence: LogEvidence, event: Event) -> bool:
-    """Return whether the traceback continues with an error of a web service (a download, a tracker of runs)."""
+    """Return whether the event's traceback continues with an error of a web service, such as a download."""
     raised = (each for each, error in (*evidence.exceptions, *evidence.echoes) if WEB.match(error.type))
     return any(each.source == event.source and 0 <= each.line - event.line < SAME_TRACEBACK for each in raised)
 
 
 def _endpoint(claim: Claim) -> tuple[str, str]:
-    """Return the address and the port of the rendezvous endpoint, each is "" if the log does not show it."""
+    """Return (address, port) of the rendezvous endpoint; a text that the log does not show is ""."""
     for event in claim.events[:20]:
         if match := ENDPOINT.search(event.text):
             return match[1] or match[3], match[2] or match[4]

@@ -23,9 +23,9 @@ VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a cancellation if nothing failed before it.
+    """Return this cause if the job was cancelled before it succeeded, and not in reaction to a dead process; else None.
 
-    After a failure, the scheduler only stopped the remaining tasks.
+    After a failure, the scheduler only stopped the remaining tasks; the authority is then low.
 
     Only the scheduler's own line or a hangup proves a cancellation, since any program may send SIGTERM.
     """
@@ -52,7 +52,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_told_with(memory: Event, cancelled: Event) -> bool:
-    """Return whether Slurm's line about a memory limit follows right after the line that ended the step.
+    """Return whether Slurm's line about a memory limit directly follows the line that ended the step.
 
     Slurm reports a memory limit at that place.
     """
@@ -60,7 +60,7 @@ def _is_told_with(memory: Event, cancelled: Event) -> bool:
 
 
 def _by_signal(evidence: LogEvidence) -> Claim | None:
-    """Claim Ctrl-C if nothing failed or hung before the key press.
+    """Return this cause for Ctrl-C if nothing failed or hung before the key press; else None.
 
     Ranks that live on afterwards time out or lose their peers.
 
@@ -126,9 +126,9 @@ def _own_errors(evidence: LogEvidence, cancelled: Event) -> list[Event]:
 
 
 def _is_error(event: Event) -> bool:
-    """Return whether a line is another failure.
+    """Return whether an event before the cancellation is a failure.
 
-    A connection that was lost before the cancellation is a failure; a SIGTERM is not.
+    A lost connection is a failure; a SIGTERM is not.
     """
     return event.cause != ID and (event.authority < Authority.ECHO or event.sign == "peer.closed")
 

@@ -11,7 +11,7 @@ NEAR = 200  # lines between a rank's own error and the end of the ranks that wai
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim that the scheduler's time limit ended the job; None if the job had succeeded and only hung at its exit."""
+    """Return this cause; None if the job had already succeeded and only hung at its exit."""
     if all(map(evidence.survival.is_after_success, events)):
         return None
     verdict = "The scheduler ended the job because its time limit was reached."

@@ -25,9 +25,9 @@ BUS_ERROR = "{who}{host} died of a bus error. A full /dev/shm or a truncated dat
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the libraries' errors about /dev/shm.
+    """Return this cause for an error about /dev/shm or a bare bus error; else None.
 
-    A bare bus error counts only if no native stack shows another cause.
+    A bare bus error (SIGBUS) does not count if a native stack shows another cause.
     """
     full = tuple(event for event in evidence.of("disk.full") if SHARED.search(event.text))
     if full and (not events or events[0].authority is Authority.UNEXPLAINED_DEATH):

@@ -18,7 +18,7 @@ VERDICT = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the store's error, with a higher authority than the timeouts that follow from it."""
+    """Return this cause for the store's error about a missing key, or for a wait with which the log ends; else None."""
     if events[0].authority is Authority.SILENCE:
         return _still_waiting(evidence, events)
     because = "the store names the key that no rank wrote, or counts the ranks that joined"
@@ -26,7 +26,10 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _still_waiting(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a wait at the store if no rank passed this wait and the log ends there. Every start waits briefly."""
+    """Return this cause if a rank waits at the store at the log's end and no rank passed this wait; else None.
+
+    Every start waits briefly.
+    """
     source = evidence.sources[events[-1].source]
     if evidence.has("context.past_store") or evidence.failures() or evidence.exceptions or evidence.successes():
         return None

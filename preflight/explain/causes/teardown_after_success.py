@@ -14,11 +14,9 @@ VERDICT = "The job had finished. The errors came later, because the processes of
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim processes that abort after success.
+    """Return this cause if processes aborted after success; None if they did not, or if another failure came first.
 
-    Apart from them, the log may have only secondary errors and the scheduler's line about the end.
-
-    An error with its own message counts even after success, because another run's success may be in the same log.
+    An error with its own message counts as a failure even after success, because the same log may hold two runs.
     """
     successes = evidence.successes()
     crashes = evidence.of(ABORT, *NATIVE)
@@ -38,7 +36,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _after_the_work(evidence: LogEvidence, crashes: tuple[Event, ...]) -> Claim | None:
-    """Claim watchdogs and aborts after the last checkpoint of a run that reports its end, unless a rank waited."""
+    """Return this cause for aborts after the last checkpoint of a run that reports its end; None if a rank waited."""
     done = evidence.of(DONE)
     failures = evidence.failures()
     if not done or evidence.exceptions or any(not is_after(event, done[-1]) for event in (*failures, *crashes)):

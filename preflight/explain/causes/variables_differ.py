@@ -17,7 +17,7 @@ SHOWN = 3
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first variable that should be the same on all ranks."""
+    """Return this cause for the first differing variable that should be equal on all ranks; None if there is none."""
     found = [(match, event) for event in events if (match := VALUE.search(event.text))]
     found = [(match, event) for match, event in found if not MAY_DIFFER.match(match[1])]
     if not found:

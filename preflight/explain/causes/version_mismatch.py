@@ -12,7 +12,7 @@ DIFFERS = "The ranks run different versions. NCCL's own check says: {said}."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the errors of a wrong version, else versions that differ in NCCL's diagnostics."""
+    """Return this cause for an error about a version, else for versions that NCCL's diagnostics compare; else None."""
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
     return by_signs(VERDICT)(evidence, events)

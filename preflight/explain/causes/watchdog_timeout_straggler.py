@@ -27,7 +27,10 @@ ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim any timeout of a collective, and name the rank that stayed behind if sequence numbers show it."""
+    """Return this cause for any timeout of a collective; None if the log has none or another event explains it.
+
+    The headline names the rank that stayed behind if a flight recorder dump or sequence numbers show this rank.
+    """
     if (lag := find_lag(evidence.recordings)) is not None:
         behind_it = (
             f"rank {', '.join(lag.ranks)} enqueued {lag.seq} collectives of group {lag.group}, others {lag.ahead_seq}"
@@ -66,7 +69,7 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def _place(evidence: LogEvidence) -> str:
-    """Return where the user's own code waited, by the first traceback with such a place."""
+    """Return the line of the user's own code that waited, from the first traceback that contains such a line."""
     return next((f" ({at.call} at {at.place})" for _, at in evidence.waited()), "")
 
 
@@ -100,7 +103,7 @@ def _who(ranks: Sequence[str]) -> str:
 
 
 def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
-    """Return the ranks that torch's own desync report names."""
+    """Return the ranks that torch's own desync report names as missing."""
     named = [event.match for event in events if event.sign == "watchdog.desync"]
     return tuple(dict.fromkeys(text[text.index("[") + 1 : text.index("]")] for text in named if "didn't join" in text))
 
@@ -118,7 +121,10 @@ def _silent(rows: tuple[ProcessRow, ...]) -> tuple[str, ...]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: look at the late rank, and record more next time. In torch only NCCL has a flight recorder."""
+    """Return the steps: look at the late rank, and enable more logging for the next run.
+
+    Only torch's NCCL backend has a flight recorder.
+    """
     if any(event.sign == "watchdog.engine" for event in claim.events[:1]):
         return Remedy(
             "While it hangs, run `py-spy dump --pid PID` on each worker of the engine to see where it waits.",

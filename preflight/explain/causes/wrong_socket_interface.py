@@ -30,7 +30,7 @@ HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a missing interface, then an unreachable address, then an interface that can't lead to other nodes."""
+    """Return this cause for a missing interface, an unreachable address or an unsuitable interface; else None."""
     if events[0].authority is Authority.SETUP:
         because = "the library did not find this interface or address"
         verdict = UNNAMED if _is_unnamed(events) else MISSING
@@ -57,7 +57,7 @@ def _is_unnamed(events: tuple[Event, ...]) -> bool:
 
 
 def _by_choice(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim hosts of one job that chose `lo` or a container bridge and can't connect.
+    """Return this cause if hosts of one job chose `lo` or a container bridge and can't connect; else None.
 
     With one host, such a choice is no fault.
     """
@@ -77,7 +77,7 @@ def _by_choice(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None
 
 
 def _by_retries(evidence: LogEvidence) -> Claim | None:
-    """Claim connection retries if the log ends in them; some retries are usual while ranks start."""
+    """Return this cause if the log ends in connection retries, some of which are usual while ranks start; else None."""
     retries = evidence.of("interface.retried")
     if not retries or evidence.successes():
         return None
