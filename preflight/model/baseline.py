@@ -73,7 +73,7 @@ ROBUST_SHARE = 0.8  # efficiency of the robust spread relative to the standard d
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The bus bandwidth of good nodes in one collective, at one size or (size_bytes 0) over a group of sizes."""
+    """The bus bandwidth of good nodes in one collective: at one size, or (if size_bytes is 0) over a group of sizes."""
 
     collective: Collective
     size_bytes: int
@@ -110,7 +110,10 @@ class Judged:
 
     @property
     def is_slow(self) -> bool:
-        """Return whether the share is below `usual`, which few good nodes are; it may still be above the minimum."""
+        """Return whether the node's share of the reference is below `usual`, below which few good nodes are.
+
+        The share may still be above the minimum.
+        """
         return self.share < self.usual
 
 
@@ -129,13 +132,13 @@ def hardware_class_of(
 
 
 def difference(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], ...]) -> str:
-    """Return the differences between two hardware classes, with the value of `one` first; "" if they are equal."""
+    """Return how hardware class `one` differs from `other`: `name: value of one, not value of other`; "" if equal."""
     others = dict(other)
     return "; ".join(f"{name}: {value}, not {others.get(name)}" for name, value in one if others.get(name) != value)
 
 
 def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
-    """Return the versions on which speeds depend, if they are known."""
+    """Return the known versions on which speeds depend, as (name, version) pairs."""
     software, driver = node.software, node.driver
     torch = Gap("") if isinstance(software, Gap) else software.torch
     known = {
@@ -147,16 +150,19 @@ def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
 
 
 def other_software(baseline: Baseline, node: NodeFacts) -> str:
-    """Return the versions that no node of the baseline had, each with the baseline's versions; "" if none differ."""
+    """Return the node's software versions that no node of the baseline had; "" if there are none.
+
+    The text also gives the baseline's version for each.
+    """
     theirs = dict(baseline.software)
     mine = [(name, value, theirs.get(name, value)) for name, value in software_of(node)]
     return "; ".join(f"{name} {value}, not {known}" for name, value, known in mine if value not in known.split(", "))
 
 
 def speeds_of(trial: TrialResult) -> dict[Point, float]:
-    """Return the bus bandwidths of a trial in GB/s, by collective and size; empty if it failed or gave wrong data.
+    """Return a trial's bus bandwidths in GB/s by collective and size; empty if the trial failed or verification failed.
 
-    Speeds that do not count are Gaps and are left out.
+    Speeds that are Gaps are left out.
     """
     if trial.outcome is not Outcome.OK or not all(result.verified for result in trial.results):
         return {}
@@ -208,7 +214,7 @@ def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) ->
 
 
 def false_rejections(references: Sequence[Reference], reference: Reference) -> float:
-    """Return the share of good nodes that `reference` alone may reject."""
+    """Return the maximum share of good nodes that `reference` may reject."""
     kin = [each for each in references if _kind(each) == _kind(reference)]
     return FALSE_REJECTIONS.value * PARTS[_kind(reference)] / len(kin)
 
@@ -231,7 +237,7 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 
 
 def usual_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the share of the reference speed that a good node misses with at most `probability`.
+    """Return the share of the reference speed below which a good node falls with at most `probability`.
 
     The node's speed is the mean of `measured` repetitions.
     """

@@ -22,5 +22,5 @@ class Bound:
 
     @property
     def whole(self) -> int:
-        """The value as an integer, for a threshold in bytes, ranks or files."""
+        """The threshold as an integer, for a number of bytes, ranks or files."""
         return int(self.value)

@@ -1,4 +1,4 @@
-"""The differences of a node since an earlier report, the most suspicious first."""
+"""The records of `preflight diff`: how a node differs from an earlier report, the most suspicious differences first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ MATTERS = 50  # a change from this weight on may break or slow a job
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A value that differs; `weight` from 0 to 100 says how often such a change breaks or slows a job."""
+    """A fact of a node that differs from an earlier report.
+
+    `weight`, from 0 to 100, says how often such a change breaks or slows a job.
+    """
 
     subject: str  # "GPU 0000:1b:00.0", "eth0", "driver"
     what: str  # "PCIe lanes"
@@ -26,7 +29,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SpeedChange:
-    """The bandwidth of a collective under the default settings, then and now."""
+    """The bandwidth of a collective under the default settings, in the earlier report and in the new report."""
 
     collective: str
     size_bytes: int
@@ -45,7 +48,10 @@ class NodeChanges:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The answer of `preflight diff`; exit code 0: no change that matters, 1: at least one, 3: no node in common."""
+    """The result of `preflight diff`.
+
+    The exit code is 0 if no change matters, 1 if a change matters, and 3 if the two reports have no node in common.
+    """
 
     exit_code: int
     since: str  # RFC 3339, the time of the earlier report; "" if the report does not say

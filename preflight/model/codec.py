@@ -197,5 +197,8 @@ def _wrong(path: str, expected: str, value: object) -> MalformedInput:
 
 
 def _shown(path: str) -> str:
-    """Return a path for a message of one line: the keys in a path come from the file, and may hold any character."""
+    """Return a JSON path escaped for a one-line message.
+
+    The keys in the path come from the file and may hold any character.
+    """
     return "the document" if not path else path if path.isprintable() else repr(path)

@@ -28,10 +28,10 @@ def bus_factor(collective: Collective, world_size: int) -> float:
 
 
 def algbw_gb_s(size_bytes: int, time_s: float) -> float:
-    """Return S / t in GB/s (1e9 bytes/s).
+    """Return the algorithm bandwidth in GB/s (1e9 bytes/s): `size_bytes` / `time_s`.
 
-    S is one rank's buffer for all_reduce, all_to_all and broadcast, and the total (n times
-    one rank's share) for all_gather and reduce_scatter.
+    The size is one rank's buffer for all_reduce, all_to_all and broadcast. For all_gather and reduce_scatter, the size
+    is the total (n times one rank's share).
     """
     return size_bytes / time_s / 1e9
 
@@ -42,9 +42,9 @@ def busbw_gb_s(collective: Collective, size_bytes: int, time_s: float, world_siz
 
 
 def element_count(collective: Collective, nominal_bytes: int, world_size: int, element_bytes: int) -> int:
-    """Return the number of elements in S, the size in the formulas of nccl-tests.
+    """Return the number of elements in the buffer whose size nccl-tests' formulas use.
 
-    If S is a total, every rank has the same whole number of elements, at least 1.
+    If this buffer is a total over the ranks, every rank has the same whole number of elements, at least 1.
     """
     match collective:
         case Collective.ALL_REDUCE | Collective.BROADCAST:

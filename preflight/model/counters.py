@@ -1,6 +1,6 @@
 """Counters of the hardware and the kernel, read before and after a run.
 
-Only the difference is judged.
+Only the increase during the run is judged.
 
 The hardware counts errors and bytes. The kernel counts processes that it killed or kept from starting; no GPU is at
 fault for these events.
@@ -87,7 +87,7 @@ def _grown(was: int | Gap, now: int | Gap) -> int | Gap:
 
 
 class OutsideKind(Word):
-    """A reason for which a process ends, or cannot start, without a fault of its own."""
+    """An event outside a process that ends the process, or keeps it from starting, without a fault of the process."""
 
     OOM_KILL = "OOM kills"  # by the kernel, in this cgroup
     PIDS_LIMIT = "processes and threads refused by the pids limit"

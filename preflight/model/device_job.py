@@ -36,9 +36,9 @@ class ProductSize:
 
 @dataclass(frozen=True, slots=True)
 class DeviceJob:
-    """One job on a GPU.
+    """One job on a GPU or on a pair of GPUs.
 
-    A GPU's place is its number among the chosen GPUs, which is also the GPU's CUDA index in the ranks.
+    `places` numbers the GPUs among the chosen GPUs; this number is also the GPU's CUDA index in the ranks.
     """
 
     kind: JobKind

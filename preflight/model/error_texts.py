@@ -1,9 +1,9 @@
 """Error texts that several parts of preflight recognize, each defined once.
 
-`explain` uses the texts as signs of a cause, the checks use them as proof, and the search uses them as suspicion. A new
-text is one more alternative in its row; `explain`, the checks and the search then recognize it. The texts come from
-NCCL, torch, CUDA, libraries and the kernel (facts 1.1, 2.2, 2.3, 7). Texts that only `explain` uses are defined with
-their cause.
+`explain` uses the texts as indications of a cause, the checks use them as evidence, and the search uses them to choose
+suspected settings. A new text is one more alternative in its row; `explain`, the checks and the search then recognize
+it. The texts come from NCCL, torch, CUDA, libraries and the kernel (facts 1.1, 2.2, 2.3, 7). Texts that only `explain`
+uses are defined with their cause.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class NamedCause:
-    """A cause, with its evidence and the steps to take."""
+    """A cause of a failure, with its evidence and the steps to take."""
 
     cause: str
     verdict: str  # one sentence
@@ -64,7 +64,10 @@ class NamedCause:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """What the logs say about one process: a rank, or a worker that a line prefix or the name of its log identifies."""
+    """The end of one process according to the logs.
+
+    The process is a rank, or a worker that a line prefix or the name of its log identifies.
+    """
 
     process: str  # "rank 3"
     rank: str
@@ -75,7 +78,7 @@ class ProcessEnd:
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """Another event in the log, and the reason why it followed from the cause."""
+    """An event in the log that follows from the cause, and the reason why it follows."""
 
     cause: str
     what: str
@@ -96,7 +99,7 @@ class SourceRead:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(Printable):
-    """The answer to the question "what ended this run"."""
+    """The result of `preflight explain`: what ended the run."""
 
     schema_version: int
     verdict: ExplainVerdict

@@ -14,7 +14,7 @@ from preflight.model.word import Word
 
 
 class Limit(Word):
-    """The value of a limit that is not set; a limit that could not be read is a Gap instead."""
+    """The value of a resource limit that is not set. A limit that could not be read is a Gap instead."""
 
     UNLIMITED = "unlimited"
 

@@ -17,7 +17,7 @@ class Severity(Word):
 
 
 class Blame(Word):
-    """The party that has to act. Only HOST, GPU and FABRIC may reject a node."""
+    """The party that has to act on a finding. Only HOST, GPU and FABRIC may reject a node."""
 
     APPLICATION = "application"
     CONFIGURATION = "configuration"
@@ -39,7 +39,7 @@ class CheckOutcome(Word):
 
 
 class Unseen(Word):
-    """The effect on the verdict if a check was inconclusive, or if the measurement that it judges was not run."""
+    """The effect on the verdict if a check was inconclusive, or if the measurement that the check needs was not run."""
 
     NOTHING = "nothing"  # only a line on the page: its findings reject no node, or other checks find the same
     ACCEPTANCE = "acceptance"  # the node is not accepted, because a finding of this check could reject it
@@ -76,13 +76,13 @@ class Finding:
 
     @property
     def workaround_apart(self) -> str:
-        """Return the workaround; "" if it is only to source the settings, which the page's headline already says."""
+        """Return the workaround; "" if it only says to source the settings, as the report's headline already does."""
         return "" if SOURCE_ENV in self.workaround else self.workaround
 
 
 @dataclass(frozen=True, slots=True)
 class CheckDescription:
-    """A check, as a list of checks describes it."""
+    """A check, as `preflight checks` lists it."""
 
     name: str
     promise: str
@@ -101,7 +101,7 @@ class CheckList:
 
 @dataclass(frozen=True, slots=True)
 class RanCheck:
-    """A check, and how it ended."""
+    """A check, and its outcome."""
 
     check: str
     blame: Blame = field(metadata={"json": "class"})

@@ -1,4 +1,4 @@
-"""The answer to whether a job fits in memory: the job's minimum need, by place and phase, and the free memory."""
+"""The records of `preflight fit`: the memory that a job needs, by place and phase, and the free memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class Certainty(Word):
-    """The certainty of a MemoryTerm, the surest first. The sum for a certainty includes the terms that are surer."""
+    """The certainty of a MemoryTerm, highest first. The sum for a certainty includes all terms of higher certainty."""
 
     CERTAIN = "certain"  # every such job needs this, unless it offloads, quantizes, or divides the model further
     USUAL = "usual"  # what the frameworks use by default
@@ -43,7 +43,7 @@ class FitVerdict(Word):
 
 @dataclass(frozen=True, slots=True)
 class MemoryTerm:
-    """One use of memory, its size, and the reason for that size."""
+    """One use of memory, its size in bytes, and the reason for that size."""
 
     name: str
     needed_bytes: int
@@ -53,9 +53,9 @@ class MemoryTerm:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """The memory that one place needs in one phase.
+    """The memory that a job needs on the GPU or the host in one phase.
 
-    The sum for a certainty includes the sums for the surer certainties.
+    The sum for a certainty includes the sums for the higher certainties.
     """
 
     place: MemoryPlace
@@ -72,7 +72,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The answer to the question "will it fit"; the verdict is the worst of the needs' verdicts."""
+    """The result of `preflight fit`: whether the job fits into memory. The worst verdict of all needs decides."""
 
     verdict: FitVerdict
     needs: tuple[MemoryNeed, ...]

@@ -57,7 +57,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node's own verdict, and its reason."""
+    """The verdict of a node's own report, and the reason for the verdict."""
 
     host: str
     path: str
@@ -67,7 +67,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A file that is not a report, and the reason; or a report that a newer report of the same host replaces."""
+    """A file that is left out, and the reason: it is no report, or a newer report of the same host replaces it."""
 
     path: str
     reason: str
@@ -118,7 +118,7 @@ class LearntBound:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """A baseline, and the data that it was computed from."""
+    """A baseline, and a summary of the reports from which it was computed."""
 
     baseline: Baseline
     bounds: tuple[LearntBound, ...]

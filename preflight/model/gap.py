@@ -1,4 +1,4 @@
-"""A fact that could not be read. A record of facts may hold a Gap in the place of a value."""
+"""A Gap stands for a fact that could not be read, in the place of the fact's value in a record."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NO_ANSWER = "no answer within"  # prefix of a gap's reason if a read stalled, wh
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A fact that could not be read. In JSON the value is null and `gaps[]` names its path and reason."""
+    """A fact that could not be read, and the reason. In JSON the fact is null, and `gaps[]` has its path and reason."""
 
     reason: str
 
     def __bool__(self) -> bool:
-        """Return False: nothing is known."""
+        """Return False, so that a missing value never counts as true."""
         return False
 
     if not TYPE_CHECKING:  # a type checker refuses these uses, and says where

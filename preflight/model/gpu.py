@@ -58,7 +58,7 @@ class RecoveryAction(Word):
 
 
 class FabricState(Word):
-    """The progress of the GPU's registration with the NVSwitch fabric."""
+    """The state of the GPU's registration with the NVSwitch fabric."""
 
     NOT_SUPPORTED = "not_supported"
     NOT_STARTED = "not_started"
@@ -76,7 +76,7 @@ class LinkPeer(Word):
 
 
 class P2pStatus(Word):
-    """The driver's statement on peer access.
+    """The driver's statement on peer access between two GPUs.
 
     It is no measurement: the driver says OK even if an IOMMU drops the data.
     """
@@ -113,7 +113,7 @@ class EccCounts:
 
 @dataclass(frozen=True, slots=True)
 class RowRemap:
-    """Memory rows that were replaced by spare ones (Ampere and later)."""
+    """The state of row remapping, which replaces faulty memory rows by spare rows (Ampere and later)."""
 
     correctable: int
     uncorrectable: int
@@ -123,7 +123,7 @@ class RowRemap:
 
 @dataclass(frozen=True, slots=True)
 class RetiredPages:
-    """Memory pages that are no longer used (before Ampere)."""
+    """The state of page retirement, which stops the use of faulty memory pages (before Ampere)."""
 
     single_bit: int | Gap
     double_bit: int | Gap
@@ -272,6 +272,6 @@ class DriverFacts:
 
 
 def gpu_known_by(nvml_index: int, why: str, **known: Any) -> Gpu:
-    """Return a GPU of which only `nvml_index` and `known` are known; every other value is a Gap with reason `why`."""
+    """Return a GPU with `nvml_index` and the values in `known`; every other value is a Gap with the reason `why`."""
     gaps = {field.name: Gap(why) for field in fields(Gpu) if field.name != "nvml_index"}
     return Gpu(nvml_index=nvml_index, **gaps | known)

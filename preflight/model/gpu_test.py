@@ -26,7 +26,7 @@ class Direction(Word):
 
 
 class Arrived(Word):
-    """The content of the target after a copy that CUDA reported as successful."""
+    """The content of the target buffer after a copy that CUDA reported as successful."""
 
     RIGHT = "right"
     NEVER_WRITTEN = "never_written"  # every wrong element still held what was there before
@@ -34,7 +34,7 @@ class Arrived(Word):
 
 
 class Ending(Word):
-    """How a test ended."""
+    """The way in which a GPU test ended."""
 
     OK = "ok"
     WRONG = "wrong"  # it ran, and its data was wrong
@@ -46,7 +46,7 @@ class Ending(Word):
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """One verified copy."""
+    """The result of one copy whose data were verified."""
 
     by: CopyBy
     direction: Direction
@@ -58,7 +58,7 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class PairSpeed:
-    """The speed at which one GPU of a pair writes to the other; for both directions at once, the sum of both speeds."""
+    """The speed in GB/s at which one GPU of a pair writes to the other; for both directions at once, the sum."""
 
     by: CopyBy
     direction: Direction
@@ -69,7 +69,7 @@ class PairSpeed:
 
 @dataclass(frozen=True, slots=True)
 class PairTruth:
-    """The results for a pair of GPUs: peer access according to the driver and to CUDA, and whether data arrived."""
+    """The test results for a pair of GPUs: peer access according to the driver and CUDA, and whether data arrived."""
 
     a: int  # nvml_index, the smaller one
     b: int

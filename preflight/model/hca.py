@@ -126,7 +126,7 @@ class TrafficClasses:
 
     @property
     def text(self) -> str:
-        """Return the configuration in one line; different configurations have different texts."""
+        """Return the configuration in one line; two configurations have the same text only if they are equal."""
         ecn = "not known" if isinstance(self.ecn_priorities, Gap) else _listed(self.ecn_priorities)
         some = "" if len(self.by_dscp) == ALL_DSCPS else f"{len(self.by_dscp)} of {ALL_DSCPS} "
         trust = f"by {some}DSCP" if self.by_dscp else "not by DSCP"

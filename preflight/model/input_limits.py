@@ -1,4 +1,4 @@
-"""Limits on every input from outside (bytes, depth, number of values): one table, and one error for all inputs.
+"""Limits on every input from outside (bytes, depth, number of values), and the common error for an excess.
 
 No input within the limits of its kind costs more than 500 MB and 5 s. For example, a list of empty lists takes 25 times
 the size of its text. The largest report of a real run so far has 273 KB. Logs are read piece by piece and have no size

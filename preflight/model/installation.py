@@ -1,4 +1,4 @@
-"""Whether an installation of preflight is sound: the answer of `preflight doctor`."""
+"""The result of `preflight doctor`: whether an installation of preflight is sound."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InstalledPart:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """All parts, and whether the installation is sound."""
+    """All parts of an installation, and whether the installation is sound."""
 
     schema_version: int
     exit_code: int  # 0 sound, 3 a part is a problem

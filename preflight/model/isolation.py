@@ -1,6 +1,6 @@
 """The search for the node at fault among several nodes: the groups that were tried in rounds, and the conclusions.
 
-The conclusions name or clear single nodes.
+A conclusion names a node as faulty, or clears it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ALL_RANKS = -1
 
 
 class GroupOutcome(Word):
-    """The result of a group; the group's worst member decides."""
+    """The result of a group trial; the worst result among the group's members counts."""
 
     OK = "ok"
     SLOW = "slow"  # clearly slower than the other groups of as many nodes
@@ -37,7 +37,7 @@ class GroupTrial:
 
 @dataclass(frozen=True, slots=True)
 class IsolationRound:
-    """Groups that were tried at the same time, and the purpose of the round."""
+    """The groups that were tried at the same time, and the purpose of this round."""
 
     why: str
     groups: tuple[GroupTrial, ...]
@@ -46,7 +46,7 @@ class IsolationRound:
 
 @dataclass(frozen=True, slots=True)
 class BadPath:
-    """Two nodes that fail together, although each works with other nodes."""
+    """Two nodes whose group fails, although each of the two works with other nodes."""
 
     a: int
     b: int
@@ -88,7 +88,7 @@ class RouteTrial:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """All rounds and their conclusions; nodes are given by their rank."""
+    """All rounds of the search for the node at fault, and the conclusions, which name nodes by their rank."""
 
     why: str  # why the rounds were run; empty if there were none
     candidate: str  # the configuration with whose settings the groups ran

@@ -1,4 +1,4 @@
-"""The phases of a job, patterns of the log lines that show each phase, and the silences in a job that ended well.
+"""The phases of a job, patterns of the log lines that show each phase, and pauses in the output of a successful job.
 
 The watcher of `preflight run` imports this module too, so the module imports little.
 """

@@ -29,7 +29,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class SoloResult:
-    """The single-node result of one node, from the time before the joint trials."""
+    """The single-node result of one node, before the trials on all nodes."""
 
     host: str
     ranks: int
@@ -60,7 +60,7 @@ class JointPlan:
 
 @dataclass(frozen=True, slots=True)
 class JointPhase:
-    """Node 0's knowledge of all nodes: the single-node results, and the progress of the joint trials."""
+    """Node 0's data about all nodes: the single-node results, and the progress of the trials on all nodes."""
 
     solo_results: Mapping[int, SoloResult]  # by node rank
     has_begun: bool  # whether the common trials have

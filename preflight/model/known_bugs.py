@@ -22,7 +22,7 @@ class Effect(Word):
 
 
 class Sureness(Word):
-    """The source that reports a bug: the component's makers, several people who measured it, or one report."""
+    """The source that confirms a bug: a fix by the component's makers, measurements by several people, one report."""
 
     FIXED = "fixed"
     CONFIRMED = "confirmed"
@@ -123,7 +123,10 @@ class KnownBug:
 
     @property
     def is_told_by_machine(self) -> bool:
-        """Whether the bug's log line proves it only on its kind of machine, because other faults print the line too."""
+        """Whether the bug's log line counts only on the kind of machine that has the bug.
+
+        Other faults print the same line.
+        """
         return bool(self.gpus or self.architecture) and self.cause != "known_bug"
 
     def is_of_machine(self, around: Surroundings | None) -> bool:
@@ -178,7 +181,10 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def fitting(bugs: Iterable[KnownBug], around: Surroundings) -> tuple[tuple[KnownBug, BugFit], ...]:
-    """Return the bugs that no known fact contradicts: bugs that fit, then the most certain and most precise."""
+    """Return the bugs that no known fact contradicts.
+
+    Bugs that fit come first; among equals, the most certain and then the most precise bugs come first.
+    """
     found = [(bug, fit) for bug in bugs if (fit := bug.fits(around)) is not BugFit.NO]
     sures = list(Sureness)
     return tuple(

@@ -1,4 +1,4 @@
-"""The rates of links by generation (data/links.toml), and the shares of these rates that healthy machines reach."""
+"""The rates of links by generation, and the shares of these rates that healthy machines reach (data/links.toml)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The cost that makes the bandwidth of small messages lower."""
+    """The latency per hop in µs, which makes the bandwidth of small messages lower."""
 
     hop_us: float
     source: str
@@ -64,7 +64,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The busbw that healthy machines reach at one message size, and its derivation."""
+    """The range of busbw that healthy machines reach at one message size, and its derivation."""
 
     what: str  # "all_reduce"
     size_bytes: int

@@ -27,7 +27,7 @@ class Says(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diag:
-    """One form of a line, without its prefix; `pattern` is for a linear-time engine."""
+    """One form of a diagnostics line, without its prefix; `pattern` is for a linear-time engine."""
 
     says: Says
     pattern: str
@@ -122,7 +122,7 @@ class NcclDiagnosis:
 
 
 def may_run(version: str) -> bool:
-    """Return whether NCCL `version` has the diagnosis."""
+    """Return whether NCCL `version` supports the diagnostics."""
     return version_tuple(version) >= SINCE
 
 
@@ -132,7 +132,7 @@ def lines_of(text: str) -> tuple[str, ...]:
 
 
 def printed(*patterns: str) -> str:
-    """Return a pattern that matches whole lines of the forms `patterns`, with NCCL's prefix."""
+    """Return a pattern that matches a whole diagnostics line: NCCL's prefix, then any of `patterns`."""
     return PREFIX + "(?:" + "|".join(patterns) + ")"
 
 

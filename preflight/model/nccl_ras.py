@@ -53,7 +53,10 @@ def parse_nccl_version(text: str) -> Version | None:
 
 
 def why_not_ask(text: str, reviews: Sequence[RasReview] = REVIEWS) -> str:
-    """Return why NCCL release `text` is not queried through RAS, without a final period; "" if it may be queried."""
+    """Return why it is unsafe to query NCCL release `text` through RAS; "" if a query is safe.
+
+    The reason has no final period.
+    """
     version = parse_nccl_version(text)
     rows = [each for each in reviews if version is not None and each.first <= version < each.before]
     risky = next((each for each in rows if not each.is_safe), None)

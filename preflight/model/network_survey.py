@@ -44,7 +44,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffers:
-    """The addresses of one node, or the reason why the node has none."""
+    """The addresses at which one node may be reached, or the reason why there are none."""
 
     node_rank: int
     host: str
@@ -80,7 +80,7 @@ class PathResult:
 
 @dataclass(frozen=True, slots=True)
 class NetifSet:
-    """One interface of every node, over which all nodes reach each other."""
+    """A set of interfaces, one per node, over which the nodes try to reach each other; `problem` is "" if all do."""
 
     name: str
     netifs: tuple[tuple[int, str], ...]  # by node rank
@@ -93,7 +93,7 @@ class NetifSet:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """The difference of a node's clock from node 0's clock, by the fastest of a few round trips."""
+    """The difference of a node's clock from node 0's clock, measured by the fastest of a few round trips."""
 
     node_rank: int
     host: str

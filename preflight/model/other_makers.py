@@ -19,7 +19,7 @@ DISPLAY = re.compile(r"03..:....")
 
 @dataclass(frozen=True, slots=True)
 class OtherMaker:
-    """One family of devices that NCCL does not run on."""
+    """A family of GPUs or accelerators that NCCL does not run on."""
 
     what: str  # one of them, as a page calls it
     vendor: str  # of the PCI device, as the kernel spells it

@@ -24,7 +24,7 @@ def version_tuple(text: str) -> tuple[int, ...]:
 
 
 def parsed_integer(value: str) -> tuple[int, str]:
-    """Return the integer that strtoll with base 0 reads, and the rest of the text; without one, 0 and the text."""
+    """Return the integer that strtoll with base 0 reads, and the remaining text; (0, text) if there is no integer."""
     found = re.match(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", value, re.ASCII)
     if found is None:
         return 0, value

@@ -1,4 +1,4 @@
-"""Names of a node's parts that survive a reboot: UUIDs of GPUs, GUIDs of RDMA ports."""
+"""Permanent names of a node's parts, which survive a reboot: UUIDs of GPUs, GUIDs of RDMA ports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAIR = "+"  # joins the UUIDs of two GPUs if either may be at fault
 
 
 def part_of_gpu(node: NodeFacts, nvml_index: int) -> tuple[str, ...]:
-    """Return the GPU's UUID as a tuple of one; empty if the UUID is not known."""
+    """Return the GPU's UUID as a tuple with one item; () if the UUID is not known."""
     uuid = uuid_of(node, nvml_index)
     return (uuid,) if uuid else ()
 

@@ -22,7 +22,7 @@ def endpoint_text(host: str, port: int | str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One value of the placement, and its source."""
+    """One value of the placement, and the source from which it was read."""
 
     what: str
     value: str
@@ -31,7 +31,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """This node's position.
+    """This node's position in a run of several nodes.
 
     A single node has no rendezvous endpoint. `hosts` is empty unless a scheduler names the hosts.
     """

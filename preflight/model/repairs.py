@@ -9,18 +9,21 @@ from preflight.model.units import capitalized
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The repair on a machine, and in a container if it differs. Each is an imperative without a period at the end."""
+    """The repair of a fault, for a machine and, if it differs, for a container.
+
+    Each text is an imperative without a period at the end.
+    """
 
     machine: str
     container: str = ""
 
     def where(self, contained: bool) -> str:
-        """Return the text for a container if `contained` is set and there is one, else the text for a machine."""
+        """Return the container's repair if `contained` is set and there is such a text, else the machine's repair."""
         return (self.container if contained else "") or self.machine
 
     @property
     def steps(self) -> tuple[str, str]:
-        """Both texts, as steps for a reader whose machine is not known."""
+        """The machine's and the container's repair, as steps for a reader whose environment is not known."""
         return f"On the machine: {self.machine}.", f"In a container: {self.container}."
 
 

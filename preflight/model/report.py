@@ -1,4 +1,4 @@
-"""The complete result of one run, and its advice."""
+"""The complete result of one run of `preflight check`, and the settings that it advises."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ONE_NODE = Gap("nothing was tested between nodes")
 
 @dataclass(frozen=True, slots=True)
 class NodeEnv:
-    """The variables that one node sets, if nodes differ because their interfaces have different names."""
+    """The variables that one node sets if nodes differ, because their interfaces have different names."""
 
     host: str
     node_rank: int
@@ -74,7 +74,7 @@ class Advice:
 
 
 class Verdict(Word):
-    """The verdict for the job."""
+    """The verdict on whether the job can start."""
 
     READY = "ready"
     READY_WITH_ENV = "ready_with_env"
@@ -83,7 +83,7 @@ class Verdict(Word):
 
 
 class NodeVerdict(Word):
-    """The verdict for the node, given with --accept only."""
+    """The verdict on whether the node is accepted, given with --accept only."""
 
     ACCEPT = "accept"
     REJECT = "reject"
@@ -91,7 +91,7 @@ class NodeVerdict(Word):
 
 
 class RunPhaseEnd(Word):
-    """How far a phase of the run got."""
+    """The progress that a phase of the run made before the run ended."""
 
     COMPLETED = "completed"
     PARTIAL = "partial"  # it was cut short; the report holds its results until then
@@ -109,7 +109,7 @@ class RunPhase:
 
 
 class SpeedJudge(Word):
-    """The reference by which speeds were judged."""
+    """The kind of reference by which speeds were judged."""
 
     POLICY = "policy"  # the site's floors
     BASELINE = "baseline"  # what known-good nodes reach
@@ -119,7 +119,7 @@ class SpeedJudge(Word):
 
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
-    """A reference that decided about speeds. A report may have several references, and each can reject the node."""
+    """A reference by which speeds were judged. A report may have several references, and each can reject the node."""
 
     by: SpeedJudge
     detail: str = field(metadata={"json": "told"})  # the file and its content, or why no speed could be judged

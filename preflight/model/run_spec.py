@@ -177,7 +177,7 @@ class RankSamples:
 
 @dataclass(frozen=True, slots=True)
 class DuelTurn:
-    """One interleaved sample of a paired comparison at one decision point, with the median times of both sides."""
+    """One interleaved sample of a paired comparison, for one collective and size, with the median time of each side."""
 
     pair: int
     turn: int
@@ -190,7 +190,7 @@ class DuelTurn:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """The raw samples of a configuration compared with the default settings.
+    """The raw samples of the paired comparison of a configuration with the default settings.
 
     If the comparison could not finish, `turns` is empty and `problem` says why.
     """
@@ -214,7 +214,7 @@ class StorePlace:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The input of one trial child.
+    """The input of one trial child: its rank, GPUs, environment and measurements.
 
     A forked child inherits the Assignment; a child started by exec reads it from a JSON file.
     """

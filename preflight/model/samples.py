@@ -40,7 +40,7 @@ def aggregate(
     ranks: Sequence[RankSamples],
     took_s: float | Gap = NOT_MEASURED,
 ) -> CollectiveResult:
-    """Return the result over all ranks' samples; `took_s` is the duration of the whole step."""
+    """Return the result of a collective over all ranks' samples; `took_s` is the duration of the whole step in s."""
     proof = Verification(sum(rank.wrong_elements for rank in ranks), min(rank.verified_calls for rank in ranks))
     return result_of(collective, size_bytes, len(ranks), slowest_rank_us(ranks), proof, rank_times(ranks), took_s)
 
@@ -54,7 +54,7 @@ def result_of(
     ranks: tuple[RankTime, ...],
     took_s: float | Gap,
 ) -> CollectiveResult:
-    """Return the result over repetitions.
+    """Return the result of a collective, computed from the slowest rank's time in each repetition.
 
     As in a training step, the slowest rank sets the time of a repetition. `slowest_us` holds this time in µs for each
     repetition.
@@ -182,7 +182,7 @@ def verified_calls(value: Any) -> int:
 
 
 def is_spread(value: Any) -> bool:
-    """Return whether the wrong elements of packed samples may come from another rank."""
+    """Return whether the wrong elements that a rank counted may come from another rank."""
     return isinstance(value, dict) and value.get("is_spread") is True
 
 

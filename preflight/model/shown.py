@@ -1,4 +1,4 @@
-"""How an answer of the Python API shows itself: `print` prints its page, and a notebook shows HTML.
+"""How a result of the Python API is displayed: `print` prints its page, and a notebook shows HTML.
 
 Other packages build the pages: the API registers their functions in WRITERS. A record that did not come from the API
 prints its short form.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Renderers(NamedTuple):
-    """The functions that show one kind of answer."""
+    """The functions that display one kind of result."""
 
     page: Callable[[Any], str]  # as the command prints it
     html: Callable[[Any], str]  # a part of a page in a notebook
@@ -22,17 +22,17 @@ WRITERS: dict[type, Renderers] = {}
 
 
 class Printable:
-    """An answer that prints as its page; a REPL shows `in_short`."""
+    """A result that prints as the page of its command; a REPL shows `in_short`."""
 
     __slots__ = ()
 
     @property
     def in_short(self) -> str:
-        """Return the answer in one sentence."""
+        """Return the result in one sentence."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        """Return the record's type and the answer in one sentence."""
+        """Return the record's type and the result in one sentence."""
         return f"<{type(self).__name__}: {self.in_short}>"
 
     def __str__(self) -> str:

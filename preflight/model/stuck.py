@@ -1,4 +1,4 @@
-"""The answer of `preflight stuck`: where each rank is, which ranks block the others, and why."""
+"""The result of `preflight stuck`: what each rank does, which ranks block others, and why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_YET = "Not stuck yet"  # prefix of an answer that names ranks which make pro
 
 
 class JobRow(NamedTuple):
-    """The values by which a person recognizes one of several jobs."""
+    """One of several jobs on a node, with the values by which a person recognizes it."""
 
     pid: int  # of its first rank
     ranks: int  # on this node
@@ -100,7 +100,7 @@ class Reason(Word):
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """The place of a rank: the rank's activity, its call, and whether the rank makes progress."""
+    """What a rank does during the watch: its activity, its call, and whether it makes progress."""
 
     rank: int | Gap
     host: str
@@ -119,7 +119,7 @@ class RankPlace:
 
     @classmethod
     def gone(cls, rank: int | Gap, host: str, pid: int, activity: Activity, doing: str, why: str) -> RankPlace:
-        """Return the place of a rank without a live process: the activity is DEAD or MISSING."""
+        """Return the record of a rank without a live process: the activity is DEAD or MISSING."""
         return cls(rank, host, pid, activity, doing, "", "", False, True, False, Gap(why), "")
 
     @property
@@ -139,7 +139,7 @@ class RankPlace:
 
     @property
     def whereabouts(self) -> str:
-        """The rank's place as words after "is": `writing a checkpoint: torch.save (train.py:52, save), for 40 s`."""
+        """What the rank does, in words after "is": `writing a checkpoint: torch.save (train.py:52, save), for 40 s`."""
         at = f" ({self.at.removesuffix(f', {self.doing}')})" if self.at else ""  # a function is named once
         time = f", for {duration_text(self.for_s)}" if self.stands and isinstance(self.for_s, float) else ""
         detail = f", {self.detail}" if self.detail else ""
@@ -158,7 +158,7 @@ class RankPlace:
 
 
 def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
-    """Return the known rank numbers, sorted."""
+    """Return the rank numbers in `places`, sorted, without ranks whose number is not known."""
     return tuple(sorted(place.rank for place in places if isinstance(place.rank, int)))
 
 
@@ -194,7 +194,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class KnownHang:
-    """A known bug that fits the job's software, and the signs of the bug in the job."""
+    """A known bug that fits the job's software, and the job's evidence of the bug."""
 
     bug: str  # its id in known_bugs.toml
     version: str  # "NCCL 2.28.9"; only the component's name if its version is not known
@@ -208,7 +208,7 @@ class KnownHang:
 
     @property
     def sentence(self) -> str:
-        """The known bug and its signs, as one sentence."""
+        """The known bug and the job's evidence of it, as one sentence."""
         condition = f", if {self.where}" if self.where else ""
         lacks = f"; {', '.join(self.not_known)} is not known" if self.not_known else ""
         word = "This is likely" if self.is_shown else "This may be"
@@ -217,7 +217,7 @@ class KnownHang:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StuckReport(Printable):
-    """The answer to the question "why does my job hang now"."""
+    """The result of `preflight stuck`: why the job hangs now."""
 
     schema_version: int
     verdict: StuckVerdict

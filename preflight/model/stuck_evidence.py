@@ -1,6 +1,6 @@
-"""One node's evidence about a hung job: its ranks, where each rank is, and the values that could not be read.
+"""One node's evidence about a hung job: its ranks, what each rank does, and the values that could not be read.
 
-The watch is the time during which the processes were sampled several times. All amounts are changes during the watch.
+The processes are sampled several times during a short interval, the watch. All amounts are changes during the watch.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ThreadState:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the thread is stopped for longer than a moment; a profiler stops it many times a second."""
+        """Return whether the thread has been stopped for a while, not just for a moment as by a sampling profiler."""
         is_moment = isinstance(self.asleep_s, float) and self.asleep_s < HELD_S and self.wakes != 0
         return self.state in "Tt" and not is_moment
 
@@ -162,7 +162,7 @@ class Process:
 
     @property
     def was_read_once(self) -> bool:
-        """Return whether the stacks are known only at the end of the watch, not at its start."""
+        """Return whether the stacks are known only from the end of the watch."""
         return isinstance(self.earlier_stacks, Gap) and not isinstance(self.stacks, Gap)
 
     @property
@@ -215,7 +215,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class OutputTail:
-    """The last lines of a rank's output, if the output goes to a file."""
+    """The last lines of a rank's output; only an output that goes to a file can be read."""
 
     path: str
     lines: tuple[str, ...]
@@ -290,7 +290,7 @@ class RasRank:
 
 @dataclass(frozen=True, slots=True)
 class RasAnswer:
-    """The answer of NCCL's RAS about the job, with the ranks that RAS misses and the ranks that are behind."""
+    """The reply of NCCL's RAS about the job, with the ranks missing from RAS and the ranks that are behind."""
 
     address: str
     nccl_version: str
@@ -310,7 +310,7 @@ class RecordedLag:
 
 @dataclass(frozen=True, slots=True)
 class LoadedLibrary:
-    """A library that ranks have mapped and whose bugs are known by version."""
+    """A library that ranks have loaded, and for which preflight has a table of bugs by version."""
 
     component: str
     version: str  # "" where it names none

@@ -36,7 +36,7 @@ ALIASES = {  # other names of a framework that people type
 
 
 class Source(Word):
-    """The source of a number."""
+    """The way in which a value of the time budget was obtained."""
 
     MEASURED = "measured"
     GIVEN = "given"
@@ -98,9 +98,9 @@ class FrameworkLine:
 
 @dataclass(frozen=True, slots=True)
 class SafeTimeout:
-    """The two timeouts and their derivation.
+    """The safe timeouts for the start and for training, and their derivation.
 
-    `pg_timeout_s` is the larger of the other two timeouts, because torch has one timeout for both phases.
+    `pg_timeout_s` is the larger of these two timeouts, because torch has one timeout for both phases.
     """
 
     init_timeout_s: int

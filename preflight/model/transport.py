@@ -39,7 +39,7 @@ PRINTED_PATH = re.compile(
 
 
 class CarrierKind(Word):
-    """The kind of a carrier; the value is the prefix of its text."""
+    """The kind of a carrier; its text begins the carrier's text in the report."""
 
     PATH = ""  # between two ranks, or of one that hands its data to a switch
     NETWORK = "network "

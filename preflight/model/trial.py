@@ -13,7 +13,7 @@ from preflight.model.word import Word
 
 
 class Scope(Word):
-    """The range in which a configuration's result holds.
+    """The nodes for which a configuration's result holds.
 
     A network setting that was tested on one node must not be used for several nodes.
     """
@@ -35,10 +35,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One conservative setting.
-
-    The setting disables a feature, and thereby protects from the faults of that feature.
-    """
+    """A setting that works around faults of a feature: it disables the feature."""
 
     name: str  # the variable, or `netif eth0`; unique within a run
     env: tuple[tuple[str, str], ...]
@@ -195,7 +192,7 @@ class RailTest:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The paired comparison of a configuration with the default settings, from new interleaved measurements."""
+    """The result of the paired comparison of a configuration with the default settings, from interleaved samples."""
 
     candidate: str
     rounds: int
@@ -243,7 +240,7 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """All repetitions in a run, and the settings that are tested as a workaround for failing default settings."""
+    """All repeated trials of a run, and the settings that are tested as a workaround for failing default settings."""
 
     seed: int = 0  # of the random order of the runs
     wanted_each: int = 0  # runs of each that the profile requires
@@ -252,7 +249,7 @@ class Control:
     reruns: tuple[Rerun, ...] = ()
 
     def turns(self, control: str) -> tuple[Rerun, ...]:
-        """Return the reruns of a control in their order, without reruns that were cut short."""
+        """Return the reruns that belong to the A/B test of `control`, in order, without reruns that were cut short."""
         return tuple(each for each in self.reruns if each.control == control and each.outcome is not Outcome.SKIPPED)
 
 

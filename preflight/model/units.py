@@ -1,6 +1,6 @@
 """Numbers in human-readable form: sizes in binary units, times and rates with three significant digits.
 
-Also the small changes of words that sentences need: the plural and the capital letter.
+This module also forms plurals and capital letters for sentences.
 """
 
 from __future__ import annotations
