@@ -1,4 +1,4 @@
-"""Files with which nodes share their evidence: one per node, readable only by its owner."""
+"""Files with which nodes share their evidence: one file per node, readable only by its owner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def write_node(directory: str, evidence: NodeEvidence) -> str:
 
 
 def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...]]:
-    """Return the evidence below a directory, and a message per unreadable file; UsageError if there is no directory."""
+    """Return the evidence in the files below a directory, and a message for each unreadable file.
+
+    Raise UsageError if there is no such directory.
+    """
     try:
         names = sorted(name for name in os.listdir(directory) if NAME.fullmatch(name))
     except OSError as error:

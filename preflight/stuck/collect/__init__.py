@@ -1,1 +1,1 @@
-"""Evidence from one node: each kind is read separately, in parallel, within its own limit."""
+"""Evidence from one node. Each kind of evidence is read separately, in parallel, within its own time limit."""

@@ -1,4 +1,4 @@
-"""Utilization, power and clocks of the GPUs: 100% utilization at low power hints at a kernel that waits."""
+"""Utilization, power and clocks of the GPUs. 100% utilization at low power suggests a kernel that only waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AGAIN_AFTER_S = 1.0
 
 
 def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[GpuState, ...] | Gap:
-    """Return NVML's values for each GPU; a Gap if NVML gives no answer.
+    """Return NVML's values for each GPU; a Gap if NVML can't be queried.
 
     The values are read twice, and the lower utilization and the higher power are kept. A GPU therefore looks like one
     with a waiting kernel only if it was busy at low power both times.
@@ -40,7 +40,7 @@ def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[G
 
 
 def parse_gpu(each: Json) -> GpuState:
-    """Return a GPU from the answer to the question `nvml`; a missing value is a Gap."""
+    """Return the state of a GPU from the reply to a query of the kind `nvml`; a missing value is a Gap."""
 
     def number(key: str, scale: float = 1) -> float | Gap:
         value = each.get(key)

@@ -85,7 +85,7 @@ class ListedProcess:
 
     @property
     def identity(self) -> Identity | None:
-        """Return what identifies the rank; None if the process has no rank's variables, or is preflight's own."""
+        """Return the values that identify the rank; None if the process is no rank, or is a process of preflight."""
         if self.is_own:
             return None
         for variable, *_ in RANK_VARIABLES:
@@ -134,7 +134,7 @@ class ListedProcess:
 
     @property
     def is_wrapper(self) -> bool:
-        """Return whether the process is a shell or another program that only runs a program."""
+        """Return whether the process is a shell or another program whose only purpose is to run a program."""
         program = os.path.basename(self.arguments[0]) if self.arguments else self.name
         return program in WRAPPERS or self.name in WRAPPERS
 
@@ -162,7 +162,7 @@ class ListedProcess:
 
 @dataclass(frozen=True, slots=True)
 class FoundRank:
-    """A rank, and the processes below it."""
+    """A rank's process, and the processes below it."""
 
     process: ListedProcess
     rank: int | Gap
@@ -187,12 +187,12 @@ class FoundJob:
     servers: tuple[ListedProcess, ...] = ()
 
     def goes_by(self, job_id: str) -> bool:
-        """Return whether `job_id` is this job's id; Slurm's name 7:0, step 0 of job 7, also answers to 7."""
+        """Return whether `job_id` is this job's id; for Slurm's 7:0 (step 0 of job 7), the id 7 matches too."""
         name = self.name.partition(" ")[2]
         return job_id in (name, name.partition(":")[0])
 
     def row(self, machine: Machine) -> JobRow:
-        """Return the values by which a person recognizes the job."""
+        """Return the first rank's pid, the number of ranks, and other values by which a person recognizes the job."""
         first = self.ranks[0].process
         folder, since_s = "?", 0.0
         with contextlib.suppress(*FAILURES):
@@ -206,7 +206,7 @@ class FoundJob:
 
 
 class ProcessTable:
-    """Processes by their parents; `note` names the processes that could not be read ("" = none)."""
+    """The processes of this machine with their parents; `note` names processes that could not be read ("" = none)."""
 
     def __init__(self, processes: Iterable[ListedProcess], note: str = "") -> None:
         self.note = note
@@ -252,7 +252,8 @@ class ProcessTable:
     def without(self, own_pid: int) -> ProcessTable:
         """Return the table without process `own_pid` and its children.
 
-        Ancestors of `own_pid`, such as a Slurm step, lose their variables in the table, so that they are no ranks.
+        Ancestors of `own_pid`, such as a Slurm step, lose their variables in the new table, so that they do not count
+        as ranks.
         """
         children = {each.pid for each in self.below(own_pid)}  # one of them reads this table
         others = {pid: each for pid, each in self.by_pid.items() if pid not in children}
@@ -274,7 +275,7 @@ class ProcessTable:
                 waiting += self.children.get(each.pid, ())
 
     def jobs(self, pid: int | None = None) -> tuple[FoundJob, ...]:
-        """Return all jobs on this node, or the jobs to which `pid` belongs: as a rank, a helper or a launcher."""
+        """Return the jobs on this node; with `pid`, only the jobs to which this rank, helper or launcher belongs."""
         named = list(self.ranks_by_variables())
         known = {each.pid for rank in named for each in (rank.process, *rank.helpers)}
         ranks = [*named, *self.ranks_by_threads(known)]
@@ -302,9 +303,10 @@ class ProcessTable:
         )  # fmt: skip
 
     def ranks_by_variables(self) -> Iterator[FoundRank]:
-        """Yield the ranks that variables identify.
+        """Yield the ranks that environment variables identify.
 
-        A rank is the topmost process with the rank's variables, or the program that this process wraps.
+        A rank is the topmost process with the rank's variables. If this process is a wrapper, the rank is the wrapped
+        program.
         """
         tops: dict[Identity, ListedProcess] = {}
         for each in sorted(self.by_pid.values(), key=lambda p: (p.started_ticks, p.pid)):
@@ -345,7 +347,7 @@ class ProcessTable:
         return len(numbers) > 1 or (is_torchrun and "TORCHELASTIC_RUN_ID" not in each.variables)
 
     def ranks_by_threads(self, known: set[int]) -> Iterator[FoundRank]:
-        """Yield ranks outside `known` that have a torch process group.
+        """Yield processes that have a torch process group and are not in `known` (pids).
 
         Such ranks were forked, or started by Ray or by rank 0 (Lightning). These ranks are numbered in the order of
         their start, because /proc does not show variables that were set after the start.
@@ -375,9 +377,9 @@ class ProcessTable:
                 yield FoundRank(each, rank, source, unknown, unknown, helpers, job_name)
 
     def servers_of(self, ranks: Iterable[FoundRank]) -> Iterator[ListedProcess]:
-        """Yield the processes of a serving engine that are no ranks.
+        """Yield the processes of the ranks' serving engine that are not ranks.
 
-        These are ancestors of its ranks, and children of those ancestors that have the engine's titles.
+        These processes are ancestors of the ranks, and children of these ancestors that have the engine's titles.
         """
         known = {rank.process.pid for rank in ranks}
         for rank in ranks:

@@ -1,4 +1,4 @@
-"""The versions of libraries that really run, read from the files that the ranks have mapped, not from pip's list.
+"""The versions of libraries that ranks really use, read from the files that the ranks have mapped, not from pip's list.
 
 LD_PRELOAD, VLLM_NCCL_SO_PATH and a second copy in the environment all show in /proc/PID/maps. A copy that is linked
 into another library under another name does not show there, except torch's own.
@@ -30,7 +30,7 @@ MODEL = re.compile(r"^Model:\s*(\S[^\n]{0,80})$", re.MULTILINE)
 
 
 class Named(NamedTuple):
-    """How a mapped library is recognized: its component, the name of its file, and the place of its version."""
+    """The way to recognize a mapped library: its component, and patterns for its file name and its version."""
 
     component: str
     name: re.Pattern[str]
@@ -76,7 +76,7 @@ def read_software(machine: Machine, ranks: Sequence[ListedProcess]) -> JobSoftwa
 
 
 def _same_root(root: str) -> str:
-    """Return a key of a root directory, its device and inode. All ranks of one container have the same key."""
+    """Return a key of a root directory: its device and inode. All ranks of one container have the same key."""
     try:
         status = os.stat(root)
     except OSError:
@@ -85,7 +85,7 @@ def _same_root(root: str) -> str:
 
 
 def libraries_in(maps: str) -> tuple[LoadedLibrary, ...]:
-    """Return the libraries in /proc/PID/maps whose bugs are known by version, without their versions."""
+    """Return the libraries in /proc/PID/maps for which preflight knows bugs by version; their versions are empty."""
     nccl = [LoadedLibrary("NCCL", "", path) for path in mapped_libraries(maps)]
     others = [
         LoadedLibrary(each.component, "", path)
@@ -97,7 +97,7 @@ def libraries_in(maps: str) -> tuple[LoadedLibrary, ...]:
 
 
 def _version_of(library: LoadedLibrary, root: str) -> str:
-    """Return the version that a library names, "" if the library names none."""
+    """Return the version that a library's file contains; "" if it contains none."""
     row = next((each for each in OTHERS if each.component == library.component), None)
     if row is None:
         return read_nccl_version(f"{root}{library.path}")
@@ -106,7 +106,7 @@ def _version_of(library: LoadedLibrary, root: str) -> str:
 
 
 def chosen_by(path: str, process: ListedProcess) -> str:
-    """Return the variable of the process that names this library; "" if no variable does."""
+    """Return the environment variable with which the process chose this library; "" if no variable names it."""
     for variable in CHOOSERS:
         for each in re.split(r"[:\s]+", process.places.get(variable, "")):
             same = os.path.dirname(each) == os.path.dirname(path)
@@ -116,7 +116,7 @@ def chosen_by(path: str, process: ListedProcess) -> str:
 
 
 def mapped_libraries(maps: str) -> tuple[str, ...]:
-    """Return the paths of the libraries in /proc/PID/maps that contain NCCL."""
+    """Return the paths of the mapped libraries that contain NCCL; `maps` is the text of /proc/PID/maps."""
     mapped = _mapped_files(maps)
     for pattern in LIBRARIES:
         if found := tuple(path for path in mapped if pattern.fullmatch(os.path.basename(path))):
@@ -130,7 +130,7 @@ def _mapped_files(maps: str) -> tuple[str, ...]:
 
 
 def read_nccl_version(path: str) -> str:
-    """Return the NCCL release that a library names as its own; "" if no release is named or the file can't be read."""
+    """Return the NCCL release that the library file contains; "" if it contains none or can't be read."""
     return find_in_file(path, BUILT_AS)
 
 

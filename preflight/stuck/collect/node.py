@@ -88,7 +88,7 @@ def collect_node(
         return {pid: encode_value(each) for pid, each in found.items()}
 
     def as_user(read: Callable[[], Json]) -> Callable[[], Json]:
-        """Return a reader that first becomes the job's user, because that user chose the paths that it reads."""
+        """Return a reader that becomes the job's user before it reads, because that user chose the paths."""
 
         def reader() -> Json:
             become_user(uid)
@@ -111,7 +111,7 @@ def collect_node(
     answers = run_isolated(functions, limits_s, when_stopped=stopped.append)
 
     def answered(kind: Any, name: str, pid: int | None = None) -> Any:
-        """Return the answer of a reader, or the answer's part about process `pid`; a Gap if there is no answer."""
+        """Return what the reader `name` returned, or its part about process `pid`; a Gap if the reader failed."""
         value = answers[name].value
         part = value if pid is None else (value or {}).get(str(pid))
         return decode_value(kind, part) if part is not None else Gap(answers[name].failure or "it was not read")

@@ -34,7 +34,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """The open descriptors of a process at one moment."""
+    """The open file descriptors of a process at one moment."""
 
     files: dict[tuple[int, str], tuple[int, bool]]  # offset and whether it is written, by descriptor and path
     sockets: frozenset[int]  # by inode
@@ -66,7 +66,7 @@ class FileWatch:
         self.mounts: dict[str, tuple[Mount, ...]] = {}  # by mount namespace: each is read once
 
     def descriptors(self, pid: int) -> Descriptors | Gap:
-        """Return the open descriptors of a process now."""
+        """Return the descriptors that a process has open now; a Gap if they can't be read."""
         try:
             return Descriptors.read(self.machine, pid)
         except UnreadableFact as error:
@@ -91,7 +91,7 @@ class FileWatch:
         )
 
     def connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return the connections by process; the kernel's table is read once for each network namespace."""
+        """Return each process's TCP connections; the kernel's table is read once for each network namespace."""
         tables: dict[str, dict[int, Connection]] = {}
         found: dict[int, tuple[Connection, ...] | Gap] = {}
         for pid, own in self.first.items():
@@ -108,7 +108,7 @@ class FileWatch:
         return found
 
     def waiting_connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return the connections that are open now and have queued data, by process.
+        """Return each process's open TCP connections that have queued data.
 
         Only data that were queued at both reads count; other data are in transit.
         """
@@ -140,7 +140,7 @@ def read_moved_bytes(machine: Machine, pid: int) -> int | None:
 
 
 def parse_fdinfo(text: str) -> tuple[int, int]:
-    """Parse the offset and the flags (octal) in /proc/PID/fdinfo/FD; ValueError if a value is missing."""
+    """Return the offset and the flags of /proc/PID/fdinfo/FD; raise ValueError if a value is missing."""
     values = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     if "pos" not in values or "flags" not in values:
         raise ValueError("no pos or flags")
@@ -148,7 +148,10 @@ def parse_fdinfo(text: str) -> tuple[int, int]:
 
 
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
-    """Parse /proc/PID/mountinfo: optional fields come before a dash, and the type comes after it."""
+    """Return the mounts in /proc/PID/mountinfo.
+
+    Optional fields come before a dash, and the type of the file system comes after it.
+    """
     mounts = []
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
@@ -159,10 +162,7 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
 
 
 def file_system_of(path: str, mounts: Iterable[Mount]) -> str:
-    """Return the type of the file system that holds a path.
-
-    The mount with the longest mount point above the path counts.
-    """
+    """Return the type of the file system that holds a path: that of the longest mount point above the path."""
     best, kind = -1, ""
     for mount in mounts:
         point = mount.point.rstrip("/")
@@ -172,7 +172,7 @@ def file_system_of(path: str, mounts: Iterable[Mount]) -> str:
 
 
 def parse_tcp(text: str) -> dict[int, Connection]:
-    """Parse /proc/net/tcp or tcp6 into connections by socket inode; lines of another form are skipped."""
+    """Return the connections in /proc/net/tcp or tcp6 by socket inode; lines of another form are skipped."""
     found = {}
     for line in text.splitlines()[1:]:
         fields = line.split()
@@ -217,7 +217,7 @@ def read_locks(machine: Machine, pids: Sequence[int]) -> tuple[HeldLock, ...]:
 
 
 def _locked_file(machine: Machine, pid: int, inode: str) -> str:
-    """Return the path of the file that a process has locked, "" if its descriptors are hidden."""
+    """Return the path of the file that a process has locked; "" if the process's descriptors are hidden."""
     with contextlib.suppress(UnreadableFact):
         for name in machine.names(f"proc/{pid}/fd")[:MOST_FILES]:
             with contextlib.suppress(UnreadableFact):  # closed meanwhile
@@ -228,7 +228,7 @@ def _locked_file(machine: Machine, pid: int, inode: str) -> str:
 
 
 def parse_locks(text: str, waiting: Iterable[int]) -> tuple[tuple[int, int, str], ...]:
-    """Parse /proc/locks into a list of locks for which one of the processes waits.
+    """Return the locks in /proc/locks for which one of the processes `waiting` waits.
 
     Each item is the pid that waits, the pid that holds the lock, and the file's device and inode ("08:01:1234").
     """

@@ -1,7 +1,7 @@
-"""NCCL's RAS (2.24 and newer): the ranks that RAS misses, and the ranks whose operation counts are behind (facts 1.5).
+"""NCCL's RAS (2.24 and newer): the ranks that RAS reports as missing or behind in operations (facts 1.5).
 
-All jobs of a host share one RAS port, so an answer counts only if a process of this job listens on it. A query can
-crash the job. RAS is therefore queried only if the NCCL release that the ranks have mapped was reviewed, or on request.
+All jobs of a host share one RAS port, so a reply counts only if a process of this job listens on it. A query can crash
+the job. RAS is therefore queried only if the NCCL release that the ranks have mapped was reviewed, or on request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LAUNCHED = re.compile(
 
 
 class AskRas(Enum):
-    """The condition for querying NCCL's RAS."""
+    """The condition under which NCCL's RAS is queried."""
 
     REVIEWED = "reviewed"  # if the release was reviewed and found safe
     INSIST = "insist"
@@ -55,7 +55,10 @@ def ask_ras(
     how: AskRas = AskRas.REVIEWED,
     reviews: Sequence[RasReview] = REVIEWS,
 ) -> RasAnswer | Gap:
-    """Return RAS's answer for this job; a Gap if no rank listens, other processes listen too, or RAS is not queried."""
+    """Return RAS's reply about this job; a Gap if RAS is not queried or does not reply.
+
+    RAS is not queried if no rank listens on its port, if other processes listen there too, or if a query may be unsafe.
+    """
     address = next((r.places["NCCL_RAS_ADDR"] for r in ranks if r.places.get("NCCL_RAS_ADDR")), DEFAULT_ADDRESS)
     host, _, port = address.rpartition(":")
     if not PORT.fullmatch(port):
@@ -93,7 +96,7 @@ def ask_ras(
 
 
 def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas, reviews: Sequence[RasReview]) -> str:
-    """Return why RAS is not queried, from the NCCL releases that the ranks have mapped; "" if it may be queried."""
+    """Return why a query of RAS may be unsafe for the NCCL releases that the ranks have mapped; "" if it is safe."""
     match how:
         case AskRas.INSIST:
             return ""
@@ -112,7 +115,10 @@ def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas
 
 
 def parse_ras(text: str, address: str) -> RasAnswer:
-    """Parse the answer to `verbose status`: the ranks in the blocks INCOMPLETE and MISMATCH, in any communicator."""
+    """Return the ranks in the blocks INCOMPLETE and MISMATCH of RAS's reply to `verbose status`.
+
+    The ranks of all communicators are included.
+    """
     version = VERSION.search(text)
     missing: dict[int, RasRank] = {}
     behind: dict[int, RasRank] = {}

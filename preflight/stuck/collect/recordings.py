@@ -1,4 +1,4 @@
-"""Files that the job has written: flight recorder dumps, which show lagging ranks, and the ends of ranks' output."""
+"""Files that the job has written: flight recorder dumps, which show lagging ranks, and the end of ranks' output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Dump:
 
     @classmethod
     def of(cls, process: ListedProcess) -> Dump | None:
-        """Return the dump of a rank; None if the rank's variables give no rank number."""
+        """Return the location of a rank's dump; None if the rank's variables give no rank number."""
         if process.identity is None:
             return None
         rank, pipe = process.identity.number, process.places.get(PIPE)
@@ -48,9 +48,9 @@ class Dump:
         return cls(rank, process.uid, f"{start}{rank}", f"{pipe}{rank}.pipe" if pipe else "")
 
     def request(self) -> bool:
-        """Ask the rank to write a dump; return whether the rank listens.
+        """Ask the rank to write a dump; return whether the rank listens for such a request.
 
-        The open file is checked, not the file at the name.
+        The checks apply to the opened file, because another file may take its name.
         """
         try:
             fd = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -117,7 +117,7 @@ def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag 
 
 
 def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
-    """Return the end of the file to which a process writes; a Gap if the process writes to a terminal or a pipe.
+    """Return the last lines of the file to which a process writes its output; a Gap for a terminal or a pipe.
 
     The open file is read, because its name may belong to another file by now.
     """

@@ -135,7 +135,7 @@ def reread_stacks(
 
 
 def _busy(threads: Sequence[ThreadState]) -> list[int]:
-    """Return the ids of the threads that used the CPU during the watch."""
+    """Return the ids of the threads that used much CPU time during the watch."""
     return [each.tid for each in threads if each.cpu_s >= BUSY_S]
 
 
@@ -154,7 +154,7 @@ def is_whole(stacks: Stacks | None) -> bool:
 
 
 def has_frames(stacks: Stacks | None) -> bool:
-    """Return whether a stack was read, and whether the main thread's stack, if there is one, has frames.
+    """Return whether stacks were read and the main thread's stack, if there is one, has frames.
 
     The main thread's stack is empty if it changed while it was read.
     """
@@ -174,7 +174,7 @@ def why_not(stderr: str) -> str:
 
 
 def parse_dump(text: str) -> tuple[Stack, ...]:
-    """Parse the output of `py-spy dump --json`; MalformedInput if the text is something else."""
+    """Return the stacks in the output of `py-spy dump --json`; raise MalformedInput if the text is something else."""
     try:
         threads = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -36,7 +36,7 @@ class ThreadSample:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """The threads of a process at one moment, by thread id; the time is on the scheduler's clock, in seconds."""
+    """The threads of a process at one moment, by thread id, and that moment on the scheduler's clock, in seconds."""
 
     threads: dict[int, ThreadSample]
     now_s: float | None
@@ -94,13 +94,13 @@ def _text(machine: Machine, path: str) -> str:
 
 
 def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
-    """Return one sample, in the form of `watch_threads`, to replace a watch that was stopped or failed."""
+    """Return a single sample in the form of `watch_threads`, as a substitute for a watch that was stopped or failed."""
     threads = {pid: encode_value(ProcessSample.read(machine, pid).since(None)) for pid in pids}
     return {"watched_s": 0.0, "threads": threads}
 
 
 def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: float) -> Json:
-    """Sample processes until the sleeping ones have slept for `rest_s`, for at most `most_s`.
+    """Return samples of processes, taken until the sleeping ones have slept for `rest_s`, for at most `most_s` seconds.
 
     A process that falls asleep near the end gets `rest_s` more seconds, so that a slow job is recognized as running.
     The result is JSON: the threads by pid, and the duration of the watch.
@@ -131,9 +131,10 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
 
 
 def _as_watched(thread: ThreadState, watched_s: float, moved_at_s: float | None) -> ThreadState:
-    """Return the thread with the sleep that the watch measured, because the scheduler's clocks of the CPUs drift apart.
+    """Return the thread with the sleep time that the watch measured, in place of the time from the scheduler's clock.
 
-    These clocks leave out the time of interrupts and of other virtual machines, so they differ by seconds.
+    The scheduler's clocks leave out the time of interrupts and of other virtual machines, so those of two CPUs differ
+    by seconds.
     """
     if thread.state == "R" or isinstance(thread.asleep_s, Gap):
         return thread
@@ -142,7 +143,7 @@ def _as_watched(thread: ThreadState, watched_s: float, moved_at_s: float | None)
 
 
 def _is_settled(main: ThreadState, watched_s: float, rest_s: float) -> bool:
-    """Return whether a main thread's state is certain without more samples: the thread has rested for long, or runs."""
+    """Return whether a main thread's state is certain without more samples: it slept for `rest_s`, runs, or ended."""
     if main.state in "TtZX":
         return main.state in "ZX" or main.is_held
     if main.state == "R":

@@ -1,1 +1,1 @@
-"""The step from evidence to the answer, without I/O and without a clock."""
+"""The evaluation of the evidence, which gives the verdict and the culprits, without I/O and without a clock."""

@@ -1,4 +1,4 @@
-"""The answer from the evidence of all nodes: whether the job is stuck, which ranks hold it up, and why."""
+"""Build the report from the evidence of all nodes: whether the job is stuck, which ranks hold it up, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ BUSY_PERCENT = 95.0
 
 
 def answer(nodes: Sequence[NodeEvidence], bugs: Sequence[KnownBug] = ()) -> StuckReport:
-    """Return where each rank is, which ranks hold up the job, and why; `bugs` are the known bugs of versions."""
+    """Return the report: what each rank does, which ranks hold up the job, and why.
+
+    `bugs` are the known bugs of library versions.
+    """
     job = JobState.of(nodes)
     verdict = _verdict(job)
     culprits = find_culprits(job) if verdict is StuckVerdict.STUCK else ()
@@ -51,7 +54,7 @@ def answer(nodes: Sequence[NodeEvidence], bugs: Sequence[KnownBug] = ()) -> Stuc
 
 
 def _may_be_a_bug(culprits: Sequence[Culprit]) -> bool:
-    """Return whether a bug of NCCL may explain the hang: no culprit has another reason, such as a dead rank."""
+    """Return whether a bug of NCCL may explain the hang: no culprit has an obvious reason, such as a dead rank."""
     return all(each.reason in (Reason.NOTHING_MOVES, Reason.OTHER_COLLECTIVE) for each in culprits)
 
 
@@ -109,7 +112,7 @@ def _why_unknown(job: JobState) -> str:
 
 
 def _who_works(job: JobState, working: Sequence[RankPlace]) -> str:
-    """Return a sentence saying where ranks make progress while others wait for them."""
+    """Return a sentence that names ranks which make progress, what they do, and how many ranks wait for them."""
     first = working[0]
     alike = [place for place in working if (place.host, place.whereabouts) == (first.host, first.whereabouts)]
     verb = "are" if len(alike) > 1 else "is"
@@ -141,7 +144,7 @@ def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
 
 
 def _without_stacks(job: JobState) -> str:
-    """Return a sentence saying that no Python stack could be read, if py-spy is missing on a node."""
+    """Return a sentence that no Python stack could be read because py-spy is missing; "" if no node lacks py-spy."""
     stacks = [(node.host, rank.process.stacks) for node in job.nodes for rank in node.ranks]
     hosts = dict.fromkeys(host for host, each in stacks if isinstance(each, Gap) and each.reason.startswith(NO_PY_SPY))
     if not hosts:

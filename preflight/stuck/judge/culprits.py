@@ -1,4 +1,4 @@
-"""Find the ranks that hold up the job: dead, stopped or diverged ranks come before ranks that all wait alike.
+"""Find the ranks that hold up the job: dead, stopped or diverged ranks come before ranks that all wait in one call.
 
 Each function yields the culprits of one kind. `find_culprits` defines their order.
 """
@@ -54,14 +54,14 @@ def _culprit(
     evidence: Iterable[str] = (),
     pids: Sequence[int] | None = None,
 ) -> Culprit:
-    """Return the culprit for these ranks, with the steps to take; `pids` are by default those of the ranks."""
+    """Return the culprit for these ranks, with the steps to take; without `pids`, the pids are those of the ranks."""
     pids = tuple(place.pid for place in places if place.pid) if pids is None else tuple(pids)
     steps = steps_for(reason, places[0].activity if places else Activity.COLLECTIVE, pids)
     return Culprit(reason, ranks_of(places), pids, host, what, tuple(evidence), steps)
 
 
 def lost_gpus(job: JobState) -> Iterator[Culprit]:
-    """Yield the GPUs that the driver has lost."""
+    """Yield a culprit for the GPUs that the driver has lost."""
     for node in job.nodes:
         for gpu in known_or(node.gpus, ()):
             if isinstance(gpu.uuid, Gap) and any(word in gpu.uuid.reason for word in LOST):
@@ -72,7 +72,10 @@ def lost_gpus(job: JobState) -> Iterator[Culprit]:
 
 
 def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield the ranks without a process, by node. If all other ranks are still starting, these ranks never joined."""
+    """Yield a culprit for the ranks without a process, by node.
+
+    If all other ranks are still starting, the missing ranks never joined.
+    """
     are_starting = bool(job.waiting) and all(place.activity is Activity.STARTING for place in job.waiting)
     missed_by_ras = {each.rank: each for answer in job.ras_answers for each in answer.missing}
     for host in sorted({place.host for place in gone}):
@@ -94,7 +97,7 @@ def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
 
 
 def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield the ranks that a signal has stopped, and the ranks whose data worker is stopped."""
+    """Yield culprits for the ranks that a signal has stopped, and for the ranks whose data worker is stopped."""
     for place in stopped:
         at = f" at {place.at}" if place.at else ""
         what = f"{rank_names([place])} on {place.host} (pid {place.pid}) is stopped by a signal{at}"
@@ -110,7 +113,7 @@ def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequenc
 
 
 def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
-    """Yield what keeps work from a serving engine's idle ranks: a parent process that is stopped, or waits.
+    """Yield a culprit if a stopped or waiting parent process of a serving engine gives idle ranks no work.
 
     A waiting process counts only if it runs the engine's own loop, because the program that started the engine serves
     many clients at once.
@@ -127,7 +130,7 @@ def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
 
 
 def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield the ranks that do not wait for others; ranks in the same line of code form one culprit."""
+    """Yield culprits for the ranks that do not wait for others; ranks in the same line of code form one culprit."""
     alike: dict[tuple[str, Activity, str, str], list[RankPlace]] = defaultdict(list)
     for place in busy:
         alike[place.host, place.activity, place.at, place.doing].append(place)
@@ -141,7 +144,7 @@ def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culpri
 
 
 def other_collectives(job: JobState) -> Iterator[Culprit]:
-    """Yield the ranks in the rarer call: another collective, or the same collective called from another line.
+    """Yield a culprit for the ranks in the rarer call: another collective, or the same collective from another line.
 
     Ranks that wait for their GPUs may be in different lines although these ranks wait for the same collective.
     """
@@ -164,9 +167,9 @@ def other_collectives(job: JobState) -> Iterator[Culprit]:
 
 
 def _merge_root(calls: dict[tuple[str, str], list[RankPlace]]) -> None:
-    """Join one rank's broadcast call to the others' call if only the line differs.
+    """Add the one rank that calls a broadcast from another line to the ranks that call the broadcast.
 
-    The root rank may call the broadcast from another line.
+    The root rank may call the broadcast from another line than the other ranks do.
     """
     for (doing, at), members in list(calls.items()):
         others = [
@@ -178,7 +181,7 @@ def _merge_root(calls: dict[tuple[str, str], list[RankPlace]]) -> None:
 
 
 def recorded_lags(job: JobState) -> Iterator[Culprit]:
-    """Yield the ranks that flight recorder dumps show behind the others, or in another collective."""
+    """Yield a culprit for the ranks that are behind, or in another collective, according to flight recorder dumps."""
     for node in job.nodes:
         if not isinstance(node.recorded, Gap):
             numbers = {int(rank) for rank in node.recorded.ranks if rank.isdecimal()}
@@ -188,7 +191,7 @@ def recorded_lags(job: JobState) -> Iterator[Culprit]:
 
 
 def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
-    """Yield the ranks that NCCL's RAS names as behind or missing, unless RAS names all ranks."""
+    """Yield a culprit for the ranks that NCCL's RAS names as behind or missing, unless RAS names all ranks."""
     by_rank = {each.rank: each for each in sorted(named, key=lambda each: each.rank)}
     if by_rank and len(by_rank) < max(len(job.places), job.world_size):
         members = [place for place in job.places if place.rank in by_rank]
@@ -198,7 +201,7 @@ def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
 
 
 def broken_paths(job: JobState) -> Iterator[Culprit]:
-    """Yield the pairs of addresses between which sent data are not acknowledged, with the ranks at both ends."""
+    """Yield culprits for pairs of addresses between which data are not acknowledged, with the ranks at both ends."""
     owners: dict[tuple[str, str], RankProcess] = {}
     queued: dict[tuple[str, ...], list[tuple[str, RankProcess, Connection]]] = defaultdict(list)
     for node in job.nodes:
@@ -237,7 +240,7 @@ def broken_paths(job: JobState) -> Iterator[Culprit]:
 
 
 def nothing_moves(job: JobState) -> Iterator[Culprit]:
-    """Yield a culprit if all ranks wait alike and no path is known to be at fault.
+    """Yield a culprit if all ranks wait in the same collective and no network path is known to be at fault.
 
     Yield nothing if a rank was not found.
     """

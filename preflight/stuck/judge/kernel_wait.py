@@ -9,7 +9,7 @@ from preflight.model.stuck_evidence import ThreadState
 
 
 class KernelWait(str, Enum):
-    """The object for which a thread waits."""
+    """The kind of object for which a thread waits, in words that complete "waits for"."""
 
     RUNS = "runs"
     LOCK = "a lock or another thread"  # also a collective: both are futexes
@@ -28,7 +28,7 @@ class KernelWait(str, Enum):
 
     @classmethod
     def of(cls, thread: ThreadState) -> KernelWait:
-        """Return the object for which a thread waits."""
+        """Return the kind of object for which a thread waits; RUNS if it does not wait."""
         found = next((wait for wait, pattern in CHANNELS if pattern.search(thread.wait_channel)), None)
         match thread.state:
             case "T" | "t":

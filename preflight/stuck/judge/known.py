@@ -14,10 +14,10 @@ MOST = 3
 
 
 def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) -> tuple[KnownHang, ...]:
-    """Return the bugs that fit versions, machine and size, if a stack shows the bug's frame or all ranks wait alike.
+    """Return the bugs that may explain the hang: a stack shows the bug's frame, or all ranks wait in the same call.
 
-    A matching frame is enough even if the version is unknown. Ranks that wait alike are weak evidence, so that the
-    version and all other known facts have to fit.
+    A matching frame is enough even if the version is unknown. Without such a frame, the version and all other known
+    facts have to fit, because ranks that wait in the same call are weak evidence.
     """
     if verdict is StuckVerdict.NOT_STUCK or not job.nodes:
         return ()
@@ -45,7 +45,7 @@ def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) 
 
 
 def _is_exact(bug: KnownBug, fit: BugFit, around: Surroundings) -> bool:
-    """Return whether all facts that preflight reads fit the bug, and the bug is limited to some versions."""
+    """Return whether the bug is limited to some versions and all facts of the job are known and fit."""
     return fit is BugFit.YES and bool(bug.span) and not bug.not_known(around)
 
 
@@ -75,7 +75,7 @@ def _calls(node: NodeEvidence) -> Iterable[str]:
 
 
 def mapped_twice(job: JobState) -> Iterable[str]:
-    """Yield, by node, a text on each library that is loaded in two versions."""
+    """Yield a text on each library of which a node's ranks have loaded two versions."""
     for node in job.nodes:
         if not isinstance(node.software, Gap) and node.software.twice:
             yield f"{node.host}: {node.software.twice}"

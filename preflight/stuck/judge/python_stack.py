@@ -19,7 +19,7 @@ LIBRARY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Calls that show an activity: the file's path, the function, and the name to print ("" = the function)."""
+    """Calls that show an activity: patterns for the file and function, and the call to print ("" = the function)."""
 
     activity: Activity
     file: re.Pattern[str]
@@ -27,7 +27,7 @@ class Rule:
     call: str = ""
 
     def fits(self, frame: Frame) -> bool:
-        """Return whether a frame is a call that this rule describes."""
+        """Return whether a frame is a call to which this rule applies."""
         return bool(self.file.search(frame.file) and self.function.search(frame.short_name))
 
 
@@ -103,7 +103,7 @@ IMPORT_FILES = re.compile(r"^<frozen importlib|/importlib/")
 
 @dataclass(frozen=True, slots=True)
 class StackPlace:
-    """The place of a stack: the activity, the call and the line."""
+    """What a thread does according to its Python stack: the activity, the call and the job's own line."""
 
     activity: Activity
     doing: str  # the call
@@ -112,7 +112,7 @@ class StackPlace:
 
     @classmethod
     def of(cls, frames: Sequence[Frame]) -> StackPlace:
-        """Return the place of a stack; PYTHON in the job's own line if no library call shows more."""
+        """Return what a thread with these frames does; PYTHON is the activity if no library call shows another one."""
         for called, caller in pairwise(frames):
             if any(loop.fits(caller) and call.fits(called) for loop, call in IDLE_LOOPS):
                 return cls(Activity.IDLE, IDLE_CALL, str(caller))

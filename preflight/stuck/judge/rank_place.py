@@ -1,4 +1,4 @@
-"""The place of each rank of a job, from its Python stack and the kernel's data about its threads."""
+"""What each rank of a job does, from its Python stack and the kernel's data about its threads."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ FOR_HELPERS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The places of all ranks of a job, by rank number, and the evidence for the places.
+    """What all ranks of a job do, by rank number, and the evidence.
 
-    `servers` are the places of the processes that give a serving engine's ranks their work.
+    `servers` says what the processes do that give a serving engine's ranks their work.
     """
 
     nodes: tuple[NodeEvidence, ...]
@@ -54,7 +54,7 @@ class JobState:
 
     @classmethod
     def of(cls, nodes: Sequence[NodeEvidence]) -> JobState:
-        """Return the places of the ranks on these nodes.
+        """Return the state of the job whose evidence these nodes give.
 
         Ranks that should run on a node but have no process are included.
         """
@@ -86,7 +86,10 @@ class JobState:
 
     @property
     def before_full_rings(self) -> list[RankPlace]:
-        """Return the server's processes that can't give the ranks work, because a rank does not read their messages."""
+        """Return the serving engine's processes that wait because a rank does not read their messages.
+
+        These processes can't give the ranks work.
+        """
         return [place for place in self.servers if place.doing == FULL_RING and place.stands]
 
     @property
@@ -102,7 +105,7 @@ class JobState:
 
 
 def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
-    """Return the place of a rank."""
+    """Return what a rank does: its activity, its call, and whether it makes progress."""
     process, main, stack = rank.process, rank.process.main_thread, rank.process.main_stack
     if main is None or process.state in "ZX":
         return RankPlace.gone(rank.rank, node.host, process.pid, Activity.DEAD, "ended", "it has ended")
@@ -143,14 +146,17 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
 
 
 def _is_in_loop(node: NodeEvidence, main: ThreadState) -> bool:
-    """Return whether a thread computes and is woken again and again, as in a loop of short collectives."""
+    """Return whether a thread uses much CPU time and wakes often, as in a loop of short collectives."""
     watched_s = max(node.watched_s, 0.1)
     is_woken = isinstance(main.wakes, int) and main.wakes >= LOOP_WAKES_PER_S * watched_s
     return is_woken and main.cpu_s >= WORKING_SHARE * watched_s
 
 
 def _was_in(process: Process, doing: str) -> bool:
-    """Return whether the main thread was in the same call at the beginning of the watch, or has not slept since."""
+    """Return whether the main thread was in call `doing` at the start of the watch too.
+
+    If the stack was read only at the end, return whether the thread has not slept since the start.
+    """
     if process.was_read_once and process.main_thread is not None:
         return process.main_thread.wakes == 0
     stacks = known_or(process.earlier_stacks, ())
@@ -158,7 +164,7 @@ def _was_in(process: Process, doing: str) -> bool:
 
 
 def _by_kernel_alone(rank: RankProcess, wait: KernelWait) -> StackPlace:
-    """Return the activity of a rank whose stack could not be read."""
+    """Return the activity of a rank whose stack could not be read, from the kernel's data."""
     if wait is KernelWait.STOPPED:
         return StackPlace(Activity.STOPPED, "stopped")
     compiler = next((each for each in rank.helpers if posixpath.basename(each.name) in COMPILERS), None)
@@ -198,7 +204,7 @@ def _by_stack_and_kernel(rank: RankProcess, wait: KernelWait, stack: Stack, spin
 
 
 def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return the kernel's additional information, as a clause to print after the rank's place."""
+    """Return more data on what a rank does, such as a lock's holder or a file's path, as a clause; "" if none."""
     if lock := next((each for each in node.locks if each.waiting_pid == rank.process.pid), None):
         path = f"{lock.path}, " if lock.path else ""
         return f"{path}held by process {lock.holding_pid}" + (f" ({lock.holder})" if lock.holder else "")
@@ -214,7 +220,7 @@ def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Ker
 
 
 def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return how a rank makes progress, as a predicate after "it"; "" if the rank rests, or computes in one line."""
+    """Return how a rank makes progress, as a predicate after "it"; "" if the rank sleeps or computes in one line."""
     process, main, watched_s = rank.process, rank.process.main_thread, max(node.watched_s, 0.1)
     if main is None or wait is KernelWait.STOPPED:
         return ""
@@ -245,7 +251,7 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
 
 
 def _helper_works(helper: Process, watched_s: float, *, is_noticed: bool) -> str:
-    """Return how a rank's child makes progress; "" if it rests, or computes in one line of Python.
+    """Return how a rank's child makes progress; "" if the child sleeps or computes in one line of Python.
 
     A child that ended during the watch has made progress if its rank was woken since (`is_noticed`). The end of a data
     worker, or of a child that had just begun (as in a polling loop), is no progress.
@@ -266,7 +272,7 @@ def _percent(cpu_s: float, watched_s: float) -> str:
 
 
 def _blocked_worker(rank: RankProcess, watched_s: float) -> str:
-    """Return a text on the data worker that delivers no data, with its place; "" if none is found or all are idle."""
+    """Return a text on the data worker that delivers no data and what it does; "" if there is none or all are idle."""
     for worker in rank.helpers:
         if not worker.serves_a_data_loader:
             continue
