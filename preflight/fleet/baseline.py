@@ -33,7 +33,10 @@ Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
 
 
 def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline:
-    """Return thresholds per collective and size, and per group of sizes; UsageError if there are too few nodes."""
+    """Return the baseline: thresholds per collective and size, and per group of sizes.
+
+    Raise UsageError if there are too few nodes.
+    """
     points = _common_points(measured)
     if len(measured) < LEAST_NODES or not points:
         raise UsageError(
@@ -51,9 +54,9 @@ def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline
 
 
 def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
-    """Return the nodes of a baseline that a baseline of its other nodes would reject.
+    """Return the nodes that a baseline computed from all other nodes would reject.
 
-    With more than LEAVE_OUT nodes, the baseline of all nodes judges them.
+    With more than LEAVE_OUT nodes, each node is compared with the baseline of all nodes.
     """
     found = []
     for host, times in measured.items():
@@ -66,7 +69,7 @@ def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
 
 
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
-    """Return the number of good nodes from which a baseline detects a loss (such as 0.05) in 95 of 100 slow nodes.
+    """Return how many good nodes a baseline needs to detect a loss (such as 0.05) in 95 of 100 slow nodes.
 
     The result is a Gap if no number is enough.
     """

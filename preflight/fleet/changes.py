@@ -33,7 +33,7 @@ SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How suspicious a change of a fact is.
+    """The weight of a change of a fact: how often such a change harms a job.
 
     `path` is the fact's place in the records, with * for a name or a number.
     """
@@ -240,7 +240,7 @@ class Snapshot:
 def compare(before: Snapshot, now: Snapshot) -> Changes:
     """Return the differences of the nodes that are in both snapshots.
 
-    If no node is in both and each snapshot has one node, these two nodes are compared.
+    If the snapshots have no node in common and one node each, these two nodes are compared.
     """
     old, new = ({node.host: node for node in each.nodes} for each in (before, now))
     pairs = [(old[host], new[host]) for host in old if host in new]
@@ -261,7 +261,7 @@ def compare(before: Snapshot, now: Snapshot) -> Changes:
 
 
 def changes(before: NodeFacts, now: NodeFacts) -> tuple[Change, ...]:
-    """Return every change, the most important first."""
+    """Return the facts of a node that differ between two reads, the most important first."""
     named = _Named.of(before, now)
     found = [
         change
@@ -311,7 +311,7 @@ def _by_key(records: Any) -> dict[str, Any]:
 
 
 def _key(record: Any) -> str:
-    """Return the key that identifies a record among records of its kind, on this machine and on a sibling machine."""
+    """Return the key that identifies a record among records of its kind; it is the same on a sibling machine."""
     if isinstance(record, Gpu):
         return record.bdf if isinstance(record.bdf, str) else str(record.nvml_index)
     if isinstance(record, HcaPort):
@@ -327,7 +327,7 @@ def _key(record: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """The names of the parts of both nodes in the output."""
+    """The names by which the output calls the GPUs, pairs and interfaces of the compared nodes."""
 
     subjects: dict[str, str]  # by the keys of GPUs and of their pairs
     quiet: frozenset[str]  # interfaces that come and go with containers
@@ -346,7 +346,7 @@ class _Named:
 
 
 def _change(path: Path, old: Any, new: Any, named: _Named) -> Change | None:
-    """Return a difference with its weight; None for a difference that is never shown."""
+    """Return a difference as a Change with its weight; None for a difference that is never shown."""
     one_sided = (_is_record(old) and new is None) or (old is None and _is_record(new))
     row = _row(".".join(path[:-1] if one_sided else path))
     if row.weight == 0 or (named.are_siblings and row.is_own) or _is_negligible(path, old, new):
@@ -385,7 +385,10 @@ def _is_negligible(path: Path, old: Any, new: Any) -> bool:
 
 
 def _direction(old: Any, new: Any, one_sided: bool) -> str:
-    """Return LESS or MORE, or "" if the values are equal or are no numbers."""
+    """Return MORE or LESS if the new value is larger or smaller; "" if the values are equal or not numbers.
+
+    With `one_sided`, one of the values is missing: a value that appeared is MORE, and a value that vanished is LESS.
+    """
     if one_sided:
         return MORE if old is None else LESS
     if isinstance(old, tuple) and isinstance(new, tuple):
@@ -406,7 +409,7 @@ def _row(path: str) -> Row:
 
 
 def _said(value: Any, is_size: bool) -> str:
-    """Return a value in a few words, as a size in bytes if `is_size`."""
+    """Return a value as short text for print, as a size in bytes if `is_size`."""
     match value:
         case None:
             text = "not there"

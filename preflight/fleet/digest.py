@@ -31,7 +31,10 @@ SIGNALS = 128  # exit codes from here on are signals
 
 @dataclass(frozen=True, slots=True)
 class NodeDigest:
-    """One node of one report. `settings` should be equal on equal nodes; `metrics` should be similar."""
+    """The data of one node in one report.
+
+    `settings` should be equal on equal nodes; `metrics` should be similar.
+    """
 
     path: str
     host: str
@@ -161,7 +164,7 @@ def _speeds(report: Json) -> Iterator[tuple[str, float]]:
 
 
 def _below_nccl(report: Json) -> Iterator[tuple[str, float]]:
-    """Yield the worst value of each GPU test without NCCL and of each counter.
+    """Yield (name, worst value) for each GPU test without NCCL and each error counter.
 
     Tests that were repeated under load are left out.
     """
@@ -206,7 +209,7 @@ def _keep_least(slowest: dict[str, float], named: list[tuple[str, object]]) -> N
 
 
 def _gpu_metrics(gpus: list[Json]) -> Iterator[tuple[str, float]]:
-    """Yield the worst GPU's value of each metric."""
+    """Yield each metric's name with the worst GPU's value."""
     found = {
         "hottest GPU C": [_number(gpu.get("temperature_c")) for gpu in gpus],
         "ECC corrected count": [_number(_inside(gpu, "ecc").get("aggregate_corrected")) for gpu in gpus],

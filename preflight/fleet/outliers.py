@@ -138,7 +138,7 @@ def _is_count(name: str) -> bool:
 
 
 def _scale(name: str, value: float) -> float:
-    """Return a value on its scale of comparison.
+    """Return a value converted to the scale on which a metric is compared.
 
     The scale is logarithmic for speeds, times and counts, and linear for temperatures in degrees.
     """
@@ -173,9 +173,9 @@ def _drifts(members: Sequence[NodeDigest]) -> tuple[Drift, ...]:
 
 
 def _odd_setting(drift: Drift, members: Sequence[NodeDigest]) -> list[Odd]:
-    """Return the few nodes whose setting differs from that of nearly all other nodes.
+    """Return the nodes that are outliers because their setting differs from that of nearly all other nodes.
 
-    An even mix is drift without an outlier.
+    If no value is clearly the most frequent, no node is an outlier.
     """
     usual, holders = drift.values[0]
     if len(holders) < MAJORITY.value * len(members):

@@ -18,7 +18,7 @@ PASSING = {"accept", "ready", "ready_with_env"}
 
 
 def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
-    """Return the overview of a stream of (path, document, problem); files that are no reports are listed."""
+    """Return the overview of the reports in (path, document, problem) items; files that are no reports are listed."""
     reports = 0
     unread: list[Unread] = []
     replaced: list[Unread] = []
@@ -76,7 +76,7 @@ def _digests(path: str, document: object, problem: str) -> tuple[NodeDigest, ...
 
 
 def _is_copy(one: NodeDigest, other: NodeDigest) -> bool:
-    """Return whether two digests come from one report; in a joint run, each node writes that report."""
+    """Return whether two digests come from copies of one report; each node of a multi-node run writes such a copy."""
     return one == replace(other, path=one.path)
 
 
@@ -94,7 +94,7 @@ def _state(node: NodeDigest) -> NodeState:
 
 
 def _weight(node: NodeDigest) -> tuple[bool, str]:
-    """Return a sort key of a report; a report replaces another report of the same host if its key is not smaller.
+    """Return a sort key of a report. A report replaces another one of the same host if its key is at least as large.
 
     A simulated report never replaces a real one.
     """
