@@ -33,7 +33,7 @@ def bytes_per_parameter(job: Job) -> int:
 
 
 def checkpoint_bytes(job: Job, params: ParamCount) -> int:
-    """Return the size of a checkpoint to resume from.
+    """Return the size of a checkpoint from which training can resume.
 
     With LoRA, only trained parameters are included, because the others do not change.
     """
@@ -42,7 +42,7 @@ def checkpoint_bytes(job: Job, params: ParamCount) -> int:
 
 
 def gathered_bytes(job: Job, params: ParamCount) -> int:
-    """Return the bytes that rank 0 must receive from the other ranks before rank 0 can save everything."""
+    """Return the bytes that rank 0 must receive from other ranks before it can write a full checkpoint."""
     if job.save is not Save.FULL:
         return 0
     whole = checkpoint_bytes(job, params)
@@ -70,7 +70,7 @@ def rank_bytes(job: Job, params: ParamCount) -> int:
 
 
 def message_bytes(job: Job, params: ParamCount) -> int:
-    """Return the size of the largest collective in training; the estimate is rather too large than too small."""
+    """Return an estimate of the largest collective's size in training, which is rather too large than too small."""
     weights = weight_bytes(job, params)
     match job.strategy:
         case Strategy.DDP:

@@ -1,4 +1,4 @@
-"""The timeout setting of each framework (facts 4.4, 4.5), in its own words and unit; and the variables to source."""
+"""The timeout setting of each framework (facts 4.4, 4.5), in its own words and unit, and the variables to export."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEEPSPEED_FIRST_WITH_10_MINUTES = (0, 19, 6)  # read in its sources: 30 in 0.19.
 def framework_lines(
     training_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
 ) -> tuple[FrameworkLine, ...]:
-    """Return the setting of each framework, with the checkpoint that its default timeout covers at the measured speed.
+    """Return each framework's setting, and the largest checkpoint that fits into the framework's default timeout.
 
     A framework that has one timeout gets the longer of the timeouts for the start and for training.
     """
@@ -75,9 +75,9 @@ def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
 
 
 def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
-    """Return the minutes for DEEPSPEED_TIMEOUT.
+    """Return the number of minutes for DEEPSPEED_TIMEOUT.
 
-    These minutes never shorten the timeout that the job would have without the variable.
+    The number is never below DeepSpeed's default, so the variable does not shorten the job's timeout.
     """
     default_s = deepspeed_default_s(versions)
     return minutes_up(max(pg_s, 1800 if isinstance(default_s, Gap) else default_s))
@@ -116,7 +116,7 @@ def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) ->
 
 
 def flight_recorder_env(torch_version: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that make this torch record its last collectives, if it does not by default (facts 4.2)."""
+    """Return the variables that enable the flight recorder in this torch; () if it is on by default (facts 4.2)."""
     version = version_tuple(torch_version)[:2]
     if not FIRST_WITH_RECORDER <= version < FIRST_THAT_RECORDS:
         return ()

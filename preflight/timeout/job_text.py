@@ -87,7 +87,7 @@ LONGEST_PHASE_S = 366 * 86400.0
 
 
 def parse_run_record(text: str, where: str) -> tuple[Silence, ...]:
-    """Return how long a job was silent in each phase, from the record that `preflight run` wrote.
+    """Return how long a job printed nothing in each phase, from the record that `preflight run` wrote.
 
     Raises MalformedInput, which names the source `where`.
     """

@@ -44,7 +44,7 @@ RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.NOT_AS_USUAL: 2
 def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit:
     """Return the job's memory need on each GPU and on this host, by phase, compared with the free memory.
 
-    If the job does not fit, the answer also lists changes to the job that help.
+    If the job does not fit, the result also lists changes to the job that help.
     """
     fit = _fit(job, headroom, batch)
     is_short = fit.verdict in (FitVerdict.NOT_AS_USUAL, FitVerdict.CANNOT_FIT)
@@ -52,7 +52,7 @@ def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit
 
 
 def ways_out(job: Job, headroom: Headroom, batch: Batch | None, verdict: FitVerdict) -> tuple[str, ...]:
-    """Return the changes to the job each of which alone gives a better verdict than `verdict`."""
+    """Return the changes to the job that help: each alone gives a better verdict than `verdict`."""
     changes = {
         f"fsdp or zero3 divides everything among the {job.world_size} ranks": replace(job, strategy=Strategy.FSDP),
         "a sharded checkpoint gathers nothing": replace(job, save=Save.SHARDED),
@@ -177,7 +177,7 @@ def activation_terms(job: Job, batch: Batch) -> Iterator[MemoryTerm]:
 
 
 def is_thinkable(batch: Batch) -> bool:
-    """Return whether the activations of a batch stay below the memory of any future GPU."""
+    """Return whether the activations of a batch are small enough that a future GPU could hold them."""
     return sum(term.needed_bytes for term in activation_terms(Job(dtype=Dtype.FP32), batch)) <= MOST_BYTES
 
 
@@ -236,7 +236,7 @@ def headroom_of(node: NodeFacts, gpus: Sequence[int], ranks: int) -> Headroom:
 
 
 def _gpu_headroom(node: NodeFacts, gpus: Sequence[int]) -> tuple[int | Gap, str]:
-    """Return the least free memory of a GPU, in bytes, and its source.
+    """Return the free memory, in bytes, of the GPU that has least, and the source of this value.
 
     Ranks divide their work evenly, so the fullest GPU decides.
     """

@@ -61,8 +61,8 @@ PICKLE_BYTES_PER_S = Bound(
 class Pause:
     """A phase in which one rank works while the others wait.
 
-    `value_s` is its duration, `parts` are the timeouts that must cover it, and `source` is where the duration comes
-    from.
+    `value_s` is the duration of the phase in seconds, and `source` says how the duration is known. `parts` names the
+    timeouts (start, training) that must cover the phase.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Pause:
 
 
 def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
-    """Return the job's known pauses."""
+    """Return the job's pauses: phases in which one rank works while the others wait."""
     both, training = (Part.INIT, Part.TRAINING), (Part.TRAINING,)
     if job.silences:
         known = [_silence(each) for each in job.silences]
@@ -89,7 +89,7 @@ def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
 
 
 def _silence(seen: Silence) -> Pause:
-    """Return the pause in a phase of an earlier run: the longest time without output of any rank.
+    """Return the pause for a phase of an earlier run: the longest time in which no rank printed anything.
 
     In all phases except training, one rank may print while the others wait. The pause is then at least a third of the
     phase, so that the timeout, which is a multiple of the pause, covers the whole phase.
@@ -103,7 +103,7 @@ def _silence(seen: Silence) -> Pause:
 
 
 def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
-    """Return the largest full checkpoint that rank 0 can save, with the multiplier `factor`, within a timeout."""
+    """Return the size of the largest full checkpoint that rank 0 can write in the timeout divided by `factor`."""
     return timeout_s / factor * _rank0_speed(timings)[0]
 
 

@@ -123,7 +123,7 @@ def _terms(found: tuple[Pause, ...], job: Job, timings: Timings) -> tuple[Term, 
 
 
 def _pause_terms(found: tuple[Pause, ...], part: Part) -> list[Term]:
-    """Return the pauses of a part; only the longest pause counts, since other pauses occur at other times."""
+    """Return the pauses of a part as components; only the longest counts, since pauses occur at different times."""
     here = sorted((pause for pause in found if part in pause.parts), key=lambda pause: -pause.value_s)
     return [
         Term(each.name, part, each.value_s, "s", PAUSE_FACTOR.whole, 0.0 if i else PAUSE_FACTOR.value * each.value_s,
@@ -196,7 +196,10 @@ OTHER_TERMS = {  # what would shorten a term that is no pause
 
 
 def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
-    """Return the changes that would shorten the largest component; for a checkpoint, also the pause that remains."""
+    """Return the changes to the job that would shorten the largest component of the time budget.
+
+    For a checkpoint, the text also gives the pause that remains.
+    """
     name, now_s = largest.name, largest.value
     if name in OTHER_TERMS:
         return (OTHER_TERMS[name],)
@@ -229,7 +232,7 @@ def _clamp(value_s: float, floor_s: int) -> int:
 
 
 def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> str:
-    """Return the timeouts with a local NVMe and with a slow share, in words.
+    """Return a text on the timeouts that a local NVMe and a slow network share would need.
 
     The result is "" if storage was measured or makes no difference.
     """

@@ -1,4 +1,4 @@
-"""The timings that a timeout depends on: timings from trials, of a measured directory, and of NCCL's own retries.
+"""The timings on which a timeout depends: from trials, from a measured directory, and from NCCL's own retries.
 
 After its retries, NCCL reports an error of its own; a shorter timeout would hide that error.
 """
@@ -61,7 +61,7 @@ def nccl_settings(node: NodeFacts) -> dict[str, str]:
 
 
 def _worst(values_us: Iterable[float | Gap], missing: Gap) -> float | Gap:
-    """Return the longest time in seconds, or a Gap with the reason why there is none."""
+    """Return the longest of the times, converted to seconds; a Gap with the reason `missing` if there is none."""
     read = list(values_us)
     known = [value for value in read if not isinstance(value, Gap)]
     if known:
@@ -88,7 +88,7 @@ def _above_zero(speed: float | Gap) -> float | Gap:
 
 
 def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
-    """Return the seconds after which NCCL gives up on InfiniBand or on a socket, and how they are derived."""
+    """Return after how many seconds of retries NCCL reports an InfiniBand or socket error, and the derivation."""
     # As NCCL reads them; an empty one means the default.
     exponent, retries, count, sleep_ms = (
         parsed_integer(settings.get(name) or default)[0] for name, default in RETRY_DEFAULTS.items()
@@ -99,9 +99,9 @@ def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
 
 
 def ib_retries_s(exponent: int, retries: int) -> float:
-    """Return the duration of InfiniBand's retries in seconds.
+    """Return for how many seconds InfiniBand retries.
 
-    It is 0.0 if the retries never end (an exponent of 0, or of 32 and above).
+    The result is 0.0 if the retries never end (an exponent of 0, or of 32 and above).
     """
     if not 0 < exponent < 32:
         return 0.0
@@ -109,7 +109,7 @@ def ib_retries_s(exponent: int, retries: int) -> float:
 
 
 def socket_retries_s(count: int, sleep_ms: int) -> float:
-    """Return how many seconds NCCL tries to connect a socket.
+    """Return for how many seconds NCCL retries to connect a socket.
 
     Each sleep before a try is `sleep_ms` longer than the one before.
     """

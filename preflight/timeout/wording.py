@@ -1,4 +1,4 @@
-"""The texts about a timeout: the verdict, deviations from the usual advice, and when not to raise a timeout."""
+"""The texts about a timeout: the verdict, reasons to deviate from common advice, and when not to raise a timeout."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
 
 
 def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | None) -> tuple[str, ...]:
-    """Return further notes on this answer."""
+    """Return further notes on a computed timeout."""
     notes = []
     if job.params is None and not job.silences:
         notes.append("the size of the model is unknown (--params), so its checkpoints are not included")
@@ -85,7 +85,7 @@ def unmeasured(timings: Timings) -> tuple[str, ...]:
 
 
 def _usual_advice(found: SafeTimeout, job: Job) -> list[str]:
-    """Return why the answer differs from the ranges that forums recommend by model size; [] if it does not."""
+    """Return why the timeout differs from the ranges that forums recommend by model size; [] if it does not differ."""
     if job.params is None:
         return []
     total, pg_s = job.params.total, found.pg_timeout_s
@@ -117,7 +117,7 @@ def _longest(found: SafeTimeout) -> str:
 
 
 def _longest_step(found: SafeTimeout) -> tuple[str, str]:
-    """Return `the evaluation` and `takes 7,200 s (given)`."""
+    """Return the name and the duration of the longest step, as `the evaluation` and `takes 7,200 s (given)`."""
     term = _longest_term(found)
     if term is None:
         return "a step", "takes long"
