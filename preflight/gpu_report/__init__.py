@@ -1,1 +1,1 @@
-"""Run everything that only a real GPU can show, and pack the results: `preflight gpu-report`."""
+"""Run all tests that need a real GPU, and pack the results into an archive: `preflight gpu-report`."""

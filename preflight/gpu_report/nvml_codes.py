@@ -17,7 +17,7 @@ KEPT_OUT = ("Handle", "Processes", "UUID")  # a pointer; whose processes run; wh
 
 
 def main() -> None:
-    """Ask NVML everything, and print a line at once for each answer: if a call hangs, the lines before it remain."""
+    """Make every NVML call, and print each result at once, so that a call that hangs loses no earlier result."""
     nvml = None
 
     def start() -> str:
@@ -78,7 +78,7 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
 
 
 def _timed(name: str, call: Callable[[], Any], nvml: Any) -> Any:
-    """Make a call, print how the call ended, and return its answer; None if the call failed."""
+    """Make a call, print its return code and duration, and return its result; None if the call failed."""
     answer, code, text = None, 0, ""
     since = time.monotonic()
     failures = (Exception,) if nvml is None else failures_of(nvml)

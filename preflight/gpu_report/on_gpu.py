@@ -147,7 +147,7 @@ def rank(number: str, count: str, folder: str, calls: str = "1") -> dict[str, An
 
 
 def stopped() -> dict[str, Any]:
-    """Stop one of two ranks with SIGSTOP in the middle of their all_reduces, and return what `stuck` answers."""
+    """Stop one of two ranks with SIGSTOP during their all_reduces, and return the report of `preflight stuck`."""
     with tempfile.TemporaryDirectory() as folder:
         variables = {"RANK": "", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29499"}
         started = [
@@ -227,7 +227,7 @@ def spin() -> dict[str, Any]:
 def fault() -> dict[str, Any]:
     """Fail an assertion in a CUDA kernel of another process.
 
-    Return that process's stderr, and the answer of `explain` to it.
+    Return that process's stderr, and the explanation of `preflight explain` for it.
     """
     script = "import torch; torch.zeros(4, device='cuda')[torch.tensor([9], device='cuda')].sum().item()"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
@@ -237,7 +237,7 @@ def fault() -> dict[str, Any]:
 
 
 def memory() -> dict[str, Any]:
-    """Train one layer with AdamW in fp32, and compare the memory that torch allocated with preflight's lower bound."""
+    """Train one layer with AdamW in fp32, and return the memory that torch allocated and preflight's lower bound."""
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     weight = torch.nn.Parameter(torch.full((WIDTH, WIDTH), 0.5, device="cuda"))
@@ -267,7 +267,7 @@ def _rank(number: int, count: int, folder: str, env: dict[str, str], calls: int 
 
 
 def _start(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
-    """Start a program that dies with this process."""
+    """Start a program that is killed if this process dies."""
     return subprocess.Popen(
         command, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509  there is one thread
@@ -302,7 +302,7 @@ def _used_bytes(torch: Any, gpu: int) -> int:
 
 
 def _free_bytes() -> int:
-    """Return the free bytes of the first visible GPU. NVML gives them, because this process has no CUDA context."""
+    """Return the free bytes of the first visible GPU, from NVML, because this process has no CUDA context."""
     nvml = open_nvml()
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
     by_uuid = first.startswith("GPU-")

@@ -1,4 +1,4 @@
-"""The parts of a GPU report: a row for each command, with its limit and the question that it answers."""
+"""The parts of a GPU report: a row for each command, with its time limit and the question that its result answers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CLEAN_UP_S = 15.0  # for a check to end by itself, and to say what it knows
 
 @dataclass(frozen=True, slots=True)
 class ReportPart:
-    """A command, its limit in seconds, and the question that it answers.
+    """A command, its limit in seconds, and the question that its result answers.
 
-    `least_gpus` is the number of GPUs that the command needs; `program` is a program that may be missing. A command
-    that can end in time gets `--deadline`, which is `ends_before_s` before the limit, because its partial result is
-    worth more than a kill.
+    `least_gpus` is the number of GPUs that the command needs; `program` is an external program that must be installed.
+    A command that can end early gets `--deadline`, which is `ends_before_s` before the limit, because its partial
+    result is worth more than none after a kill.
     """
 
     name: str
@@ -31,7 +31,7 @@ class ReportPart:
     ends_before_s: float = 0.0
 
     def within(self, limit_s: float) -> tuple[str, ...]:
-        """Return the command for a limit that may be shorter than the command's own limit."""
+        """Return the command for a time limit of `limit_s`, which may be shorter than the command's own limit."""
         deadline_s = max(1.0, limit_s - self.ends_before_s)
         return (*self.command, "--deadline", f"{deadline_s:.0f}") if self.ends_before_s else self.command
 

@@ -1,4 +1,4 @@
-"""Remove from a text all names that identify a site: hosts, users, jobs, addresses and cards."""
+"""Remove all names that identify a site from a text: hosts, users, jobs, addresses and GPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HEX_ID = re.compile(r"\b0x[0-9a-fA-F]{12,16}\b")  # a GUID, or an address in a p
 
 
 class Privacy:
-    """The removal of one site's names from texts; equal addresses and UUIDs get equal replacements."""
+    """A filter that removes one site's names from texts; equal addresses and UUIDs get equal replacements."""
 
     def __init__(self, hosts: Sequence[str], home: str, environ: Mapping[str, str]) -> None:
         whole = sorted({*hosts, *(host.partition(".")[0] for host in hosts)} - {""}, key=len, reverse=True)

@@ -34,7 +34,7 @@ CUT = b"\n... (cut here) ...\n"
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """How a part ended; `outcome` is passed, found, failed, timed out or not run.
+    """The result of a part; `outcome` is passed, found, failed, timed out or not run.
 
     Exit codes 1 and 3 of `check`, `bench` and `probe` are "found", because they say something about the machine.
     """
@@ -112,7 +112,7 @@ def _run(part: ReportPart, folder: Path, gpus: int, until: float, environ: Mappi
 
 
 def _files(folder: Path, privacy: Privacy, room: int) -> dict[str, bytes]:
-    """Return the scrubbed files of a part, by their names in the archive, as far as `room` (bytes) allows."""
+    """Return a part's output files by their names in the archive, without private names and within `room` bytes."""
     found: dict[str, bytes] = {}
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     for path in sorted(paths, key=lambda path: (len(path.parts), path))[:MOST_FILES]:
@@ -125,7 +125,7 @@ def _files(folder: Path, privacy: Privacy, room: int) -> dict[str, bytes]:
 
 
 def _ends(path: Path) -> bytes:
-    """Return a file's content; of a long file only the beginning and the end."""
+    """Return a file's content; for a long file, only its beginning and its end."""
     with open(path, "rb") as file:
         size, half = os.fstat(file.fileno()).st_size, MOST_FILE_BYTES // 2
         if size <= MOST_FILE_BYTES:
