@@ -39,7 +39,7 @@ NEVER = "A loss of 5% can't be found with any number of nodes: nodes or repetiti
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:
-    """Return the baseline's quality and thresholds.
+    """Return the page on a baseline's quality and thresholds.
 
     The whole page also has each size, with its median and both spreads.
     """
@@ -80,7 +80,7 @@ def _is_weak(learnt: Learnt) -> bool:
 
 
 def _is_loss_hidden(learnt: Learnt) -> bool:
-    """Return whether a loss of 5% in some value is smaller than the differences between good nodes."""
+    """Return whether a loss of 5% in some metric is smaller than the usual differences between good nodes."""
     return any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
 
 

@@ -29,7 +29,10 @@ UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
 
 
 def bench_page(report: Report, written: str = "") -> Page:
-    """Return the failures, and each collective at a few sizes; the whole page has the table in nccl-tests' columns."""
+    """Return the page of `preflight bench`: the failures, and the speed of each collective at a few sizes.
+
+    The whole page has the table in nccl-tests' columns.
+    """
     trial = _default(report)
     findings = by_weight(report)
     failed = [each for each in findings if each.severity is Severity.FAIL]
@@ -91,7 +94,7 @@ def _speed(result: CollectiveResult) -> str:
 
 
 def _next(report: Report, trial: TrialResult | None) -> str:
-    """Return what to do next, with the command."""
+    """Return the next step for the user, with the command if there is one."""
     if report.exit_code > SIGNALLED:
         return STOPPED
     if report.verdict is Verdict.UNKNOWN:

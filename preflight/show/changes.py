@@ -1,4 +1,4 @@
-"""The page of `preflight diff`: the differences since the node worked, the most suspicious first."""
+"""The page of `preflight diff`: the differences since an earlier report, the most suspicious first."""
 
 from __future__ import annotations
 
@@ -73,14 +73,17 @@ def _summary(difference: Changes) -> str:
 
 
 def _host(node: NodeChanges, difference: Changes) -> str:
-    """Return both names of two siblings, or the node's name if there are several nodes; else ""."""
+    """Return `NAME -> NAME` for two sibling nodes, the node's name if the page has several nodes, and "" otherwise."""
     if node.host != node.host_before:
         return f"{line(node.host_before)} -> {line(node.host)}"
     return line(node.host) if len(difference.nodes) > 1 else ""
 
 
 def since_good(report: Report) -> list[str]:
-    """Return a line for each change since the node was last good, or one line for no change; [] if it never was."""
+    """Return a line for each change since the node was last good, or one line if nothing changed.
+
+    The result is [] if the node was never good.
+    """
     return (change_lines(report.changed) or [NOTHING]) if report.good_at else []
 
 

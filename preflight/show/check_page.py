@@ -1,4 +1,4 @@
-"""The answer of `preflight check`: the verdict first, then the next step, then the evidence."""
+"""The page of `preflight check`: the verdict first, then the next step, then the evidence."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ NO_FILES, NO_JOB = Written(), JobToStart()
 
 
 def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO_JOB) -> Page:
-    """Return the findings, the settings and the next step; `render_check` adds each trial and its evidence."""
+    """Return the page of a check: the findings, the settings and the next step.
+
+    `render_check` adds each trial and its evidence.
+    """
     (verdict,) = (each for each in verdict_section(report) if isinstance(each, Text) and each.label_tone)
     simulated = f"{SIMULATED}  " if report.simulated else ""
     next_step = STOPPED if report.exit_code > SIGNALLED else _then(report, written, job) or _next(report, written)
@@ -141,7 +144,7 @@ def _whole(report: Report, env_path: str) -> list[Block]:
 
 
 def _could_not_look(report: Report) -> list[Block]:
-    """Return the inconclusive checks with their reasons, and the most telling missing values."""
+    """Return the inconclusive checks with their reasons, and the few missing facts that matter most."""
     items = [
         (names[0], reason if len(names) == 1 else f"{reason} (and so {', '.join(names[1:])})")
         for reason, names in could_not_look(report.skipped_checks).items()
@@ -188,7 +191,7 @@ def _by_detail(phases: Sequence[RunPhase]) -> list[str]:
 
 
 def _settings(report: Report) -> list[list[Block]]:
-    """Return each setting with the result of the trial without it.
+    """Return each recommended setting with the result of the trial without this setting.
 
     A setting is omitted if the headline says the same.
     """
@@ -229,13 +232,13 @@ def _why(row: EngineOption) -> str:
 
 
 def _problems(report: Report) -> list[list[Block]]:
-    """Return what preflight itself could not do, unless the headline already says so."""
+    """Return the steps at which preflight itself failed, unless the headline already names them."""
     more = [each for each in report.problems if each not in report.headline]
     return [[Text(each, 0, 6, label="ERROR ", label_tone="yellow", most_lines=3)] for each in more]
 
 
 def _next(report: Report, written: Written) -> str:
-    """Return what to do next, with the command."""
+    """Return the next step for the user, with the command if there is one."""
     if isinstance(report.node_verdict, NodeVerdict):
         return _for_the_node(report, report.node_verdict, written)
     match report.verdict:
@@ -293,6 +296,9 @@ def _changed(report: Report) -> list[tuple[str, str]]:
 
 
 def _covers(report: Report) -> list[tuple[str, str]]:
-    """Return the basis of a good answer; with --accept, it is shown with the verdict on the job instead."""
+    """Return what was tried, if the job is ready or needs only settings; [] otherwise, and always with --accept.
+
+    With --accept, this text stands next to the verdict on the job.
+    """
     covered = covers(report) if is_good(report) and isinstance(report.node_verdict, Gap) else ""
     return [("Covers", covered)] if covered else []

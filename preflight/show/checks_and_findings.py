@@ -78,7 +78,7 @@ def counts_text(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> str:
 
 
 def counts_line(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> list[Block]:
-    """Return the line that counts the checks, or nothing for an older report without checks."""
+    """Return the line that counts the checks; [] for a report of an older version, which lists no checks."""
     return [BLANK, Text(counts_text(ran, findings), hang=len("Checks: "), label="Checks: ")] if ran else []
 
 
@@ -90,7 +90,7 @@ UNSEEN_WORDS = {
 
 
 def list_checks(checks: Sequence[CheckDescription], style: Style) -> str:
-    """Return a line for each check: the check's name, and as much as fits of what the check verifies."""
+    """Return a line for each check: its name, and as much of its description as fits."""
     widest = max(len(check.name) for check in checks)
     lines: list[Block] = [Text(check.promise, label=f"{check.name:{widest}}  ", most_lines=1) for check in checks]
     last = f"{len(checks)} checks; `preflight checks NAME` explains one, and -v explains all"
@@ -98,7 +98,7 @@ def list_checks(checks: Sequence[CheckDescription], style: Style) -> str:
 
 
 def render_checks(checks: Sequence[CheckDescription], style: Style, is_list: bool = True) -> str:
-    """Return all checks or the requested ones: what each verifies, its fault domain, its limits and their effect."""
+    """Return the descriptions of all or the requested checks: what each verifies, its fault domain and its limits."""
     first = (
         f"{len(checks)} checks. Each passes, finds something, is inconclusive, does not apply or is not run, and says "
         f"which and why."

@@ -21,12 +21,12 @@ NARROW = 64  # columns below which what is said of an amount stands on lines of 
 
 
 def page(blocks: Sequence[Block], style: Style) -> str:
-    """Return the document as the text of a page."""
+    """Return the document as text for the terminal."""
     return finish(lines_of(blocks, style), style)
 
 
 def finish(lines: Sequence[str], style: Style) -> str:
-    """Return the lines as a page, in ASCII if the terminal supports nothing else."""
+    """Return the lines as one text, in ASCII if the terminal supports nothing else."""
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return text if style.unicode else text.translate(ASCII).encode("ascii", "replace").decode("ascii")
 
@@ -98,7 +98,7 @@ def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) ->
 
 
 def _command(command: str, block: Code, style: Style) -> list[str]:
-    """Return a command as it is typed; a command that is wider than the terminal is wrapped."""
+    """Return a command as a user types it; a command that is wider than the terminal is wrapped."""
     indent = " " * block.indent
     is_wide = block.is_wrapped and width_of(indent + command) > style.width
     return wrap(command, style.width, indent, indent + INDENT) if is_wide else [indent + command]
@@ -147,7 +147,7 @@ def _drawn(block: Table, cells: Sequence[Sequence[str]], kept: Sequence[int]) ->
 
 
 def _over(block: Table, header: str) -> list[str]:
-    """Return the line above the header that distinguishes columns with the same title; [] if no column needs it."""
+    """Return the line above the header with titles that several columns share; [] if no column has such a title."""
     line = ""
     end = 0
     for column in block.columns:

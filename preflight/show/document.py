@@ -41,7 +41,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Names with their values."""
+    """A list of names with their values."""
 
     rows: Sequence[tuple[str, str]]
     indent: int = 2
@@ -50,7 +50,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A named amount with a remark, in a column shared with the amounts above and below it."""
+    """A named amount with a remark; consecutive amounts are aligned in one column."""
 
     name: str
     amount: str
@@ -81,7 +81,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below headers; `below` has an explanation of each row."""
+    """Rows below headers; `below` has an explanation to print below each row."""
 
     columns: tuple[Column, ...]
     rows: tuple[Sequence[str], ...]
@@ -104,7 +104,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Cells by row name and column name, in blocks. Notes are shown in a column with the title "", next to the rows."""
+    """Cells by row name and column name, in blocks. Notes on the rows are in a column with the title ""."""
 
     rows: Sequence[Sequence[str]]
     columns: Sequence[Sequence[str]]
@@ -130,7 +130,7 @@ def table(headers: Sequence[str | Column], rows: Iterable[Sequence[str]], captio
 
 
 def right(title: str, over: str = "", drop: int = 0) -> Column:
-    """Return a column of numbers."""
+    """Return a column of numbers, which are right-aligned."""
     return Column(title, is_right=True, over=over, drop=drop)
 
 
@@ -161,7 +161,7 @@ def bullet(text: str) -> Text:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names, and the number of the others."""
+    """Return the first `most` names, and the number of the names that were left out."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -175,5 +175,5 @@ def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def answer_line(word: str, tone: str, text: str) -> Text:
-    """Return a page's first line: the answer, and the basis of the answer."""
+    """Return a page's first line: the verdict in color, and the reason for the verdict."""
     return Text(text, hang=2, label=f"{word}  ", label_tone=tone)

@@ -1,4 +1,4 @@
-"""The answer as one line or condition for tools that drain nodes: Slurm, Nagios and Kubernetes."""
+"""The verdict as one line or condition for tools that drain nodes: Slurm, Nagios and Kubernetes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NOT_A_LETTER = re.compile(r"[^A-Za-z0-9]+")
 
 
 def render_drain(report: Report) -> str:
-    """Return the reason for `scontrol update NodeName=...
+    """Return the text for Reason= of `scontrol update NodeName=... State=DRAIN Reason=...`.
 
-    State=DRAIN Reason=...`, the most important reason first. The result is one line of at most 250 plain characters.
+    The most important reason comes first. The result is one line of at most 250 plain characters.
     """
     start = f"{SIMULATED} " if report.simulated else ""
     start = f"{start}{SHADOW} " if report.shadow else start
@@ -49,7 +49,7 @@ def render_probe_reason(findings: Sequence[Finding]) -> str:
 
 
 def _waived(report: Report) -> str:
-    """Return a text with the waived checks, for the end of the line, where the text is never cut off."""
+    """Return a text on the waived checks, which is added to the line after it was shortened."""
     names = list(dict.fromkeys(each.check for each in report.findings if each.waived))
     text = _plain(f"; waived: {', '.join(names)}") if names else ""
     return text if len(text) <= MOST_WAIVED else f"; {len(names)} checks waived"

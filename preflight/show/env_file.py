@@ -25,7 +25,7 @@ TIMEOUT_READERS = {
 
 
 def render_env(report: Report) -> str:
-    """Return the text of the `.env` for sh, bash and zsh; only comments if no settings are needed."""
+    """Return the text of the `.env` for sh, bash and zsh; only comments if no settings are recommended."""
     advice = report.advice
     lines = _header(report)
     lines += _comment(advice.reason)

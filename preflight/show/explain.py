@@ -1,4 +1,4 @@
-"""An explanation as a page, for a reader who has never heard of NCCL, and as an env file."""
+"""The result of `preflight explain` as a page, for a reader who has never heard of NCCL, and as an env file."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _processes(explanation: Explanation) -> list[Block]:
 
 
 def _process(alike: Sequence[ProcessEnd], sources: Sequence[SourceRead]) -> Text:
-    """Return the line of one process, or of several processes with the same first line and end."""
+    """Return a line on one process, or on several processes with the same first line and the same end."""
     row, ranks = alike[0], [int(each.rank) for each in alike if each.rank.isdigit()]
     who = f"rank{'s' * (len(ranks) > 1)} {numbers_text(ranks)}" if ranks else _short_name(row.process)
     if not ranks and alike[1:]:
@@ -196,14 +196,14 @@ def _consequence(consequence: Consequence) -> Text:
 
 
 def _code(text: str, indent: int = 4) -> list[Block]:
-    """Return a command as it is typed, below its comment; a command that is wider than the terminal is wrapped."""
+    """Return a command as a user types it, below its comment; a command that is wider than the terminal is wrapped."""
     command, _, comment = text.partition(COMMENT)
     notes = [Text(comment, indent, label="# ")] if comment else []
     return [*notes, Code((command,), indent)]
 
 
 def _footer(sources: Sequence[SourceRead]) -> list[Block]:
-    """Return how much was read, and which files could not be read; files with the same reason share a line."""
+    """Return blocks that say how much was read, and which files could not be read, grouped by reason."""
     read = [source for source in sources if source.size_bytes or not source.note]
     size, lines = sum(source.size_bytes for source in read), sum(source.lines for source in read)
     names = read[0].name if len(read) == 1 else f"{len(read)} logs"

@@ -35,7 +35,10 @@ COMPARE = "`preflight diff GOOD.json OUTLIER.json`"
 
 
 def fleet_page(fleet: Fleet, out: str = "", written: Sequence[str] = ()) -> Page:
-    """Return which nodes failed, are outliers or are unknown, and what differs; `out` is the host lists' folder."""
+    """Return the page of `preflight fleet`: failing nodes, outliers, nodes with an unknown state, and differences.
+
+    `out` is the folder with the lists of hosts.
+    """
     word, tone = answer_of(fleet)
     answer = answer_line(word.upper(), tone, reason_of(fleet))
     groups: list[list[Block]] = [
@@ -77,7 +80,7 @@ def answer_of(fleet: Fleet) -> tuple[str, str]:
 
 
 def reason_of(fleet: Fleet) -> str:
-    """Return one sentence with the basis of the answer."""
+    """Return one sentence that justifies the verdict on the fleet."""
     if not fleet.nodes:
         return f"none of {counted(len(fleet.unread), 'file')} is a report that `preflight check` wrote"
     odd, bad = len(odd_hosts(fleet)), len(fleet.failing) + len(fleet.would_drain)
@@ -143,12 +146,12 @@ def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingP
 
 
 def odd_reasons(fleet: Fleet) -> dict[str, str]:
-    """Return for each outlier the reason, in words."""
+    """Return, by host name, the reason why the node is an outlier."""
     return {host: reason for reason, host in _odd(fleet.groups)}
 
 
 def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
-    """Return for each host the reason of its state, in words."""
+    """Return, by host name, the reason for the node's state."""
     return {state.host: why_of(state) for state in states}
 
 
@@ -158,15 +161,18 @@ def odd_hosts(fleet: Fleet) -> set[str]:
 
 
 def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
-    """Return the hosts that fail by their own report.
+    """Return the hosts that fail according to their own report.
 
-    A mere outlier is left out, because the outlier may be the node that is right.
+    Hosts that are only outliers are left out, because the outlier may be the node that is right.
     """
     return tuple(sorted({state.host for state in fleet.failing}))
 
 
 def odd_by_host(group: Group) -> dict[str, list[Odd]]:
-    """Return the reasons for each outlier, the strongest metric first; speeds of small messages are weak evidence."""
+    """Return each outlier's unusual values, the strongest evidence first.
+
+    Speeds of small messages are weak evidence.
+    """
     by_host: dict[str, list[Odd]] = {}
     for each in sorted(group.odd, key=lambda odd: odd.what.endswith(SMALL)):
         by_host.setdefault(each.host, []).append(each)
@@ -213,7 +219,7 @@ def _group(group: Group) -> list[Block]:
 
 
 def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
-    """Return why a node is an outlier, and in how many other metrics; many slow speeds count as one reason."""
+    """Return a sentence on why a node is an outlier, and in how many other metrics; many slow speeds count as one."""
     worst, slow = odd[0], _slow(odd)
     if slowness := slowness_text(odd, metrics):
         left = len(odd) - len(slow)
@@ -225,7 +231,10 @@ def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
 
 
 def _reading(odd: Odd, joint: str = " is") -> str:
-    """Return `all_gather 1 MiB busbw is 0.47 GB/s`: the unit at the end of the metric's name follows the value."""
+    """Return an unusual value in words, such as `all_gather 1 MiB busbw is 0.47 GB/s`.
+
+    The unit, with which the metric's name ends, follows the value.
+    """
     name, unit, _ = odd.what.rpartition(" GB/s")
     return f"{name}{joint} {odd.value}{unit}" if unit else f"{odd.what}{joint} {odd.value}"
 
@@ -263,7 +272,7 @@ def _files(paths: Sequence[str]) -> str:
 def _alike(
     word: str, tone: str, entries: Iterable[tuple[str, str]], named: Callable[[Sequence[str]], str] = _hosts
 ) -> list[list[Block]]:
-    """Return a line for each reason, with all names that share the reason."""
+    """Return a line for each reason, with the names of all hosts or files to which the reason applies."""
     label = f"{word:<4}  "
     said = [f"{named(names)}: {reason}" for reason, names in grouped(entries).items()]
     return [[Text(each, 0, 6, label=label, label_tone=tone, most_lines=3)] for each in said]
@@ -294,7 +303,7 @@ def _short_group(group: Group) -> Block:
 
 
 def _next(fleet: Fleet, out: str) -> str:
-    """Return what to do next, with the list of hosts for it."""
+    """Return the next step for the user, with the list of hosts for it."""
 
     def those(name: str, else_: str) -> str:
         return f"the nodes in {quoted_path(out.rstrip('/') + '/' + name)}" if out else else_

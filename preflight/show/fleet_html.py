@@ -41,7 +41,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """The distribution of a metric over a group, as a drawing with its thresholds."""
+    """A drawing of the distribution of a metric over a group, with the metric's thresholds."""
 
     metric: Metric
     rects: tuple[Rect, ...]
@@ -52,7 +52,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The part of a group that the page has room for."""
+    """A group, reduced to the nodes and metrics for which the page has room."""
 
     group: Group
     hosts: str
@@ -110,7 +110,7 @@ def _group(group: Group) -> Shown:
 def _strip(metric: Metric, odd: int) -> Strip:
     """Return the histogram of a metric.
 
-    Its bars grow with the root of the count, so that one outlier of ten thousand nodes stays visible.
+    The bars' heights grow with the square root of the count, so that one outlier of ten thousand nodes stays visible.
     """
     span = metric.highest - metric.lowest
     step, most = WIDTH / max(1, len(metric.histogram)), max(metric.histogram, default=0)

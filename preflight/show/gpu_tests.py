@@ -1,4 +1,4 @@
-"""The measurements below NCCL: the pairs as a matrix, the GPUs as rows, and the hardware counters."""
+"""The measurements without NCCL: the pairs as a matrix, the GPUs as rows, and the hardware counters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def _name(pair: PairTruth) -> str:
 
 
 def pair_cell(tests: Sequence[PairTruth]) -> str:
-    """Return a text such as `yes/right/24.1` for all tests of one pair."""
+    """Return a matrix cell for all tests of one pair: driver's peer access, result of the copies, GB/s.
+
+    An example is `yes/right/24.1`, with the slowest one-way copy.
+    """
     driver = tests[0].driver
     says = UNKNOWN if isinstance(driver, Gap) else "yes" if driver is P2pStatus.OK else "no"
     one_way = [
@@ -76,7 +79,10 @@ def _worst(tests: Sequence[PairTruth | GpuTest]) -> str:
 
 
 def _of(values: Iterable[float | Gap], take: Callable[[list[float]], float], show: Callable[[float], str]) -> str:
-    """Return one figure for the known values: `take` computes it, `show` makes the text; `?` if no value is known."""
+    """Return a text with one statistic of the known values; `?` if no value is known.
+
+    `take` computes the statistic, and `show` makes the text.
+    """
     known = [value for value in values if not isinstance(value, Gap)]
     return show(take(known)) if known else UNKNOWN
 

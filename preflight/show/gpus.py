@@ -1,4 +1,4 @@
-"""The GPUs for a reader: each model once, and rows with the values that differ between GPUs."""
+"""The sections on GPUs: each model once, and rows with the values that differ between GPUs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gpu_section(node: NodeFacts) -> list[Block]:
 
 
 def _is_in_matrix(node: NodeFacts, rows: Table) -> bool:
-    """Return whether the matrix of the paths, with its column for the NUMA node, shows all that the GPU table would."""
+    """Return whether the matrix of GPU paths already shows all columns of the GPU table."""
     has_matrix = isinstance(node.gpu_paths, tuple) and bool(node.gpu_paths)
     return has_matrix and {column.title for column in rows.columns} <= {"GPU", "NUMA"}
 
@@ -71,7 +71,10 @@ def _model(gpu: Gpu) -> str:
 
 
 def gpu_table(gpus: tuple[Gpu, ...], *, odd_below: bool = True) -> Table:
-    """Return a row per GPU with the known values; a GPU's unusual values are listed below the table or in its row."""
+    """Return a row per GPU with the known values.
+
+    A GPU's unusual values are listed below the table if `odd_below` is set, else in the GPU's row.
+    """
     return replace(table(HEADERS, [_row(gpu, odd_below=odd_below) for gpu in gpus]).known(), caption="GPUs")
 
 
@@ -122,7 +125,7 @@ def gpu_oddities(gpu: Gpu) -> list[str]:
 
 
 def _access(pairs_of_gpus: tuple[GpuP2p, ...]) -> str:
-    """Return in one sentence the driver's statements on peer access."""
+    """Return one sentence on the peer access that the driver reports; "" if nothing was read."""
     read = Counter(pair.read for pair in pairs_of_gpus if not isinstance(pair.read, Gap))
     said = ", ".join(f"{status.value.replace('_', ' ')} for {count}" for status, count in read.most_common())
     if len(read) == 1:

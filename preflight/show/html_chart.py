@@ -1,6 +1,6 @@
-"""SVG plots of the busbw of large messages and the time of small ones.
+"""SVG plots of the busbw of large messages and of the time of small messages.
 
-The drawing is pygal's; the page adds the text.
+pygal draws the plots; this module adds the text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEAST_FOR_A_LINE = 3  # two points make any line
 
 
 class Axis(Enum):
-    """The quantity that a plot shows by message size."""
+    """The quantity on a plot's vertical axis."""
 
     BUSBW = "busbw, GB/s"
     TIME = "time, µs"
@@ -111,7 +111,7 @@ def _value(result: CollectiveResult, measure: Axis) -> float | Gap:
 
 
 def _can_be_drawn(size_bytes: int, value: float) -> bool:
-    """Return whether a point fits into the plot; the busbw of a single rank, which is 0, does not."""
+    """Return whether a value can be drawn; the busbw of a single rank, which is 0, can't."""
     return 1e-9 < value < 1e9 and 0 < size_bytes < 1 << 60
 
 
@@ -169,7 +169,7 @@ def _svg(
 
 
 def _band(expected: Sequence[Expected]) -> list[tuple[float, float]]:
-    """Return the outline of the expected range: along the upper edge and back along the lower; the page fills it in."""
+    """Return the outline of the expected range as a polygon: first its upper edge, then its lower edge backward."""
     drawn = [
         (math.log2(each.size_bytes), each) for each in expected if 0 < each.low_gb_s < 1e9 and 0 < each.high_gb_s < 1e9
     ]
@@ -179,7 +179,7 @@ def _band(expected: Sequence[Expected]) -> list[tuple[float, float]]:
 
 
 def _some(sizes: Sequence[int]) -> list[int]:
-    """Return the sizes to label: the last size, and others far enough apart that the labels do not overlap."""
+    """Return the message sizes that get a label: the last size, and sizes whose labels do not overlap."""
     room = (math.log2(sizes[-1]) - math.log2(sizes[0])) / MOST_LABELS
     chosen = [sizes[-1]]
     for size in reversed(sizes[:-1]):
@@ -196,7 +196,7 @@ def _ticks(largest: float) -> list[float]:
 
 
 def _own(root: ET.Element, names: Sequence[str], name: str, title: str, summary: str) -> str:
-    """Return pygal's SVG without its styles, scripts and tooltips, and with texts for screen readers."""
+    """Return pygal's SVG without its styles, scripts and tooltips, and with texts for screen readers added."""
     plain = "{http://www.w3.org/2000/svg}"
     for parent in list(root.iter()):
         for child in list(parent):

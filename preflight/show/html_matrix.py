@@ -21,7 +21,7 @@ NVLINK = re.compile(r"NV\d+")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Devices of one NUMA node, in adjacent rows and columns."""
+    """The devices of one NUMA node, which occupy adjacent rows and columns."""
 
     title: str
     names: tuple[str, ...]
@@ -73,7 +73,7 @@ class HtmlMatrix:
 
 
 def chosen_gpus(report: Report, node: NodeFacts) -> frozenset[str]:
-    """Return the names of the tried GPUs, as in the matrices; empty if all GPUs were tried."""
+    """Return the names of the GPUs that the run used, as in the matrices; empty if it used all GPUs."""
     gpus = () if isinstance(node.gpus, Gap) else node.gpus
     names = frozenset(f"GPU{gpu.nvml_index}" for gpu in gpus if gpu.uuid in report.advice.gpus)
     return names if 0 < len(names) < len(gpus) else frozenset()
@@ -129,7 +129,7 @@ def _blocks(devices: Iterable[tuple[str, int | Gap]], about: str = "") -> tuple[
 
 
 def p2p_matrix(report: Report, node: NodeFacts) -> HtmlMatrix | None:
-    """Return the matrix of GPU pairs: the driver's status, whether the data were right, and GB/s if measured.
+    """Return the matrix of GPU pairs: the driver's peer access, whether copied data were right, and GB/s if measured.
 
     The result is None if there is nothing to show.
     """

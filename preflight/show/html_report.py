@@ -118,7 +118,7 @@ def render_html(report: Report) -> str:
 
 
 def _tone(report: Report) -> str:
-    """Return the color of the answer; a job that needs settings gets "warn" instead of "good"."""
+    """Return the color of the verdict; a job that needs settings gets "warn" instead of "good"."""
     if is_bad(report):
         return "bad"
     if not is_good(report):
@@ -133,7 +133,7 @@ def _headline(report: Report) -> str:
 
 
 def _why(report: Report) -> tuple[str, ...]:
-    """Return the reasons that decided; () for a good answer, or if the headline has the only reason."""
+    """Return the reasons for a bad verdict; () for a good verdict, or if the headline has the only reason."""
     why = () if is_good(report) else reasons(report)
     return () if len(why) == 1 and why[0].partition(" [")[0] in sentence(report) else why
 
@@ -155,7 +155,7 @@ def _settings(report: Report) -> list[tuple[str, str]]:
 
 
 def _did(trial: TrialResult, report: Report) -> tuple[list[str], str, str]:
-    """Return the speeds of a trial, its transport, and whether its data was verified."""
+    """Return the speeds of a trial as texts, its transport, and whether its data were verified."""
     speeds: dict[str, list[str]] = {}
     for each in deciding_results(trial, report):
         rate = f"{fact_text(each.shown_gb_s, rate_text)} at {size_text(each.size_bytes)}"
@@ -167,7 +167,7 @@ def _did(trial: TrialResult, report: Report) -> tuple[list[str], str, str]:
 
 
 def _ended(report: Report) -> str:
-    """Return how many trials ended in which way."""
+    """Return a count of the trials by outcome."""
     counts = Counter(trial.outcome.value.replace("_", " ") for trial in report.trials)
     return f"{counted(len(report.trials), 'trial')}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
 
@@ -192,9 +192,9 @@ def _slowest(report: Report) -> str:
 
 
 def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
-    """Return the result of each collective at its largest decision size, if the result has the times of ranks.
+    """Return each collective's trial and result at the largest decision size, if it has the times of ranks.
 
-    The trial is the one with the default settings, or the first trial with such times.
+    The trial is that with the default settings, or the first trial with such times.
     """
     measured = [trial for trial in report.trials if any(each.ranks for each in trial.results)]
     trial = next((each for each in measured if each.candidate == DEFAULT), measured[0] if measured else None)
@@ -205,7 +205,7 @@ def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
 
 
 def _rank_times(report: Report) -> list[Bars]:
-    """Return each rank's own time in the collectives, as bars."""
+    """Return bars with each rank's own time in the collectives, without the time that it waits for other ranks."""
     made = []
     for trial, each in _ranked(report):
         longest = max(rank.own_us for rank in each.ranks)
@@ -220,7 +220,7 @@ def _rank_times(report: Report) -> list[Bars]:
 
 
 def _durations(report: Report) -> Bars:
-    """Return how long each part of the run took, as bars."""
+    """Return bars with the duration of each part of the run."""
     parts = [(name, seconds) for name, seconds in report.durations_s if name != "total"]
     total = next((seconds for name, seconds in report.durations_s if name == "total"), None)
     longest = max((seconds for _, seconds in parts), default=0.0)
@@ -291,7 +291,7 @@ def _netif_row(netif: Netif) -> Sequence[str]:
 
 
 def _fact_items(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return the facts that exist once per node, as names and values."""
+    """Return the facts of which a node has one value, as (name, value) pairs."""
     items = [*host_items(node), *software_items(node)]
     items += [] if isinstance(node.gpus, Gap) else gpu_models(node.gpus)
     environment = () if isinstance(node.environment, Gap) else node.environment

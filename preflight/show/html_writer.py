@@ -1,4 +1,4 @@
-"""Self-contained HTML pages from templates: escaped, with their styles, without network or scripts."""
+"""Self-contained HTML pages from templates: escaped, with embedded styles, without network access or scripts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _environment() -> Environment:
 
 
 def _prose(text: str) -> Markup:
-    """Return text from outside, escaped, in which `commands` stand in code elements."""
+    """Return text from outside as escaped HTML; parts between backticks become code elements."""
     return Markup(QUOTED.sub(r"<code>\1</code>", str(escape(line(text)))))
 
 

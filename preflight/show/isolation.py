@@ -20,7 +20,7 @@ WORDS = {
 
 
 def isolation_section(report: Report) -> list[Block]:
-    """Return why groups of nodes were tried and what each round showed; empty if there were no rounds."""
+    """Return blocks that say why groups of nodes were tried, and what each round showed; [] if there were no rounds."""
     observed = report.isolation
     if not observed.rounds:
         return []
@@ -38,7 +38,7 @@ def isolation_section(report: Report) -> list[Block]:
 
 
 def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
-    """Return how many groups of a round worked, and the groups that did not; all groups if there are few."""
+    """Return how many groups of a round worked, and which groups failed; if there are few groups, list all."""
     bad = [each for each in groups if each.observed is not GroupOutcome.OK]
     good = len(groups) - len(bad)
     named = [_how(each, hosts) for each in (bad if len(groups) > MOST_SHOWN else groups)]

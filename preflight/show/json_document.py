@@ -16,7 +16,7 @@ def render_json(record: object) -> str:
 
 
 def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any] | None:
-    """Return a part of the document; the part's missing values are added to `gaps`."""
+    """Return a record as a part of the document, None for a Gap or None; the record's missing values go to `gaps`."""
     if isinstance(record, Gap):
         gaps.append({"fact": name, "reason": record.reason})
     if record is None or isinstance(record, Gap):
@@ -27,11 +27,11 @@ def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any
 
 
 def below(name: str, gaps: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the gaps of a part with paths that begin at the whole document."""
+    """Return the gaps of a part, with paths that start at the top of the document."""
     return [{"fact": f"{name}.{gap['fact']}", "reason": gap["reason"]} for gap in gaps]
 
 
 def dump(document: dict[str, Any]) -> str:
-    """Return a document's text."""
+    """Return a document as JSON text."""
     # A NaN is not JSON; ASCII survives every locale and every lone surrogate of a file name.
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"

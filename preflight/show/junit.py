@@ -41,7 +41,7 @@ class TestCase:
 
 
 def render_junit(report: Report) -> str:
-    """Return the document.
+    """Return the JUnit XML of a report.
 
     Text from outside can't break the document: markup is escaped, and control characters are made visible.
     """
@@ -62,7 +62,7 @@ def render_junit(report: Report) -> str:
 
 
 def test_cases(report: Report) -> tuple[TestCase, ...]:
-    """Return the run's own parts, then the checks, then the trials."""
+    """Return the test cases: those of the parts of the run, then those of the checks, then those of the trials."""
     return (*_run_cases(report), *_check_cases(report), *_trial_cases(report))
 
 
@@ -76,7 +76,7 @@ def _run_cases(report: Report) -> Iterator[TestCase]:
 
 
 def _check_cases(report: Report) -> Iterator[TestCase]:
-    """Yield one case per failing finding and per skipped check, and one for every other check."""
+    """Yield a case for each failing finding and each skipped check, and one case for each remaining check."""
     against = deciding(report)
     blames = {each.check: each.blame for each in report.checks}
     spoken: list[Finding | SkippedCheck] = [*report.findings, *report.skipped_checks]

@@ -1,4 +1,4 @@
-"""Documents as GitHub Markdown, and the document of a report: for a job summary, an issue or a chat."""
+"""GitHub Markdown of a document, and of a whole report, for a job summary, an issue or a chat."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def prose(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return text from outside as a code span that the text can't end, also inside a table."""
+    """Return text from outside as a code span; no character in the text can end the span, also inside a table."""
     text = line(text).replace("|", "\\|") or " "
     fence = "`" * (1 + _longest_fence([text]))
     pad = " " if text.startswith("`") or text.endswith("`") else ""

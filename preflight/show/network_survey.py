@@ -1,4 +1,4 @@
-"""The measured network paths between several nodes, and the differences between the nodes, for a reader."""
+"""The sections on the measured network paths between several nodes, and on the differences between the nodes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _by_node(nodes: Sequence[NodeOffers], within: dict[tuple[int, int], PathResu
 
 
 def _failures(between: NetworkSurvey) -> list[tuple[str, str]]:
-    """Return the failed attempts. Attempts from the same interface name that failed alike share a line."""
+    """Return the failed attempts to connect. Attempts with the same interface name and result share a line."""
     alike: dict[tuple[str, PathEnd], list[PathResult]] = {}
     for result in between.results:
         if result.end is not PathEnd.OK:

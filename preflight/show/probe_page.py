@@ -1,4 +1,4 @@
-"""The answer of `preflight probe`: one node's facts, values that could not be read, and the resulting findings."""
+"""The page of `preflight probe`: one node's facts, values that could not be read, and the resulting findings."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def probe_page(
 
 
 def _made_of(node: NodeFacts) -> str:
-    """Return the hardware that matters, in one sentence; what could not be read is said to be unknown."""
+    """Return one sentence on the hardware that matters; hardware that could not be read is called unknown."""
     return "; ".join([_gpus(node), _count(node.numa_nodes, "NUMA node"), _count(node.nics, "NIC", " with RDMA")])
 
 
@@ -217,7 +217,7 @@ def speed_gbit(mbit_s: int) -> str:
 
 
 def unread(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return the facts that could not be read, and the reasons; all facts with the same reason share one line."""
+    """Return (facts, reason) pairs for the facts that could not be read; facts with the same reason are joined."""
     alike: dict[str, list[dict[str, str]]] = {}
     for gap in encode(node)[GAPS]:
         alike.setdefault(DEVICE_IN_PATH.sub("*", gap["reason"]), []).append(gap)

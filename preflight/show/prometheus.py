@@ -131,7 +131,10 @@ def _one_of(label: str, kind: type[Verdict] | type[NodeVerdict], value: Verdict 
 
 
 def _distinct(samples: Iterable[Sample]) -> list[Sample]:
-    """Return the first sample of each set of labels, because Prometheus refuses a file with duplicate series."""
+    """Return the samples without later ones that have equal labels.
+
+    Prometheus refuses a file with duplicate series.
+    """
     kept: dict[tuple[tuple[str, str], ...], Sample] = {}
     for labels, value in samples:
         kept.setdefault(tuple((name, clean(text)) for name, text in labels.items()), (labels, value))

@@ -1,4 +1,4 @@
-"""The answer of a command as one record, and its three lengths: a line, one screen, everything."""
+"""The page of a command as one record, which can be printed at three lengths: one line, one screen, or everything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOLD = "do what the fix above says"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The answer of a command at each length."""
+    """The page of a command, at each length at which it can be printed."""
 
     answer: Text  # the line for -q; its label is the verdict
     head: Sequence[Block]  # of one screen
@@ -28,7 +28,7 @@ class Page:
     is_one_line: bool = False  # the answer is all there is to say, unless everything is requested
 
     def shown(self, detail: Detail, style: Style) -> str:
-        """Return as much of the page as requested."""
+        """Return the text of the page at the requested length."""
         match detail:
             case Detail.ALL:
                 return finish(lines_of(self.whole(), style), style)
@@ -39,7 +39,7 @@ class Page:
 
 
 def _fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:
-    """Return a page of at most ROWS lines: all of head and foot, and as many groups as have room."""
+    """Return a page of at most ROWS lines: all of `head` and `foot`, and as many groups between them as fit."""
     above, below = lines_of(head, style), lines_of(foot, style)
     room = ROWS - len(above) - len(below) - 2  # an empty line, and what says how many are left out
     middle: list[str] = []
@@ -63,9 +63,9 @@ def _foot(rows: Sequence[tuple[str, str]]) -> list[Block]:
 
 
 def short(finding: Finding, headline: str = "") -> list[Block]:
-    """Return a finding in at most seven lines: the problem, unless the headline states it, fix and workaround.
+    """Return a finding in at most seven lines: problem, fix and workaround; a problem in the headline is left out.
 
-    A workaround that consists of the page's own settings is left out, because the headline has it.
+    A workaround that only says to source the settings is left out, because the headline has it.
     """
     subject = "" if finding.problem.startswith(f"{finding.subject} ") else f"{finding.subject}: "
     text = finding.check + ("" if finding.problem in headline else f" · {subject}{finding.problem}")

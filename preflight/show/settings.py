@@ -1,4 +1,4 @@
-"""The settings as sections and commands: the recommendation, with the evidence for each."""
+"""The recommended settings as sections and commands, with the evidence for each setting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def export(name: str, value: str) -> str:
 
 
 def commands(advice: Advice) -> list[str]:
-    """Return the commands to type before the job."""
+    """Return the commands that a user types before the job so that it runs with the advised settings."""
     exports = [export(name, value) for name, value in (*advice.gpu_env, *advice.env)]
     return exports + [f"unset {name}" for name in advice.unset]
 
@@ -70,6 +70,6 @@ def _evidence(lines: list[str], *, several: bool) -> list[Block]:
 
 
 def quoted_path(path: str) -> str:
-    """Return the path as a user types it: without quotes if it needs none."""
+    """Return the path as a user types it in a shell, with quotes only if it needs them."""
     plain = path and all(char.isalnum() or char in "._-/+,@:" for char in path) and path.isascii()
     return path if plain else shell_quote(path)

@@ -1,4 +1,4 @@
-"""Speeds and their references: the source of the limits, a node vs known-good nodes, and each RDMA port alone."""
+"""Speeds and their references: the source of the thresholds, a node vs known-good nodes, and each RDMA port alone."""
 
 from __future__ import annotations
 

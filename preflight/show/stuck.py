@@ -1,4 +1,4 @@
-"""The answer of `preflight stuck`: the stuck rank, its place, the reason and the fix; then every rank."""
+"""The page of `preflight stuck`: the ranks that block the job, what they do, the reason, the fix; then every rank."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
 
 
 def _known(bug: KnownHang) -> Text:
-    """Return what to do about a known bug, and how certain the bug is."""
+    """Return the advice on a known bug, and the certainty that the bug is the cause."""
     return Text(f"{bug.do}. How sure: {bug.how_sure} ({bug.address})", 2, 4, label="Known bug: ")
 
 
@@ -95,7 +95,7 @@ def jobs_page(rows: Sequence[JobRow]) -> Page:
 
 
 def job_title(row: JobRow, *, is_first: bool, is_quiet: bool) -> str:
-    """Return the title above the page of one of several jobs, or with -q the words before the job's line."""
+    """Return the title of one of several jobs, to print above the job's page; with -q, the start of the job's line."""
     if is_quiet:
         return f"{row.pid}: "
     title = f"Job {row.pid}: {clean(row.command)[:MOST_TITLE]}\n"
@@ -117,7 +117,7 @@ def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:
 
 
 def _rank_table(places: Sequence[RankPlace]) -> Table:
-    """Return a row for each rank; ranks at the same place share a row."""
+    """Return a row for each rank; ranks that do the same share a row."""
     alike: dict[tuple[str, ...], list[RankPlace]] = {}
     for place in places:
         key = (place.host, place.activity.value, place.doing, place.at, place.within)

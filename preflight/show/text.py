@@ -1,4 +1,4 @@
-"""The amount of text that is printed, and the terminal for which it is formatted.
+"""The amount of text that a command prints, the terminal's capabilities, and the cleaning of text from outside.
 
 Text from outside is escaped visibly, cut and wrapped.
 """
@@ -50,7 +50,7 @@ def line(text: str) -> str:
 
 
 def fact_text(value: T | Gap, show: Callable[[T], str] = str, gap: str = UNKNOWN) -> str:
-    """Return a fact as text, or `gap` if it could not be read."""
+    """Return a fact as text made by `show`; `gap` if the fact could not be read."""
     return gap if isinstance(value, Gap) else show(value)
 
 
@@ -125,7 +125,7 @@ def _columns(char: str) -> int:
 
 
 def _head(text: str, width: int) -> str:
-    """Return the longest beginning of a text that fits into `width` columns."""
+    """Return the longest prefix of a text that fits into `width` columns."""
     used = 0
     for i, char in enumerate(text):
         used += _columns(char)

@@ -1,4 +1,4 @@
-"""The report as a finished ticket for the support of a cloud or a vendor: plain text, most important lines first."""
+"""The report as a support ticket for a cloud or a vendor: plain text, most important lines first."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _is_consequence(finding: Finding) -> bool:
 
 
 def _findings(told: Collection[Finding]) -> Iterator[str]:
-    """Yield each problem once, with all its subjects, and with the evidence of the first."""
+    """Yield each problem once, with all its subjects, and with the evidence of its first finding."""
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for each in told:
         key = (each.severity, each.check, each.problem, each.is_unconfirmed, each.waived)
@@ -113,7 +113,7 @@ def _findings(told: Collection[Finding]) -> Iterator[str]:
 
 
 def _parts(report: Report, told: Collection[Finding]) -> Iterator[str]:
-    """Yield the identity of each part that findings name, with the names of their checks."""
+    """Yield the identity (such as a UUID) of each part that findings name, with the names of the checks."""
     for node in report.nodes:
         host = f"{line(node.host)}, " if len(report.nodes) > 1 else ""
         for gpu, by in _gpus(node, report, told):
@@ -129,7 +129,8 @@ def _parts(report: Report, told: Collection[Finding]) -> Iterator[str]:
 def _gpus(node: NodeFacts, report: Report, told: Collection[Finding]) -> Iterator[tuple[Gpu, Sequence[str]]]:
     """Yield the GPUs of a node that findings name, with the names of the checks.
 
-    If another check names a part, failed trials are ignored: they show a fault on a GPU whose cause may be elsewhere.
+    Findings from failed trials are ignored if another check names a part, because the cause of a failed trial may be
+    elsewhere.
     """
     telling = [each for each in told if each.check != SHOWED]
     named = telling if _accused(report, telling) else told
@@ -152,7 +153,7 @@ def _ports(node: NodeFacts, report: Report, told: Collection[Finding]) -> Iterat
 
 
 def _to_attach(report: Report, told: Collection[Finding]) -> Iterator[str]:
-    """Yield the commands whose output support asks for: the serial number of each part, and the state of its link."""
+    """Yield the commands whose output support asks for: those that print a part's serial number and link state."""
     for node in report.nodes:
         gpus, ports = list(_gpus(node, report, told)), list(_ports(node, report, told))
         commands = list(NODE_COMMANDS) if gpus or ports else []
@@ -237,7 +238,7 @@ def _xids(report: Report, told: Collection[Finding]) -> Iterator[str]:
 
 
 def _on(node: NodeFacts, report: Report, told: Collection[Finding]) -> list[Finding]:
-    """Return the findings whose subject is on this node; with several nodes, it begins with the node's name."""
+    """Return the findings about this node; in a run of several nodes, their subjects begin with the node's name."""
     return [each for each in told if len(report.nodes) == 1 or each.subject.startswith(f"{node.host} ")]
 
 
@@ -247,7 +248,10 @@ def _has_address(finding: Finding, gpu: Gpu) -> bool:
 
 
 def _accused(report: Report, told: Collection[Finding]) -> frozenset[str]:
-    """Return the UUIDs of the parts that findings name; if pairs have one GPU in common, only that GPU."""
+    """Return the UUIDs of the parts that findings name.
+
+    If findings name pairs of GPUs, and one GPU is in all of these pairs, only that GPU counts.
+    """
     named = [
         known_or(gpu.uuid, "") for node in report.nodes for gpu in known_or(node.gpus, ())
         if any(_has_address(each, gpu) for each in _on(node, report, told))
@@ -286,7 +290,7 @@ def _port(port: HcaPort, node: NodeFacts) -> str:
 
 
 def _machine(node: NodeFacts) -> Iterator[str]:
-    """Yield the versions and the parts of a node, without values that could not be read."""
+    """Yield a node's software versions and hardware, without values that could not be read."""
     values: list[tuple[str, object]] = []
     if isinstance(node.system, SystemFacts):
         values += [("server", node.system.product), ("BIOS", node.system.bios)]

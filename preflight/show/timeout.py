@@ -1,4 +1,4 @@
-"""A safe timeout, as a page and as JSON: the answer, its components, and each framework's setting."""
+"""The page and the JSON of a safe timeout: the timeout, its components, and each framework's setting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MEASURE = "measure the assumed values with --checkpoint-dir DIR"
 
 @dataclass(frozen=True, slots=True)
 class ShownTimeout:
-    """The data for the page of a safe timeout."""
+    """The data from which the page of a safe timeout is built."""
 
     safe: SafeTimeout
     job: Job
@@ -54,7 +54,7 @@ class ShownTimeout:
 
 
 def timeout_page(shown: ShownTimeout) -> Page:
-    """Return the page: the answer, its conditions, its largest components and the line to change."""
+    """Return the page: the safe timeout, its conditions, its largest components and the line to change."""
     safe, fit = shown.safe, shown.fit
     answer, verdict = _answer(safe)
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
@@ -103,7 +103,7 @@ def timeout_page(shown: ShownTimeout) -> Page:
 
 
 def _job_blocks(job: Job, typed: str) -> list[Text]:
-    """Return the description of the job for which the answer holds."""
+    """Return a description of the job for which the timeout was computed."""
     if job.params is None:
         return []
     total, active = count_text(job.params.total), count_text(job.params.active)
@@ -118,7 +118,7 @@ def _job_blocks(job: Job, typed: str) -> list[Text]:
 
 
 def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
-    """Return the first line with the answer, and the sentence of the verdict."""
+    """Return the page's first line with the timeout, and the sentence of the verdict."""
     word, tone = ("SAFE TIMEOUT", "green") if safe.is_enough else ("NO SAFE TIMEOUT", "red")
     if not safe.is_enough and safe.longest_source is Source.ASSUMED:
         word, tone = "UNKNOWN TIMEOUT", "yellow"
@@ -165,7 +165,7 @@ def _total(total_s: float, becomes_s: int, part: Part, safe: SafeTimeout) -> str
 
 
 def _framework_blocks(frameworks: Sequence[FrameworkLine], most_lines: int | None = None) -> list[Block]:
-    """Return the line of each framework, with the framework's default, in at most `most_lines` lines."""
+    """Return each framework's setting and its default timeout, in at most `most_lines` lines."""
     column = max((width_of(each.name) for each in frameworks), default=0)
     blocks: list[Block] = [Heading("Where to set it")]
     for each in frameworks:

@@ -63,7 +63,7 @@ def numa_blocks(node: NodeFacts, gpus: Sequence[int]) -> list[list[str]]:
 
 
 def _seat_notes(node: NodeFacts) -> dict[str, str]:
-    """Return the NUMA node and the CPUs of each GPU by its name; the key "" has the title of this column."""
+    """Return a text with the NUMA node and CPUs of each GPU, by the GPU's name; the key "" has the column's title."""
     if isinstance(node.gpus, Gap):
         return {}
     notes = {"": "NUMA  CPUs"}
@@ -120,7 +120,7 @@ def expected_section(expected: Expected | Gap) -> list[Block]:
 
 
 def gpu_set_section(advice: GpuSetAdvice) -> list[Block]:
-    """Return which boundaries the chosen GPUs cross, and the better set."""
+    """Return the boundaries (such as NUMA nodes) that the chosen GPUs cross, and a better set if there is one."""
     blocks: list[Block] = [Heading(f"GPU set {','.join(map(str, advice.gpus))}")]
     blocks += [item(f"crosses {_crossing(crossing)}") for crossing in advice.crossings]
     if advice.within:

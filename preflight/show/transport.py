@@ -1,4 +1,4 @@
-"""The transport of the deciding trial's data: the path of every pair of ranks, the network and the algorithms."""
+"""The section on the transport of a trial's data: the path of every pair of ranks, the network and the algorithms."""
 
 from __future__ import annotations
 

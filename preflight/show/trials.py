@@ -1,4 +1,4 @@
-"""The sections on trials: the trials, the search for the fewest settings, what was left out, and the comparisons."""
+"""The sections on trials: the trials, the search for the fewest settings, omitted configurations, and comparisons."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ OTHER_STEPS = re.compile(rf"{CORNER}|{FEWEST}|only |hca .* for ")
 
 
 def is_step(trial: TrialResult) -> bool:
-    """Return whether a trial was only a step to another one. Tables show a step only if it led to the advice."""
+    """Return whether a trial was only a step in a search. Tables show such a trial only if it led to the advice."""
     return bool(GIVEN_UP.match(trial.reason) or OTHER_STEPS.match(trial.candidate))
 
 
 def deciding_results(trial: TrialResult, report: Report) -> tuple[CollectiveResult, ...]:
-    """Return the results at the sizes that decide for this report's backend."""
+    """Return a trial's results at the message sizes by which configurations are compared on this report's backend."""
     return decision_results(trial.results, cpu_path=report.backend == "gloo")
 
 
@@ -64,7 +64,7 @@ def trials_section(report: Report) -> list[Block]:
 
 
 def _on_real_adapters(report: Report) -> Iterator[str]:
-    """Yield how long this search would take on real adapters that lose packets.
+    """Yield a sentence on how long this search would take on real adapters that lose packets.
 
     Yield nothing if real adapters lost packets here, or if no packet was lost.
     """
@@ -90,7 +90,7 @@ def _on_real_adapters(report: Report) -> Iterator[str]:
 
 
 def verified_calls_text(trials: Sequence[TrialResult]) -> str:
-    """Return how many of the default settings' timed calls were verified; "" if the number is unknown."""
+    """Return how many timed calls of the trial with default settings were verified; "" if the number is unknown."""
     results = next((trial.results for trial in trials if trial.candidate == DEFAULT), ())
     counts = [each.verified_calls for each in results if not isinstance(each.verified_calls, Gap)]
     if not counts:
@@ -103,7 +103,7 @@ def verified_calls_text(trials: Sequence[TrialResult]) -> str:
 
 
 def _shown(report: Report) -> tuple[TrialResult, ...]:
-    """Return the trials that are no steps of a search, and the step whose settings are recommended."""
+    """Return the trials that are not steps of a search, and the step that led to the recommended settings."""
     last = next((t for t in reversed(report.trials) if is_step(t) and is_sound(t) and t.env == report.advice.env), None)
     chosen = (replace(last, candidate=RECOMMENDED),) if last is not None else ()
     return (*(trial for trial in report.trials if not is_step(trial)), *chosen)
@@ -136,12 +136,12 @@ def _has_small_sizes_only(trial: TrialResult) -> bool:
 
 
 def left_out_section(report: Report) -> list[Block]:
-    """Return the configurations that were not worth a trial, with the reasons."""
+    """Return the configurations that were not tried because they were not worth a trial, with the reasons."""
     return section("Settings not tried", Items([(each.candidate, each.reason) for each in report.left_out]))
 
 
 def comparisons_section(report: Report) -> list[Block]:
-    """Return the results of the comparisons, which alternate between new process groups."""
+    """Return the results of the paired comparisons, whose samples alternate between two new process groups."""
     items = []
     for each in report.comparisons:
         bound = f"99% lower bound {percent_text(each.lower_bound)}, worst size {percent_text(each.worst_gain)}"
@@ -153,9 +153,9 @@ def comparisons_section(report: Report) -> list[Block]:
 
 
 def search_section(report: Report) -> list[Block]:
-    """Return which settings were needed and which were not.
+    """Return which settings were needed and which were not, each with the result of the trial without it.
 
-    Each has the result of the trial without it; empty without a search.
+    The result is empty if there was no search.
     """
     steps = [trial for trial in report.trials if is_step(trial)]
     items = [*_corners(steps), *_given_up(steps), *_others(steps), *_control(report)]
@@ -163,7 +163,7 @@ def search_section(report: Report) -> list[Block]:
 
 
 def _control(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the result of the A/B confirmation, or how often the same settings worked and failed."""
+    """Yield (title, text) for the A/B confirmation, or for how often the same settings worked and failed."""
     control, default = report.control, next((each for each in report.trials if each.candidate == DEFAULT), None)
     differing = () if is_cure(control, report.trials) else intermittent(report.trials, control.reruns)
     for tally in differing:

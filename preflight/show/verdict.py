@@ -29,7 +29,7 @@ CAUSES = ("p2p-data", "trial-failed")
 
 
 def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
-    """Return blocks with what was not tried, the verdict, and the verdict's sentence, cut after `most_lines` lines."""
+    """Return blocks with what was not tried, the verdict, and the verdict's sentence in at most `most_lines` lines."""
     blocks: list[Block] = []
     if report.simulated:
         blocks.append(
@@ -73,7 +73,7 @@ def covers(report: Report) -> str:
 
 
 def _versions(report: Report) -> str:
-    """Return the NCCL that the ranks loaded, or for gloo the version of torch; "" if it is unknown."""
+    """Return the version of NCCL that the ranks loaded, or of torch if the backend is gloo; "" if it is unknown."""
     loaded = sorted({line(trial.nccl) for trial in report.trials if trial.nccl})
     torch = next((software.torch for node in report.nodes if not isinstance(software := node.software, Gap)), Gap(""))
     if isinstance(torch, Gap):
@@ -85,7 +85,7 @@ def _versions(report: Report) -> str:
 
 
 def unfinished_section(report: Report) -> list[Block]:
-    """Return which parts of the run are missing."""
+    """Return a block that lists the parts of the run that did not finish."""
     cut = [(each.name, f"({end_text(each)}): {each.detail}") for each in unfinished(report)]
     return section("Not finished", Items(cut))
 
@@ -96,7 +96,7 @@ def end_text(phase: RunPhase) -> str:
 
 
 def answer(report: Report) -> str:
-    """Return the words of the node's verdict if --accept was given, else of the job's.
+    """Return the words of the verdict: on the node if --accept was given, else on the job.
 
     Every output uses these words.
     """
@@ -104,7 +104,7 @@ def answer(report: Report) -> str:
 
 
 def tone(report: Report) -> str:
-    """Return the color of the answer."""
+    """Return the color of the verdict."""
     return _answer(report)[1]
 
 
@@ -113,21 +113,21 @@ def _answer(report: Report) -> tuple[str, str]:
 
 
 def is_good(report: Report) -> bool:
-    """Return whether the answer is ready or accept."""
+    """Return whether the verdict is ready (with or without settings) or accept."""
     if isinstance(report.node_verdict, Gap):
         return report.verdict in (Verdict.READY, Verdict.READY_WITH_ENV)
     return report.node_verdict is NodeVerdict.ACCEPT
 
 
 def is_bad(report: Report) -> bool:
-    """Return whether the answer is not_ready or reject, which is worse than unknown."""
+    """Return whether the verdict is not_ready or reject; an unknown verdict is not bad."""
     if isinstance(report.node_verdict, Gap):
         return report.verdict is Verdict.NOT_READY
     return report.node_verdict is NodeVerdict.REJECT
 
 
 def headline(report: Report) -> str:
-    """Return the verdict's sentence on one line, with a mark if the run is simulated."""
+    """Return the sentence of the verdict on one line, marked if the run is simulated."""
     return f"{SIMULATED}: {line(report.headline)}" if report.simulated else line(report.headline)
 
 
@@ -167,7 +167,7 @@ def _weight(finding: Finding) -> tuple[bool, bool]:
 
 
 def sentence(report: Report) -> str:
-    """Return the headline without the verdict, for places that already show the verdict."""
+    """Return the headline without the verdict, for a page that already shows the verdict."""
     return line(report.headline).removeprefix(f"{answer(report).lower()}: ")
 
 
@@ -193,14 +193,14 @@ def reasons(report: Report) -> tuple[str, ...]:
 
 
 def summary(report: Report) -> str:
-    """Return on one line the basis of a good answer, or every reason against it; mark a simulated run."""
+    """Return on one line the reason for a good verdict, or all reasons for a bad one; a simulated run is marked."""
     text = sentence(report) if is_good(report) else "; ".join(reasons(report))
     text = "; ".join([text, *waivers(report)])
     return f"{SIMULATED}: {text}" if report.simulated else text
 
 
 def waivers(report: Report) -> tuple[str, ...]:
-    """Return what the site's policy waives; every output shows it."""
+    """Return the problems that the site's policy accepts, as texts that every output shows."""
     waived = [each for each in report.findings if each.waived]
     words = (f"waived {line(each.waived)} [{line(each.check)} {line(each.subject)}]" for each in waived)
     return tuple(dict.fromkeys(words))
