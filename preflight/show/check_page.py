@@ -209,7 +209,7 @@ def _settings(report: Report) -> list[list[Block]]:
 
 
 def _engine_options(report: Report, engine: Engine | None) -> tuple[EngineOption, ...]:
-    """Return an engine's options against the measured faults: faults for which settings helped, and broken pairs."""
+    """Return a serving engine's options that work around broken GPU pairs, or around faults that the settings avoid."""
     faults = {SETTINGS[name] for name, _ in report.advice.env if name in SETTINGS}
     pairs = () if isinstance(report.p2p, Gap) else report.p2p
     if any(pair.problem for pair in pairs):

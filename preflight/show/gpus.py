@@ -93,7 +93,7 @@ def _row(gpu: Gpu, *, odd_below: bool) -> list[str]:
 
 
 def _pcie(link: PcieLink) -> str:
-    """Return a link as `x16 gen5`: the present width, and the highest generation, because an idle link's is lower."""
+    """Return a PCIe link as `x16 gen5`: the current width, and the highest generation, as an idle link's falls."""
     width = (
         fact_text(link.width)
         if link.width == link.width_max

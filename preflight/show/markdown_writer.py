@@ -41,7 +41,7 @@ TRIAL_HEADERS = (
 
 
 def render_markdown(report: Report) -> str:
-    """Return the document: verdict, findings, trials, settings. Text from outside is escaped or in code spans."""
+    """Return a report as Markdown: verdict, findings, trials, settings; outside text is escaped or in code spans."""
     sign = "✅" if is_good(report) else "❌" if is_bad(report) else "❔"
     about = [
         f"{code(hosts(report))}", f"{report.world_size} ranks on {code(report.backend)}",

@@ -197,7 +197,7 @@ def _bridge_above(gpu: Gpu, node: NodeFacts) -> tuple[str, ...]:
 
 
 def _memory(gpu: Gpu) -> Iterator[str]:
-    """Yield the counts that decide whether a GPU is replaced because of its memory, if the driver reports them."""
+    """Yield lines on a GPU's row remapping, retired pages and ECC errors, by which NVIDIA decides on a replacement."""
     if isinstance(gpu.row_remap, RowRemap):
         state = gpu.row_remap
         pending, failed = ("yes" if each else "no" for each in (state.is_pending, state.has_failed))
