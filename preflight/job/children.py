@@ -1,4 +1,4 @@
-"""Run one child after the other in preflight's process group, and pass signals on: a child gets every signal once.
+"""Run one child after another in preflight's process group, and pass signals on: a child gets every signal once.
 
 A signal of the terminal (Ctrl-C) reaches the whole foreground group, and so does `kill -- -GROUP`: the child has it
 already. A signal to this process alone is passed on. The kernel marks signals from a terminal. For every other signal,
@@ -78,10 +78,10 @@ class Children:
         return self._main
 
     def fork(self, name: str, run: Callable[[], None], holds: Sequence[int]) -> int:
-        """Start a helper that may die at any time and does not outlive preflight; OSError if it can't start.
+        """Start a helper that may die at any time and does not outlive preflight; OSError if the helper can't start.
 
-        It has preflight's stdin, stdout and stderr and the descriptors in `holds`. It ignores every signal except
-        SIGKILL and SIGSTOP. It exits with 0 once `run` returns.
+        The helper has preflight's stdin, stdout and stderr and the descriptors in `holds`. It ignores every signal
+        except SIGKILL and SIGSTOP, and exits with 0 once `run` returns.
         """
         parent, pid = os.getpid(), os.fork()
         if pid:
@@ -99,7 +99,7 @@ class Children:
     def output_of(
         self, argv: Sequence[str], env: Mapping[str, str], descriptor: int
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a short program of preflight's to its end and return its result; the program inherits `descriptor`.
+        """Run a short program of preflight's until it ends, and return its result; the program inherits `descriptor`.
 
         Signals to preflight wait until the program has ended.
         """
@@ -110,7 +110,7 @@ class Children:
         )  # fmt: skip
 
     def wait(self) -> int:
-        """Return the main child's exit code, or minus the number of the signal that ended it."""
+        """Wait for the main child; return its exit code, or minus the number of the signal that ended it."""
         assert self._main is not None
         while (code := how_it_ended(self._main.pid)) is None:
             self.hear(3600.0)
@@ -124,7 +124,7 @@ class Children:
         self._main = None
 
     def hear(self, for_s: float) -> int:
-        """Wait at most `for_s` seconds for one signal and handle it.
+        """Wait at most `for_s` seconds for one signal, and pass the signal on if it concerns the child.
 
         Return the signal's number, SIGCHLD if the signal concerns only preflight, or 0 if no signal came.
         """
@@ -139,7 +139,7 @@ class Children:
         return signal.SIGCHLD if is_ours else info.si_signo
 
     def take_up_pending(self) -> None:
-        """Handle the signals that have arrived so far; a signal may have ended a child before preflight woke."""
+        """Handle the signals that have arrived so far. Such a signal may already have ended a child."""
         while self.hear(0.0):
             pass
 
@@ -232,7 +232,7 @@ class Children:
 
 
 def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | int], most_bytes: int) -> Process:
-    """Start a program of preflight's while a job runs; it may use `most_bytes` of address space.
+    """Start a program of preflight's while a job runs; it may use at most `most_bytes` of address space.
 
     The program dies with this process, and the kernel kills the program first if memory is short. This process must
     have one thread. Raise OSError if the program can't start.
@@ -252,7 +252,7 @@ def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | in
 
 
 def how_it_ended(pid: int) -> int | None:
-    """Return a child's exit code, or minus the number of the signal that ended it; None while it runs.
+    """Return a child's exit code, or minus the number of the signal that ended it; None while the child runs.
 
     After a result other than None, the PID may belong to another process.
     """

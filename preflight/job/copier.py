@@ -1,4 +1,4 @@
-"""The copier of a stream moves the job's output to preflight's output, and copies it into the kept files.
+"""The copier of a stream: it moves the job's output to preflight's output, and copies it into the kept files.
 
 The copier may be killed at any time, and another copier continues. A pipe's bytes are duplicated (tee(2)) and kept, and
 then moved within the kernel (splice(2)), so that this process never holds the only copy. With a terminal, this process
@@ -23,13 +23,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LostReader(Exception):
-    """Raised if the reader of preflight's output has gone."""
+    """Raised if the process that reads preflight's output has ended."""
 
 
 def copy(source: int, target: int, is_terminal: bool, kept: Kept, counts: memoryview[int]) -> None:
-    """Copy until the job closes its end, or the reader of preflight's output has gone.
+    """Copy the job's output until the job closes its end, or until the reader of preflight's output ends.
 
-    In the second case the job gets SIGPIPE too.
+    If the reader ends, the job gets SIGPIPE too.
     """
     counts[IS_WRITING] = 0
     with contextlib.suppress(LostReader):

@@ -1,4 +1,4 @@
-"""The folder that keeps a job's output: a private one under TMPDIR, or the user's `--keep-output`."""
+"""The folder that keeps a job's output: a private folder under TMPDIR, or the folder that `--keep-output` names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNNING = ".running"  # in a private folder, locked while its run lives, and gon
 
 
 class Folder(NamedTuple):
-    """A folder, and the prefix of this run's file names in it."""
+    """The folder that keeps a job's output, and the prefix of this run's file names in it."""
 
     path: str  # "" if none can be made
     prefix: str = ""
@@ -41,7 +41,7 @@ class Folder(NamedTuple):
 
 
 def make_folder(users: str) -> Folder:
-    """Return the user's folder with file names that no other run uses; if `users` is "", a new private folder."""
+    """Return the folder `users` with file names that no other run uses; a new private folder if `users` is ""."""
     if users:
         return Folder(users, _free_prefix(users), is_users=True)
     path = ""

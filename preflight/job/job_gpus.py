@@ -2,7 +2,7 @@
 
 The check tests only these GPUs.
 
-The answer is the CUDA_VISIBLE_DEVICES of the job's ranks: rank k of torchrun uses entry k. accelerate's --gpu_ids and
+The result is the CUDA_VISIBLE_DEVICES of the job's ranks: rank k of torchrun uses entry k. accelerate's --gpu_ids and
 DeepSpeed's --include and --num_gpus replace the inherited list. vLLM and SGLang use the product of their parallel
 sizes.
 """
@@ -58,7 +58,7 @@ def engine_of_job(command: Sequence[str]) -> Engine | None:
 
 
 class _LauncherInLine(NamedTuple):
-    """A launcher in a command, the options with which it selects GPUs, and the place where its options begin."""
+    """A launcher in a command, its options that select GPUs, and the index of the word at which its options begin."""
 
     name: str
     gpus: GpuOptions

@@ -18,7 +18,7 @@ WRITTEN, ROOM, TAILS, IN_LINE = range(4)
 
 
 class Kept:
-    """The beginning and the end of a stream; a failure to keep them affects nothing else.
+    """The kept beginning and end of an output stream; if they can't be kept, the job is not affected.
 
     The counters are shared with processes that are forked later. If such a process is killed, another one continues
     (`take_over`).
@@ -43,11 +43,11 @@ class Kept:
 
     @property
     def ends_line(self) -> bool:
-        """Return whether the job's last line is complete."""
+        """Return whether the job's output ends with a complete line."""
         return not self._counts[IN_LINE]
 
     def take_over(self) -> None:
-        """Continue keeping output at the place where a killed process stopped."""
+        """Continue to keep output after the process that kept it was killed."""
         if self._counts[TAILS]:
             self._close()
             with contextlib.suppress(OSError):
@@ -76,7 +76,7 @@ class Kept:
         return b""
 
     def finish(self) -> None:
-        """Join the beginning and the end in one file. A line between them says if output was left out."""
+        """Join the beginning and the end in one file, with a line between them if output was left out."""
         self._close()
         if not self.is_kept:
             return
@@ -108,7 +108,7 @@ class Kept:
 
 
 def create(path: str) -> int:
-    """Create a new file of preflight's own; the call neither follows a link nor waits for the reader of a FIFO."""
+    """Create a new file, return its descriptor; the call neither follows a link nor waits for the reader of a FIFO."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_OWN
     descriptor = os.open(path, flags, PRIVATE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

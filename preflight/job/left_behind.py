@@ -1,4 +1,4 @@
-"""The processes of a job that still run after its end: such processes hold ports, files and GPU memory."""
+"""The processes of a job that still run after its end; such processes hold ports, files and GPU memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Family:
         self._next, self._pause_s = 0.0, FIRST_S
 
     def look(self) -> None:
-        """Record the processes that run now, if the next look is due."""
+        """Record the job's processes that run now, unless they were recorded a short time ago."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._pause_s
@@ -32,7 +32,7 @@ class Family:
             self._seen |= {each.number: each.start_time for each in below(self._pid, all_processes())}
 
     def left(self) -> tuple[int, ...]:
-        """Return the processes that are left after the job's end, without those that end within half a second."""
+        """Return the pids of the job's processes that still run half a second after this call."""
         first = self._left()
         if not first:
             return ()

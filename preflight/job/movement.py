@@ -1,4 +1,4 @@
-"""Find out cheaply whether a job makes progress: the job writes output, or reads and writes files.
+"""Find out cheaply whether a job makes progress: whether it writes output, or reads and writes files.
 
 CPU time shows nothing, because a rank that waits in NCCL spins. If neither output nor files change, `preflight stuck`
 reads stacks.
@@ -21,7 +21,7 @@ EARLY_S, OWN_PACE = 60.0, 4.0  # an early look comes after so long, and after so
 
 
 class Look(Enum):
-    """Whether `stuck` should examine the job."""
+    """Whether `preflight stuck` should examine the job now, and for what reason."""
 
     NO = auto()
     EARLY = auto()  # it was never silent for so long; nothing is printed
@@ -30,9 +30,9 @@ class Look(Enum):
 
 
 class Movement:
-    """Watches one job from the creation of this object on, and decides when `stuck` should examine it.
+    """A monitor of one job's progress, which decides when `preflight stuck` should examine the job.
 
-    `clock` returns seconds; a replay of a log has its own clock.
+    It starts when this object is created. `clock` returns seconds; a replay of a log has its own clock.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Movement:
 
     @property
     def look_s(self) -> float:
-        """Return the seconds between two looks at the job's progress."""
+        """Return the seconds between two measurements of the job's progress."""
         return max(LEAST_S, self._after_s / LOOKS)
 
     @property
@@ -100,7 +100,7 @@ class Movement:
         self._is_found_stuck = True
 
     def found_nothing(self) -> None:
-        """Record that an early examination was inconclusive, so that the next examination comes later."""
+        """Record that an early examination was inconclusive, so that the next one waits for a longer silence."""
         self._longest_s = max(self._longest_s, self.still_s)
 
     def look_later(self) -> None:

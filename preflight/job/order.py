@@ -16,7 +16,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Order(NamedTuple):  # no dataclass: importing those takes a third of what stays beside the job takes in all
-    """The job, what runs before it, and what happens if it hangs or fails."""
+    """The job, the check before it, and what `preflight run` does if the job hangs or fails."""
 
     command: list[str]
     check: list[str]  # arguments of `preflight`; empty if a report is reused
@@ -60,7 +60,7 @@ def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoRetu
 
 
 def inherited_environ() -> dict[str, str]:
-    """Return the environment that preflight was given, without the LC_CTYPE that Python sets in the C locale."""
+    """Return the environment that preflight inherited, without the LC_CTYPE that Python sets in the C locale."""
     try:
         with open("/proc/self/environ", "rb") as file:
             was_set = b"\0LC_CTYPE=" in b"\0" + file.read()

@@ -31,7 +31,7 @@ NAMES = {1: "stdout", 2: "stderr"}
 
 
 class Stream:
-    """One stream from the job to preflight's own output."""
+    """One output stream: how the job's stdout or stderr reaches preflight's own stdout or stderr."""
 
     def __init__(self, target: int, path: str) -> None:
         self.target = target
@@ -63,7 +63,7 @@ class Stream:
             return 0
 
     def news(self) -> bytes:
-        """Return the last part of the output that was written since the last call."""
+        """Return the last part of the output written since the previous call."""
         new, self._heard = min(MOST_NEWS, self.written - self._heard), self.written
         if new <= 0:
             return b""
@@ -79,14 +79,14 @@ class Stream:
 
     @property
     def lost_reader(self) -> bool:
-        """Return whether the reader of the output has gone.
+        """Return whether the process that reads the output has ended.
 
-        A missing reader ends the job (SIGPIPE), as it does without preflight.
+        Without a reader, the job ends by SIGPIPE, as it does without preflight.
         """
         return bool(self.counts[LOST_READER])
 
     def run(self) -> None:
-        """Copy the output, in a process that may be killed at any time."""
+        """Copy the output until it ends, in a process that may be killed at any time."""
         self.kept.take_over()
         copy(self.source, self.target, self.is_terminal, self.kept, self.counts)
 
@@ -97,12 +97,12 @@ class Stream:
                 fcntl.ioctl(self.source, termios.TIOCSWINSZ, fcntl.ioctl(self.target, termios.TIOCGWINSZ, bytes(8)))
 
     def close_source(self) -> None:
-        """Close preflight's end; any process that still writes into it gets SIGPIPE."""
+        """Close preflight's end of the stream; a process that still writes into the stream gets SIGPIPE."""
         self.copier, source, self.source = 0, self.source, -1
         close_surely(source)
 
     def finish(self) -> None:
-        """Join the kept parts of the output. If the job wrote to a file, read the file now."""
+        """Complete the kept output. If the job wrote directly to a file, read the kept output from this file."""
         if self._begins_at >= 0 and self.kept.is_kept:
             with contextlib.suppress(OSError):
                 self._read_back()
@@ -145,12 +145,12 @@ class Streams:
         return sum(stream.written for stream in self._all)
 
     def news(self) -> list[bytes]:
-        """Return, for each stream, the last part of the output that was written since the last call."""
+        """Return, for each stream, the last part of the output written since the previous call."""
         return [news for stream in self._all if (news := stream.news())]
 
     @property
     def ends_line(self) -> bool:
-        """Return whether a message on stderr would now begin at a new line."""
+        """Return whether the output ends with a complete line, so that a message on stderr begins on a new line."""
         here = (each for each in self._all if each.target == 2 or _same_file(each.target, 2))
         return all(stream.kept.ends_line for stream in here)
 
@@ -172,20 +172,20 @@ class Streams:
 
     @property
     def lack_a_copier(self) -> bool:
-        """Return whether a copier could not be started so far."""
+        """Return whether a stream that needs a copier has none yet."""
         return any(stream.source >= 0 and not stream.copier for stream in self._all)
 
     def close_given(self) -> None:
         """Close this process's copies of the descriptors that the job inherited.
 
-        The output then ends when the job's last process closes it.
+        The output then ends when the last process of the job closes its descriptors.
         """
         for stream in self._all:
             if stream.given != stream.target:
                 close_surely(stream.given)
 
     def look_after(self, children: Children) -> None:
-        """Start the missing copiers: at first all copiers, later the copiers that were killed."""
+        """Start a copier for each stream that needs one and has none, at first or after its copier was killed."""
         for stream in self._all:
             code = how_it_ended(stream.copier) if stream.copier else None
             if code == 0:
@@ -197,7 +197,7 @@ class Streams:
                 stream.copier = children.fork("preflight-copies", stream.run, [stream.source, stream.kept.file])
 
     def drain(self, children: Children) -> None:
-        """Wait for the rest of the output.
+        """Wait until the remaining output is copied.
 
         preflight waits for processes that outlive the job as long as they write. It also waits for a slow reader of
         preflight's output, which without preflight would find all output in its pipe. A copier that still waits after
@@ -215,7 +215,7 @@ class Streams:
             stream.close_source()
 
     def finish(self) -> None:
-        """Join the kept parts of both streams."""
+        """Complete the kept output of both streams."""
         for stream in self._all:
             stream.finish()
 

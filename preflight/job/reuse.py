@@ -22,7 +22,7 @@ THOROUGH = tuple(profile.value for profile in Profile)  # from the quickest on
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The facts and the request of a check at this time, as far as these are known quickly."""
+    """The node's facts and the options of a check at this time, limited to what can be read quickly."""
 
     node: NodeFacts
     visible: tuple[str, ...]  # uuids of the GPUs that may be used
@@ -84,7 +84,7 @@ def _why_not_enough(report: Report, now: Now) -> str:
 
 
 def _why_not_ours(advice: Advice) -> str:
-    """Return a predicate saying that the advice changes a variable that no check changes; "" if it changes none."""
+    """Return a predicate that names a variable which the advice changes although no check changes it; "" if none."""
     nodes = (pair for node in advice.nodes for pair in node.env)
     removed = ((name, "") for name in advice.unset)
     changed = (*advice.env, *advice.gpu_env, *advice.timeout_env, *nodes, *removed)

@@ -28,7 +28,7 @@ def write_all(target: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def contained(consequence: str) -> Iterator[None]:
-    """Turn an error of preflight's own into a printed line, without effect on the job or its exit code."""
+    """Print an error of preflight's own instead of raising it, so that the job and its exit code are not affected."""
     try:
         yield
     except Exception as error:  # noqa: BLE001  whatever it is, it is ours
@@ -36,5 +36,5 @@ def contained(consequence: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Return why something failed, in the operating system's words if there are any."""
+    """Return why an operation failed, in the operating system's words if there are any."""
     return (error.strerror if isinstance(error, OSError) else "") or f"{type(error).__name__}: {error}"

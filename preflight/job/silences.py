@@ -1,4 +1,4 @@
-"""Record how long a job was silent in each of its phases, for `preflight timeout --from-run`.
+"""Record for how long a job prints nothing in each of its phases, for `preflight timeout --from-run`.
 
 A silence is the time between two pieces of output. If no line of the output counts steps, the job has no phases and
 leaves no record. With several nodes, each node records only the lines that it prints itself.
@@ -21,7 +21,7 @@ END_OF_LINE = re.compile(r"[\r\n]+")
 
 
 class Silences:
-    """The silences of one job so far; all `now_s` are seconds of the same clock."""
+    """The silences (times without output) of one job so far; all `now_s` are seconds of the same clock."""
 
     def __init__(self, now_s: float) -> None:
         self._began_at_s = self._phase_at_s = self._heard_at_s = now_s

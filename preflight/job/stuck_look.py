@@ -18,7 +18,7 @@ NOT_YET = re.compile(r"Not stuck yet: .+?(?=\n\s*\n|\Z)", re.DOTALL)  # as its p
 
 
 class Found(NamedTuple):
-    """The result of an examination."""
+    """The result of an examination by `preflight stuck`."""
 
     code: int | None  # exit code of `stuck`; None if it took too long, or the job ended
     page: bytes = b""
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 class StuckLook:
-    """Runs `preflight stuck` on the job.
+    """A runner of `preflight stuck` that keeps the last valid result.
 
     The callable `own(arguments, fd)` runs a command of preflight with its output in `fd`. `own` returns the exit code,
     or None if the command was killed.
@@ -47,11 +47,11 @@ class StuckLook:
 
     @property
     def is_held(self) -> bool:
-        """Return whether a rank was found for which the others wait, and the job has made no progress since."""
+        """Return whether an examination found a rank that holds up the others, with no progress of the job since."""
         return bool(self.path) and os.path.exists(self.path)
 
     def look(self, pid: int, *options: str) -> Found:
-        """Examine the job once and return the result; the JSON answer stays at `path` while it is valid."""
+        """Examine the job once and return the result; the JSON report stays at `path` while it is valid."""
         output = ["--json", self.path] if self.path else []
         self._rename(self.path, self._before)
         found = Found(None)
@@ -77,10 +77,10 @@ class StuckLook:
         return found
 
     def look_twice(self, pid: int, pause_s: float, has_ended: Callable[[float], bool]) -> Found:
-        """Examine the job; if it is found stuck for the first time, examine it once more.
+        """Examine the job; if this is the first time that the job is found stuck, examine it once more.
 
-        At the first examination, a rank may have been between two steps. Between the two, `has_ended(pause_s)` waits at
-        most `pause_s` seconds and returns whether the job has ended.
+        At the first examination, a rank may have been between two steps. Between the examinations, `has_ended(pause_s)`
+        waits at most `pause_s` seconds and returns whether the job has ended.
         """
         found = self.look(pid)
         if found.code == STUCK != self._last_code and not has_ended(pause_s):
@@ -89,7 +89,7 @@ class StuckLook:
         return found
 
     def forget(self) -> None:
-        """Remove the last result, which is not valid any more."""
+        """Remove the stored result, which is no longer valid."""
         self._remove(self.path)
         self._remove(self._before)
 

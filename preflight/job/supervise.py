@@ -1,4 +1,4 @@
-"""Run what comes before the job: the check, the settings of its `.env`, and the setup of its output."""
+"""Run everything that comes before the job: the check, the settings of its `.env`, and the setup of the output."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ SOURCE = "env -0; printf '\\0\\0'; . \"$0\"; env -0"
 
 
 def main() -> NoReturn:
-    """Carry out the order and exit as the job did, or with the code for the reason why the job did not start.
+    """Carry out the order and exit as the job did; if the job did not start, exit with the code for the reason.
 
-    The order's descriptor is the first argument.
+    The first argument is the number of the descriptor from which the order is read.
     """
     name_process("preflight-run")
     order = read_order(int(sys.argv[1]))

@@ -1,6 +1,6 @@
-"""The process that the caller started, while the job runs.
+"""The process that the caller of `preflight run` started, while the job runs.
 
-It passes signals on, waits, and exits as the job did.
+This process passes signals on, waits, and exits as the job did.
 
 Helpers perform everything else, and may die at any time: the copiers of the output, and the watcher that examines a
 hang and explains a failure. No failure in this module ends the job or changes how it ends.
@@ -23,7 +23,7 @@ USER_S_OWN_END = {signal.SIGINT, signal.SIGQUIT}
 
 
 def accompany(children: Children, job: Process, streams: Streams, watch: Callable[[int], None]) -> int:
-    """Return the job's exit code, or minus its signal.
+    """Wait for the job; return its exit code, or minus the number of the signal that ended it.
 
     `watch` runs in a separate process, which receives the exit code on a pipe.
     """

@@ -1,4 +1,4 @@
-"""The watcher of a job runs `stuck` if there is no progress, and `explain` after a failure.
+"""The watcher of a job: it runs `stuck` if the job makes no progress, and `explain` after a failure.
 
 The watcher may be killed.
 """
@@ -52,7 +52,7 @@ MORE = "details: `preflight explain -v {}`"
 
 
 class Watcher:
-    """Watches one job until its end, and prints what preflight knows about the job."""
+    """A monitor of one job until its end, which prints the results of `stuck` and `explain`."""
 
     def __init__(
         self, order: Order, streams: Streams, environ: Mapping[str, str], folder: Folder,
@@ -126,9 +126,9 @@ class Watcher:
                 movement.look_later()
 
     def _say_stuck(self, first: str, found: Found) -> None:
-        """Print the page on the first node.
+        """Print the page of `stuck` on the first node, and only its first sentence on the other nodes.
 
-        On other nodes print only its first sentence, since all nodes may write to one log.
+        All nodes may write to one log.
         """
         say(first)
         kept = self._keep(found.page) if self._order.node_rank else ""
@@ -140,7 +140,7 @@ class Watcher:
         say(LEFT.format(self._order.name))
 
     def _keep(self, page: bytes) -> str:
-        """Write the page into the run's folder; return the file's path, or "" if it could not be written."""
+        """Write the page of `stuck` into the run's folder; return the file's path, or "" if it could not be written."""
         path = self._folder.file("stuck.txt") if self._folder.path else ""
         try:
             if path:
@@ -172,7 +172,7 @@ class Watcher:
     def _explain(self, code: int, *, is_users: bool) -> None:
         """Print how the job failed, and the first screen of `explain`; keep the output if there was a failure.
 
-        `explain` does not run if the user ended the job, or the reader of its output (`| head`).
+        `explain` does not run if the user ended the job, or if the reader of the job's output ended it (`| head`).
         """
         streams, name = self._streams, self._order.name
         if code != 0 or self._folder.is_users:
