@@ -1,1 +1,1 @@
-"""`preflight check` from top to bottom: the request, the phases, the report."""
+"""`preflight check`: the request, the phases of the run, the report."""

@@ -1,4 +1,4 @@
-"""The one place that connects the phases: probe, plan, launch, judge, recommend, decide."""
+"""The module that connects the phases of a check: probe, plan, launch, judge, recommend, decide."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def check(
     save: Callable[[Report], None] = lambda _: None,
     silent: Mapping[str, str] | None = None,
 ) -> Checked:
-    """Probe, try, judge and recommend; `started_at` (seconds, monotonic clock) is when the deadline's clock started.
+    """Run a check and return its report; `started_at` (monotonic seconds) is when the time to the deadline began.
 
     `agent` runs the ranks; the caller ends it. `process` is the machine whose Python, environment and limits are
-    judged: the live one, unless another machine is simulated. `silent` maps each probe that has no answer in a capture
+    judged: the live one, unless another machine is simulated. `silent` maps each probe that has no result in a capture
     to the reason.
 
     Before the ranks start, `save` gets the report that is valid if this process is killed. Without that report, an
@@ -107,7 +107,7 @@ def _probed(
     request: Request, hardware: HardwareWatch, process: Machine, environ: Mapping[str, str], started_at: float,
     silent: Mapping[str, str] | None,
 ) -> RunRecord:  # fmt: skip
-    """Read the files that judge the run, and the node's facts; choose the backend and the GPUs."""
+    """Read the policy, the baseline and earlier reports, and the node's facts; choose the backend and the GPUs."""
     policy, baseline = read_policy(request.policy), read_baseline(request.baseline)
     fabric = read_fabric(request.fabric)
     place = find_placement(Asked(request.nnodes, request.node_rank, request.rdzv_endpoint, request.rdzv_id), environ)
@@ -165,7 +165,7 @@ def _storage_tried(run: RunRecord, directory: str) -> RunRecord:
 
 
 def _tried(run: RunRecord, agent: AgentProcess, watch: Watcher) -> tuple[RunRecord, Peers | None]:
-    """Return the run with the results of the planned trials, and this node's side of the rendezvous, if any.
+    """Return the run with the results of the planned trials, and the connection to the other nodes, if any.
 
     If an error or a signal ends the trials, the results up to that point are kept.
     """

@@ -1,4 +1,4 @@
-"""Read the files by which a check is judged: a policy, a baseline, tests of links, and earlier reports."""
+"""Read the files by which a check is judged: a policy, a baseline, perftest's results, and earlier reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAST_BYTES = 16 << 10  # to open a small file costs as much
 
 
 def read_policy(path: str | None) -> Policy | None:
-    """Return the policy of a TOML file, or None without a file; MalformedInput names the invalid entry."""
+    """Return the policy in a TOML file; None if `path` is None. MalformedInput names the invalid entry."""
     if path is None:
         return None
     names = {check.name for check in all_checks()}
@@ -35,12 +35,12 @@ def read_policy(path: str | None) -> Policy | None:
 
 
 def read_baseline(path: str | None) -> Baseline | None:
-    """Return the baseline, the speeds that known-good nodes reach; None without a file."""
+    """Return the baseline in a file, which holds the speeds of known-good nodes; None if `path` is None."""
     return None if path is None else load_baseline(read_input(path, BASELINE), path)
 
 
 def read_fabric(path: str | None) -> tuple[LinkTest, ...]:
-    """Return the tests in a file of perftest's output; empty without a file."""
+    """Return the tests in a file of perftest's output; () if `path` is None."""
     return () if path is None else parse_perftest(read_input(path, PERFTEST), path)
 
 

@@ -1,4 +1,4 @@
-"""Read whether this installation of preflight is sound. torch is not imported, because its version file is enough."""
+"""Read the state of this installation of preflight. torch is not imported, because its version file is enough."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _torch_and_driver(machine: Machine, is_linux: bool) -> list[InstalledPart]:
 
 
 def _stacks() -> InstalledPart:
-    """Return whether py-spy can read a process that is no child of this process, since no rank is one."""
+    """Return whether py-spy can read a process that is not this process's child, as a job's ranks never are."""
     if find_py_spy() is None:
         return InstalledPart(
             "stacks", NOTE, "py-spy is not installed: `stuck` sees no Python stacks", "pip install py-spy"

@@ -55,7 +55,7 @@ def k8s_job(request: Request) -> str:
 
 
 def create(job: str) -> None:
-    """Give the Job to kubectl, which says on stderr what it created; LaunchError if that fails."""
+    """Pass the Job to kubectl, which prints on stderr what it created; LaunchError if that fails."""
     with Crew[str]() as crew:
         crew.start("kubectl", ("sh", "-c", KUBECTL, "sh", job), os.environ, KUBECTL_S, STDERR)
         child = crew.children["kubectl"]

@@ -1,4 +1,4 @@
-"""Read parts of the machine again after the ranks have ended. This is the last reading of a run."""
+"""Read the parts of the machine that may have changed, once more after the ranks have ended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LookedAgain:
 
 
 def look_again(run: RunRecord) -> LookedAgain:
-    """Read the counters, the kernel's events and log again; a value for which no time is left is a Gap."""
+    """Return the second reading of the counters, the kernel's events and log; a value is a Gap if no time is left."""
     left_s = 0.0 if run.launch.interrupted else run.ends_at() - time.monotonic() - REPORT_S
     disturbed = why_disturbed(run.path.gpus)
     earlier = run.outside_before

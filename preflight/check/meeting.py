@@ -1,4 +1,4 @@
-"""A run of several nodes: how this node joins the others, until when it may join, and which report is the result."""
+"""A run of several nodes: how this node joins the others, the time limit for joining, and whose report counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ JOINT_MARGIN_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Monotonic times of this node's run: the ends of the run, of the rendezvous, and of the node's own trials."""
+    """The times (monotonic seconds) at which this node's run, the rendezvous, and the node's own trials must end."""
 
     ends_by: float
     meet_by: float
@@ -46,16 +46,16 @@ class Times:
 
 
 def times_of(now: float, ends_at: float) -> Times:
-    """Return the times of the run; they divide the time between `now` and `ends_at` (monotonic)."""
+    """Return the time limits of the run, which divide the time between `now` and `ends_at` (monotonic seconds)."""
     left_s = max(0.0, ends_at - now)
     meet_s = min(left_s * MEET_SHARE, LONGEST_MEET_S)
     return Times(ends_at - JOINT_MARGIN_S, now + meet_s, now + left_s * SOLO_SHARE)
 
 
 def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peers | None]:
-    """Return the specification of this node's own trials, and this node's side of the rendezvous.
+    """Return the specification of this node's own trials, and the connection to the other nodes.
 
-    If the nodes can't join, the second value is None, and the ranks make only their own trials.
+    If the nodes can't join, the second item is None, and the ranks run only their own trials.
     """
     make_joint_dir(run.run_dir)
     times = times_of(time.monotonic(), run.ends_at())
@@ -69,7 +69,7 @@ def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peer
 
 
 def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrupted | None]:
-    """Return the report of the run, and the signal that cut it short, if any.
+    """Return the report of the run, and the signal that cut the run short, or None.
 
     With several nodes, the result is node 0's report if it arrived, else this node's own report. Node 0 sends its
     report to the other nodes.
@@ -96,7 +96,7 @@ def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrup
 
 
 def _open(run: RunRecord, times: Times, spec: RunSpec) -> Leader | Follower:
-    """Return this node's side of the rendezvous, as the leader or a follower; MeetingError if node 0 can't listen."""
+    """Return this node's connection to the other nodes, as leader or follower; MeetingError if node 0 can't listen."""
     place, facts, request = run.place, run.node, run.request
 
     def report_solo(result: LaunchResult) -> SoloResult:

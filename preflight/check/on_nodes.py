@@ -1,7 +1,7 @@
-"""Visit nodes for `--on`: which nodes, the ssh or srun command that reaches each node, and the report that comes back.
+"""Run preflight on other nodes for `--on`: the nodes, the ssh or srun command for each node, and the report it sends.
 
-Each node runs the preflight that is installed at the same path as here. The answer of that preflight comes back on
-stdout. If its stdin ends, it stops and cleans up, so that a lost connection leaves nothing behind.
+Each node runs the preflight that is installed at the same path as here. That preflight sends its report on stdout. If
+its stdin ends, it stops and cleans up, so that a lost connection leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ArgumentsOf = Callable[[int, Sequence[str]], Sequence[str]]  # of a node, by its
 
 @dataclass(frozen=True, slots=True)
 class NodeCommands:
-    """The command that reaches each node, and how many seconds it may take to end after its stdin is closed."""
+    """The command that runs preflight on each node, and the seconds in which it must end after its stdin is closed."""
 
     commands: Mapping[str, Sequence[str]]
     leave_s: float
@@ -58,9 +58,9 @@ class NodeCommands:
 
 
 def check_there(request: Request, run_id: str) -> ArgumentsOf:
-    """Return the function that gives a node its arguments.
+    """Return a function that returns the arguments of the preflight on a node.
 
-    They check the node alone, or with --together join run `run_id`.
+    With these arguments, preflight checks the node alone, or with --together joins run `run_id`.
     """
     there = replace(
         request, on=ANSWERS_BACK, together=False, slurm_args=None, nnodes=1, json=None, verbose=False, quiet=False,

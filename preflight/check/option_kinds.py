@@ -19,12 +19,12 @@ ANSWERS_BACK = "-"  # the value of --on by which another preflight starts this o
 
 
 def valued(metavar: str, what: str, *names: str, group: str | None = None, rare: bool = False) -> Any:
-    """Return an option with a value; `what` is its help."""
+    """Return an option that takes a value; `what` is the option's help text."""
     return typer.Option(*names, metavar=metavar, help=what, rich_help_panel=group, hidden=rare)
 
 
 def timed(what: str, name: str, group: str | None = None, rare: bool = False) -> Any:
-    """Return an option that takes a duration such as 90, 90s, 5m or 1h30m; its value is in seconds."""
+    """Return an option that takes a duration such as 90, 90s, 5m or 1h30m."""
 
     def parse(text: str) -> float:
         return parse_duration_s(text, name)

@@ -1,4 +1,4 @@
-"""The options that several commands share, and the values of these options. A name means the same in every command."""
+"""The options that several commands share, and the parsers of their values. A name means the same in every command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAST_BYTES, MOST_BYTES = 8, 64 << 30
 
 
 def _minutes(text: str) -> float:
-    """Return the value of --minutes; a number without a unit is minutes."""
+    """Return the seconds in the value of --minutes; a number without a unit is minutes."""
     try:
         return float(text)
     except ValueError:
@@ -322,7 +322,7 @@ SysrootOption = Annotated[
 
 
 def parse_collectives(text: str) -> tuple[Collective, ...]:
-    """Return the collectives of `all` or of a list of names; the names of nccl-tests' programs are valid too."""
+    """Return the collectives in a list of names, or all for `all`; the names of nccl-tests' programs are valid too."""
     known = {each.value: each for each in Collective} | {"alltoall": Collective.ALL_TO_ALL}
     names = [name.strip().lower().removesuffix("_perf") for name in text.split(",")]
     if names == ["all"]:
@@ -350,7 +350,7 @@ def names_in(text: str) -> list[str]:
 
 
 def parse_words(name: str, text: str) -> tuple[str, ...]:
-    """Return the words of `text`, which is quoted as in a shell; `name` is the option for error messages."""
+    """Return the words of `text`, split as a shell does; error messages name the option `name`."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -365,9 +365,9 @@ def slurm_words(text: str | None, on: str | None) -> tuple[str, ...]:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the sizes in bytes of `1K:1G` (each size twice the size before it), `8:128M:4` or one size; K is 1024.
+    """Return the message sizes in bytes for `1K:1G` (each size twice the one before), `8:128M:4` or a single size.
 
-    These forms and units are those of nccl-tests.
+    K is 1024. These forms and units are those of nccl-tests.
     """
     found = SIZES.fullmatch(text.strip())
     if not found:
@@ -384,7 +384,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def burn_seconds(minutes: float | None, profile: Profile) -> float | None:
-    """Return the value of --minutes in seconds; UsageError if the profile repeats nothing."""
+    """Return the value of --minutes in seconds, None if it is not given; UsageError if the profile has no burn-in."""
     if minutes is None:
         return None
     if not profile.effort.burn_s:

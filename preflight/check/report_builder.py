@@ -75,7 +75,7 @@ def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupte
 
 
 def solo_result_of(run: RunRecord, free_bytes_per_rank: int) -> SoloResult:
-    """Return this node's own result, for the other nodes."""
+    """Return the result of this node's own trials, to send to the other nodes."""
     path = run.path
     report = _judged(run, NO_JOINT_PHASE, look_again(run))
     return SoloResult(
@@ -161,7 +161,7 @@ def _is_good(answer: Report | Decision) -> bool:
 
 
 def _trials(run: RunRecord, joint: JointPhase, disturbed: str) -> tuple[TrialResult, ...]:
-    """Return the trials with the cause of each failure: the joint trials if they began, else this node's own trials."""
+    """Return the trials with the cause of each failure: the multi-node trials if they began, else this node's own."""
     tried = run.launch.trials if joint.has_begun else run.launch.own_trials
     hosts = hosts_by_rank(joint.solo_results) if joint.has_begun else ()
     caused = (with_hosts(with_cause(trial), hosts) for trial in tried)
@@ -204,7 +204,7 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
 
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckResults:
-    """Return the findings of the checks on the joint trials and on all nodes, and of the single-node trials."""
+    """Return the findings on the multi-node trials and on all nodes, together with those on the single-node trials."""
     left_out = [(solo.host, e) for solo in solo_results.values() for e in solo.skipped_checks if e.reason in BY_ORDER]
     checked = run_checks(all_checks(), replace(case, skip={e.check: f"{host}: {e.reason}" for host, e in left_out}))
     of_runs = {check.name for check in all_checks() if isinstance(check, RunCheck)}
@@ -269,7 +269,10 @@ def _with_gpus(run: RunRecord, advice: Advice) -> Advice:
 def _with_timeouts(
     run: RunRecord, trials: tuple[TrialResult, ...], advice: Advice, world_size: int, installed: Mapping[str, str]
 ) -> Advice:
-    """Return the advice with timeouts from these trials alone; only `preflight timeout` knows the job's size."""
+    """Return the advice with timeouts computed from these trials, without the job's size.
+
+    Only `preflight timeout` knows the job's size.
+    """
     if not any(trial.outcome is Outcome.OK for trial in trials):
         return advice
     measured = timings(trials, world_size, run.storage, nccl_settings(run.node))
@@ -281,7 +284,7 @@ def _with_timeouts(
 
 
 def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
-    """Return the report of a run without a judgment.
+    """Return the report of a run whose results were not judged.
 
     `why` is the headline's reason. `judged` says why judging failed; None if judging did not start.
     """
@@ -310,7 +313,10 @@ def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, flo
 
 
 def without_file(finding: Finding, advice: Advice) -> Finding:
-    """Return the finding with the settings named instead of the settings file, which exists only after exit code 0."""
+    """Return the finding with the settings spelled out instead of the settings file.
+
+    The settings file exists only after exit code 0.
+    """
     exports = [f"export {name}={shlex.quote(value)}" for name, value in advice.env]
     settings = "; ".join([*exports, *(f"unset {name}" for name in advice.unset)])
     if not settings:
@@ -320,7 +326,7 @@ def without_file(finding: Finding, advice: Advice) -> Finding:
 
 
 def unprobed(request: Request, error: Exception | Interrupted) -> Report:
-    """Return the report of a run without results, which was stopped or lacked a resource that it needs."""
+    """Return the report of a run that ended before the node was probed, because of a signal or an error."""
     match error:
         case Interrupted():
             why = f"{error} while the node was probed"

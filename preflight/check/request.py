@@ -110,7 +110,7 @@ class Request:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Return whether other nodes are checked, while this node only collects their answers."""
+        """Return whether other nodes are checked, while this node only collects their reports."""
         return self.on not in (None, ANSWERS_BACK)
 
     @property
@@ -162,11 +162,11 @@ class Request:
 
     @property
     def is_played(self) -> bool:
-        """Return whether a stand-in backend simulates a captured machine, with one rank for each of its GPUs."""
+        """Return whether a simulated backend plays back a captured machine, with one rank for each of its GPUs."""
         return self.machine is not None
 
     def arguments(self) -> list[str]:
-        """Return the command-line arguments that give an equal request; times are rounded to milliseconds."""
+        """Return the command-line arguments that produce an equal request; times are rounded to milliseconds."""
         given = []
         for field in fields(self):
             value, name = getattr(self, field.name), f"--{field.name.rstrip('_').replace('_', '-')}"
@@ -191,5 +191,5 @@ class BenchRequest(Request):
 
     @property
     def narrowed(self) -> str:
-        """Return "", because a report of `bench` misses nothing that was requested."""
+        """Return "", because a report of `bench` lacks nothing that was requested."""
         return ""

@@ -51,7 +51,7 @@ class RunRecord:
 
     @property
     def past(self) -> tuple[Report, ...]:
-        """Return the earlier reports that are as real as this run: a simulated run gets only simulated reports."""
+        """Return the earlier reports that are comparable: simulated reports for a simulated run, else real reports."""
         simulated = self.request.is_other_machine or self.launch.simulated
         return tuple(each for each in self.history if each.simulated == simulated)
 

@@ -1,4 +1,4 @@
-"""`--on slurm:`: the Slurm job whose nodes are visited, which is the job around preflight or a job from `salloc`."""
+"""`--on slurm:`: the Slurm job on whose nodes preflight runs, which is the current job or a new job from `salloc`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job that has its nodes: the job's number, the nodes to visit, and further options of srun."""
+    """A Slurm job with allocated nodes: its number, the nodes on which preflight runs, and further options of srun."""
 
     number: str
     hosts: Sequence[str]
@@ -76,7 +76,7 @@ def _by_name(hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _chosen(named: str, hosts: Sequence[str], number: str) -> Sequence[str]:
-    """Return the named nodes of the job, or the named number of nodes; UsageError if the job lacks them."""
+    """Return the hosts of the job that `named` selects by name or by number; UsageError if the job lacks them."""
     if named.isdecimal():
         if not 0 < int(named) <= len(hosts):
             raise UsageError(f"--on slurm:{named}: job {number}, in which this runs, has {len(hosts)} nodes")

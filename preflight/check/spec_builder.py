@@ -1,4 +1,4 @@
-"""The work of this node's ranks: the plan of their trials, and the run specification."""
+"""The work of this node's ranks: the plan of their trials, and the specification that the ranks get."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GIB = 1 << 30
 
 
 def plan_trials(run: RunRecord) -> NcclPlan:
-    """Return the configurations that are worth trying on this node, and those that are not."""
+    """Return the plan: the configurations to try on this node, and those that are not worth a trial."""
     if run.request.default_only:
         return NcclPlan((DEFAULT_CANDIDATE,), (), ())
     if run.path.dialect == "nccl":
@@ -96,7 +96,7 @@ def too_little_memory(run: RunRecord) -> str:
 
 
 def without_room(run: RunRecord) -> str:
-    """Return a text on the sizes for which ranks on the CPU lack memory, or "".
+    """Return a text on the message sizes for which ranks on the CPU lack memory; "" if there are none.
 
     For GPUs the check gpu-memory reports such sizes.
     """

@@ -1,4 +1,4 @@
-"""Choose the settings to recommend: the fewest settings that were tried, worked and helped.
+"""Choose the settings to recommend: the smallest tested set that works and helps.
 
 Also choose the variables for `--gpus`.
 """
@@ -139,7 +139,7 @@ def _cured_by(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Adv
 
 
 def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
-    """Return the evidence about the cost of sockets instead of RDMA; () for other settings or for one node."""
+    """Return the evidence on what sockets instead of RDMA cost in speed; () for other settings or for one node."""
     if best.scope is not Scope.ANYWHERE or not best.env or not {name for name, _ in best.env} <= SOCKETS:
         return ()
     over_rdma = next((each for each in run.candidates if "NCCL_IB_HCA" in dict(each.env)), None)
@@ -152,7 +152,7 @@ def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
 
 
 def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Advice:
-    """Return advice to keep the inherited settings that the job needs; the others do no harm and stay as they are."""
+    """Return advice to keep the inherited settings that the job needs; harmless other settings stay as they are."""
     inherited = run.context.inherited
     with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
     cure = why_needed(inherited, with_env, run.trials)
@@ -177,7 +177,10 @@ def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: b
 
 
 def _by_name(comments: Iterable[tuple[str, str]]) -> Pairs:
-    """Return one entry for each variable, with all its lines joined, because the evidence is an object in JSON."""
+    """Return one (name, text) pair for each variable, with all lines about it joined.
+
+    The evidence is an object in JSON, so a name can occur only once.
+    """
     lines: dict[str, list[str]] = defaultdict(list)
     for name, line in comments:
         lines[name].append(line)
@@ -238,7 +241,7 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
 
 
 def _winner(run: _TrialsOfRun) -> TrialResult | None:
-    """Return the sound configuration with the largest proved gain, or None."""
+    """Return the trial of the configuration with the largest proved gain in speed, or None if none is faster."""
     gains = {comparison.candidate: comparison.mean_gain for comparison in run.comparisons.values() if comparison.wins}
     won = (trial for trial in run.candidates if trial.candidate in gains)
     return max(won, key=lambda trial: (gains[trial.candidate], trial.candidate), default=None)
@@ -280,7 +283,7 @@ def _may_win(trial: TrialResult) -> bool:
 
 
 def _names_loopback(trial: TrialResult) -> bool:
-    """Return whether a candidate chooses `lo`, which works on one node and breaks every other job."""
+    """Return whether a configuration chooses the interface `lo`, which works on one node and breaks every other job."""
     values = [value for name, value in trial.env if name in INTERFACE_NAMES and not value.startswith("^")]
     words = [word.strip().lstrip("=").partition(":")[0] for value in values for word in value.split(",")]
     return "lo" in words
@@ -300,7 +303,7 @@ def _beyond_node(removed: Iterable[str]) -> Iterable[str]:
 
 
 def _nothing_beats(run: _TrialsOfRun) -> str:
-    """Return a clause that says that no other configuration is faster, and which ones were compared."""
+    """Return a clause saying that no other configuration is faster, with the best compared configuration if any."""
     compared = [name for name in run.comparisons if name != AS_IS]
     if compared:
         best = max(compared, key=lambda name: run.comparisons[name].mean_gain)

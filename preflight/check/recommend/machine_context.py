@@ -1,4 +1,4 @@
-"""The inputs of a recommendation besides the trials: the available settings, and the machine."""
+"""The data, besides the trials, from which a recommendation is made: the available settings, and the machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class MachineContext:
         return known_or(self.node.system.container, ContainerKind.NONE) is not ContainerKind.NONE
 
     def learnt(self) -> str:
-        """Return date and versions: `2026-11-21 with NCCL 2.28.9, driver 580.95.05`; unknown parts are left out."""
+        """Return when and with which versions a recommendation was made, without unknown parts.
+
+        An example is `2026-11-21 with NCCL 2.28.9, driver 580.95.05`.
+        """
         versions = []
         software, driver = (self.node.software, self.node.driver) if self.node is not None else (None, None)
         torch = software.torch if isinstance(software, SoftwareFacts) else None

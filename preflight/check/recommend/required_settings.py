@@ -1,6 +1,6 @@
 """The settings that the job needs because the default settings fail.
 
-For each setting there are the results with and without it, the cost and the repair.
+For each setting, this module finds the results with and without it, its cost in speed, and the repair.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INHERITED = (
 
 @dataclass(frozen=True, slots=True)
 class RequiredSetting:
-    """A setting of the trial that worked, and the failed trial that proves that it is needed (None without proof)."""
+    """A setting of the trial that worked, and the failed trial without it that proves the need (None without proof)."""
 
     setting: Setting
     failed: TrialResult | None
@@ -53,10 +53,10 @@ def why_needed(
 
 
 def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence[TrialResult]) -> TrialResult | None:
-    """Return the failed trial that had all other settings but not this one.
+    """Return a failed trial that had all other settings of the working trial but not this one; None if there is none.
 
-    Of several, return the one with the fewest variables. The trial may have had additional settings. Without these,
-    which did not help, it would also have failed, so `setting` is needed.
+    Of several such trials, return the one with the fewest variables. The trial may have had additional settings.
+    Without these, which did not help, it would also have failed, so `setting` is needed.
     """
     rest = dict(env_of([each for each in on if each is not setting])).items()
     own = dict(setting.env).items()
@@ -103,7 +103,7 @@ def _log_line(failed: TrialResult) -> str:
 
 
 def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
-    """Return the comment on cost: the share of the links' limit that is left with all the trial's settings."""
+    """Return the comment on a workaround's cost: the share of the links' rated speed that the trial still reached."""
     result = deciding_result(best, cpu_path)
     if result is None or isinstance(result.busbw_gb_s, Gap):
         return ""
@@ -128,7 +128,7 @@ def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | No
 
 
 def figure(trial: TrialResult, cpu_path: bool) -> str:
-    """Return the number that represents a trial, as text."""
+    """Return a trial's main result as text, such as `all_reduce 1 GiB 240 GB/s`."""
     largest = deciding_result(trial, cpu_path)
     if largest is None:
         return "no timed collective"
