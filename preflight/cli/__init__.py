@@ -1,4 +1,4 @@
-"""The command line: `program` has the table of the commands and the modules that contain them."""
+"""The command line: `program` has the table of the commands and of the modules in which they are."""
 
 from preflight_nccl import stop_if_damaged
 

@@ -53,9 +53,9 @@ def check(request: Request, agent: AgentProcess) -> None:
 
 @contextmanager
 def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
-    """Write a report with the verdict "unknown" if the run fails or is stopped, but not after a usage error.
+    """Write a report with the verdict "unknown" if the run in the block fails or is stopped.
 
-    Otherwise the report of an earlier run could be taken for this one's.
+    Without such a report, the report of an earlier run could be taken for this one's. A usage error writes no report.
     """
     try:
         yield
@@ -67,9 +67,9 @@ def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
 
 @contextmanager
 def shadowed(is_on: bool) -> Iterator[None]:
-    """Exit with 0 if the exit code would be 1 or 3, also after a failure of preflight, and say so on stderr.
+    """If `is_on`, exit with 0 instead of 1 or 3, also after a failure of preflight, and say so on stderr.
 
-    The answer is in the report, and the exit code has no effect. So a site can observe a gate before it enforces it.
+    The verdict is in the report, and the exit code has no effect. So a site can observe a gate before it enforces it.
     """
     try:
         yield

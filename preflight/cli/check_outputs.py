@@ -1,6 +1,6 @@
 """The outputs of `preflight check`: the report, its other formats (`--also`), the settings, the page.
 
-However a run ends, each output file is this run's or is renamed: a gate must not read an earlier answer.
+However a run ends, each output file is this run's or is renamed, so that a gate never reads an earlier verdict.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Outputs:
 
 
 def open_outputs(request: Request) -> Outputs:
-    """Return the outputs; UsageError if one can't be written to its place, or if two would go to the same file."""
+    """Return the outputs; UsageError if a file can't be written, or if two outputs would go to the same file."""
     outputs = Outputs(
         request.json, request.env_out, request.report, tuple(map(_parse_also, request.also or ())),
         detail_of(request.verbose, request.quiet),
@@ -178,9 +178,9 @@ def _page(report: Report, outputs: Outputs) -> str:
 
 
 def _amend(report: Report, error: OutputError | Interrupted, outputs: Outputs) -> Report:
-    """Return the report with a failed write, or the signal, as its problem; write it to every file that can be written.
+    """Return the report with a failed write, or the signal, as its problem; write it to the files that can be written.
 
-    A failed write makes the verdict unknown, because nobody may act on an answer that was not kept.
+    A failed write makes the verdict unknown, because a verdict that was not stored must have no effect.
     """
     if isinstance(error, OutputError):
         node = NodeVerdict.UNKNOWN if isinstance(report.node_verdict, NodeVerdict) else report.node_verdict

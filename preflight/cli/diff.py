@@ -1,4 +1,4 @@
-"""`preflight diff`: what is different since it worked."""
+"""`preflight diff`: what changed on a node since it worked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def diff(asked: DiffOptions) -> None:
 
 
 def _snapshot(path: str) -> Snapshot:
-    """Return what a report, or a capture, says of its nodes; MalformedInput for another file."""
+    """Return the facts of the nodes in a report or a capture; MalformedInput for any other file."""
     name, text = "stdin" if path == STDIN else path, read_input(path, REPORT)
     document = parse_json(text, REPORT, name)
     if isinstance(document, dict) and "preflight_capture" in document and VERSION not in document:

@@ -44,9 +44,10 @@ def _are_small(logs: Sequence[str]) -> bool:
 
 
 def _answer_of_nodes(folder: str) -> StuckAnswer | None:
-    """Return the answer of `preflight stuck --merge` about the evidence in a folder of logs (`stuck --out`), or None.
+    """Return the result of `preflight stuck --merge` for the evidence in a folder of logs; None without evidence.
 
-    `stuck` runs as a separate process, because `explain` imports none of its modules.
+    `stuck --out` wrote this evidence. `stuck` runs as a separate process, because `explain` imports none of its
+    modules.
     """
     if not os.path.isdir(folder) or not any(map(STUCK_FILE.search, os.listdir(folder))):
         return None

@@ -1,4 +1,4 @@
-"""What `preflight explain` takes."""
+"""The options of `preflight explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only some results need, checked before the work: Linux, and packages that a plain installation omits."""
+"""Requirements of some results, checked before the work: Linux, and packages that a plain installation omits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from preflight.system.installed import module_exists
 
 
 def must_have_linux(asked: str) -> None:
-    """Raise HarnessError on another system; `asked` is what can't be done there."""
+    """Raise HarnessError if the system is not Linux; `asked` names what needs Linux."""
     if not is_linux():
         raise HarnessError(f"{asked} needs Linux; explain, timeout, fleet and render work on {sys.platform}, too")
 
 
 def is_linux() -> bool:
-    """Return whether this is Linux."""
+    """Return whether the operating system is Linux."""
     return sys.platform.startswith("linux")
 
 

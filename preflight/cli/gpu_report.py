@@ -1,4 +1,4 @@
-"""`preflight gpu-report`: what only a real GPU can show, packed for an issue."""
+"""`preflight gpu-report`: run the tests that need a real GPU, and pack the results for an issue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def gpu_report(asked: commands.GpuReportOptions) -> None:
 
 
 def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], object]) -> tuple[PartResult, ...]:
-    """Run all parts on this node, write the archive and return the results.
+    """Run all parts of the report on this node, write the archive and return the results.
 
     `say` gets a line before the parts and a line after each.
     """

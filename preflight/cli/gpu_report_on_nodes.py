@@ -1,4 +1,4 @@
-"""`preflight gpu-report --on`: one folder receives each node's archive. On each node, `answer_back` runs."""
+"""`preflight gpu-report --on`: collect each node's archive in one folder. On each node, `answer_back` runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRACE_S = 60.0  # to wake and probe the GPUs, and to send the archive
 
 
 def gpu_report(asked: GpuReportOptions) -> None:
-    """Run `preflight gpu-report --on`. If `--on` is ANSWERS_BACK, this process runs on one of the nodes and answers."""
+    """Run `preflight gpu-report --on`, or if `--on` is ANSWERS_BACK, run on one of the nodes and send its archive."""
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
         return

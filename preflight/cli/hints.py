@@ -1,4 +1,4 @@
-"""Hints for a wrong command line: what it probably meant, so that the user need not read --help."""
+"""Hints for a wrong command line: what the user probably meant, so that the user need not read --help."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OptionsOf = Callable[[str], Collection[str]]
 
 
 def hint(message: str, command: str, typed: Sequence[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
-    """Return what the command line probably meant, with a leading semicolon; "" if nothing is likely.
+    """Return what the user probably meant, with a leading semicolon; "" if nothing is likely.
 
     `command` is "" if none was recognized. `examples` has one command line for each command. `options_of` returns the
     options that a command takes.
@@ -49,7 +49,7 @@ def _meant(message: str, command: str, typed: list[str], examples: Mapping[str, 
 
 
 def _alone(values: str, command: str, options: Collection[str]) -> str:
-    """Return a hint for values without an option: for `check 0,1` it names --gpus."""
+    """Return a hint for a value without its option, such as --gpus for `check 0,1`; "" if no option fits."""
     for look, option in ALONE:
         if look.fullmatch(values) and option in options:
             return f"did you mean {option} {values}?"
@@ -59,7 +59,7 @@ def _alone(values: str, command: str, options: Collection[str]) -> str:
 
 
 def _as_job(line: str) -> str:
-    """Return a hint to check first and then start the job's command line, with `preflight run`."""
+    """Return a hint to start the command line `line` as a job with `preflight run`, which checks first."""
     is_script = line.split(maxsplit=1)[0].endswith(".py")
     return f"did you mean `preflight run -- {'python ' * is_script}{line}`?"
 

@@ -1,4 +1,4 @@
-"""Visit many nodes: print a line for each that answers, and show which nodes have not answered yet."""
+"""Run a command on many nodes: print a line for each node that answers, and show which nodes have not answered yet."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MOST_SAID = 100  # characters of a node's answer
 def visit_all(
     way: NodeCommands, limit_s: float, take: Callable[[str, Any], str], *, is_quiet: bool
 ) -> tuple[dict[str, str], Interrupted | None]:
-    """Run the command on every node; return why nodes did not answer, and what signal interrupted the visit, if any.
+    """Run the command on every node; return why nodes did not answer, and the signal that interrupted the run, or None.
 
-    Each node has `limit_s` and the time for its login. `take` keeps an answer and returns it in words; it may raise
-    MalformedInput.
+    Each node has `limit_s` and the time for its login. `take` stores a node's reply and returns a text about it; it may
+    raise MalformedInput.
     """
     lines = NodeLines(len(way.commands), is_quiet)
     unread: dict[str, str] = {}
@@ -49,9 +49,9 @@ def visit_all(
 
 @contextlib.contextmanager
 def folder_made(option: str, folder: str) -> Iterator[None]:
-    """Create the folder for the reports; at the end of the block, remove it if it is new and empty.
+    """Create the folder for the reports; at the end of the block, remove the folder if it is new and empty.
 
-    It is created before any node or scheduler is asked. UsageError if that fails.
+    The folder is created before any node or scheduler is contacted. UsageError if that fails.
     """
     is_new = not os.path.isdir(folder)
     try:
@@ -68,7 +68,7 @@ def folder_made(option: str, folder: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class NodeLines:
-    """The lines on stderr about `count` nodes, and the nodes that answered; with `is_quiet`, nothing is written."""
+    """The output on stderr about `count` nodes, and the nodes that answered; with `is_quiet`, nothing is written."""
 
     count: int
     is_quiet: bool
@@ -79,7 +79,7 @@ class NodeLines:
         self.progress = Progress(is_quiet=self.is_quiet)
 
     def say(self, host: str, words: str) -> None:
-        """Record that a node has answered, and print its answer in words."""
+        """Record that a node has answered, and print the text `words` about it."""
         self.answered.append(host)
         if not self.is_quiet:
             self.progress.clear()

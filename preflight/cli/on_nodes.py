@@ -42,7 +42,7 @@ FOLDER = "preflight-reports"
 
 
 def check(request: Request, agent: AgentProcess | None = None) -> None:
-    """Run `preflight check --on`. With an agent, this process runs on one of the nodes and answers."""
+    """Run `preflight check --on`, or with an agent, check this node for the preflight that started this process."""
     if agent is not None:
         answer_back(request, agent)
     elif str(request.on).startswith("k8s:"):
@@ -56,7 +56,7 @@ def check(request: Request, agent: AgentProcess | None = None) -> None:
 def check_on_k8s(request: Request) -> None:
     """Print the Job that checks Kubernetes nodes; with --apply, create it with kubectl and exit with 3.
 
-    The pods of the Job give the answer, not this process.
+    The verdict comes from the pods of the Job, not from this process.
     """
     request.must_make_sense({check.name for check in all_checks()})
     job = k8s_job(request)
@@ -73,7 +73,7 @@ def check_on_k8s(request: Request) -> None:
 
 
 def check_together(request: Request) -> None:
-    """Have the named nodes make one joint check; print and write the answer of one: joint report and settings."""
+    """Run one check on all named nodes together; print and write the report that covers most nodes."""
     request.must_make_sense({check.name for check in all_checks()})
     outputs = open_outputs(request)
     reports: dict[str, Report] = {}
@@ -99,7 +99,7 @@ def check_together(request: Request) -> None:
 
 
 def _with_unheard(report: Report, unheard: str) -> Report:
-    """Return the joint report, with a problem that names the nodes that sent none.
+    """Return the multi-node report, with a problem that names the nodes which sent no report.
 
     A good report stays as it is, because these nodes took part and were lost only afterwards.
     """
@@ -113,7 +113,7 @@ def _with_unheard(report: Report, unheard: str) -> Report:
 
 
 def check_on(request: Request) -> None:
-    """Check every named node, and answer with one page; a node that did not answer is unknown."""
+    """Check every named node, and print one page about all; a node that sent no report is unknown."""
     request.must_make_sense({check.name for check in all_checks()})
     folder = FOLDER if request.report == Request().report else request.report
     refuse_stdout("--report", folder)
@@ -142,7 +142,7 @@ def check_on(request: Request) -> None:
 
 
 def _named(paths: dict[str, str], reported: Sequence[str]) -> Iterator[tuple[str, object, str]]:
-    """Yield the reports, with each node's host name replaced by its name in --on, which is what a scheduler knows."""
+    """Yield the reports, with each node's host name replaced by the name in --on, which the scheduler knows."""
     hosts = iter(reported)
     for path, document, problem in read_reports(paths[host] for host in reported):
         host = next(hosts)
@@ -155,7 +155,7 @@ def _named(paths: dict[str, str], reported: Sequence[str]) -> Iterator[tuple[str
 
 
 def _with_missing(fleet: Fleet, missing: dict[str, str]) -> Fleet:
-    """Return the overview with the nodes that sent no report: unknown, never healthy."""
+    """Return the overview, with the nodes that sent no report added as unknown."""
     silent = tuple(NodeState(host, "", "unknown", (line(why),)) for host, why in missing.items())
     return replace(fleet, nodes=fleet.nodes + len(silent), unknown=(*silent, *fleet.unknown))
 
@@ -173,7 +173,7 @@ def _with_exclude(page: Page, fleet: Fleet) -> Page:
 def answer_back(request: Request, agent: AgentProcess) -> None:
     """Check this node for the preflight that started this one; print the report as one line, and leave no file here.
 
-    If stdin ends, the run ends, because nobody waits for the answer then.
+    If stdin ends, the run ends, because the other preflight has gone.
     """
     end_with_stdin()
     say_back({"started": True})

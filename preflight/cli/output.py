@@ -24,7 +24,7 @@ def detail_of(verbose: bool, quiet: bool) -> Detail:
 
 
 def write_or_print(path: str, text: str) -> None:
-    """Write the text into a file; a path of `-` means stdout."""
+    """Write the text into a file; to stdout if the path is `-`."""
     if path == STDOUT:
         to_stdout(text)
     else:

@@ -46,7 +46,7 @@ def probe(asked: commands.ProbeOptions) -> None:
 
 
 def _classes(named: str | None) -> tuple[Blame, ...]:
-    """Return the classes that were named; UsageError if there is no such class."""
+    """Return the fault domains that `named` lists; () for None; UsageError if there is no such fault domain."""
     names = [] if named is None else [each.strip() for each in named.split(",")]
     known = {each.value: each for each in Blame}
     for name in names:
@@ -76,7 +76,7 @@ def capture(asked: commands.CaptureOptions) -> None:
 def _survey(
     gpus: str | None, sysroot: str | None, topo: str | None, capture_file: str | None, ends_at: float | None
 ) -> survey.Survey:
-    """Return the facts of the one machine that was named, by default of this one."""
+    """Return the facts of the machine that one of the arguments names, or of this machine if none does."""
     named = [name for name, given in (("sysroot", sysroot), ("topo", topo), ("machine", capture_file)) if given]
     if len(named) > 1:
         raise UsageError(f"--{' and --'.join(named)}: one machine at a time")

@@ -122,7 +122,7 @@ QUESTIONS = (
 
 
 class Commands(TyperGroup):
-    """The program without a command; its own options come only from the command line."""
+    """The program `preflight` itself, without a command; its own options come only from the command line."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options; none of them can be set by an environment variable such as PREFLIGHT_VERSION."""
@@ -145,7 +145,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write what preflight is, and which command answers which question, as README asks them."""
+        """Write what preflight is, and which command to use for which question."""
         super().format_help_text(ctx, formatter)
         with formatter.section("Which of these is you (`preflight help COMMAND` shows its options)"):
             formatter.write_dl(QUESTIONS)
@@ -195,7 +195,7 @@ WIDE = 50  # columns for names and texts of options in two columns
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose --help shows its options in groups, "Output" last; a signal ends it in an orderly way."""
+    """A command whose --help shows its options in groups, with "Output" last; a signal ends it in an orderly way."""
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
         """Parse the command's arguments."""
@@ -206,7 +206,7 @@ class GroupedCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command, with its own handling of signals.
 
-        Before that, while modules are loaded, a signal ends the process. Once the answer is out, a signal has no
+        Before that, while modules are loaded, a signal ends the process. Once the result is printed, a signal has no
         effect.
         """
         name = str(self.name)
@@ -278,7 +278,7 @@ class LazyCommand(TyperCommand):
     """A command that is loaded only when it runs, so that `--help` need not load all of them."""
 
     def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
-        """Load the command's options, and let the real command parse its arguments.
+        """Load the command's options and return the context of the real command, which parses the arguments.
 
         The context then runs the real command.
         """
@@ -286,7 +286,7 @@ class LazyCommand(TyperCommand):
 
 
 def real_command(name: str) -> Any:
-    """Return a command with its options."""
+    """Return the command of this name with all its options."""
     takes = {"help_option_names": [*HELP_NAMES, HELP_ALL]}
     real = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=takes
@@ -343,7 +343,7 @@ def _fail(code: int, message: str) -> int:
 
 
 def _asked(error: Exception) -> str:
-    """Return the command whose help answers an error of usage."""
+    """Return the command whose --help covers a usage error, such as `preflight check`."""
     return f"{PROGRAM} {_named(error)}".strip()
 
 
@@ -356,7 +356,7 @@ def _named(error: Exception) -> str:
 
 
 def _hint(error: Exception) -> str:
-    """Return what the command line probably meant."""
+    """Return what the user probably meant; "" if nothing is likely."""
 
     def options_of(name: str) -> set[str]:
         return {option for param in real_command(name).params for option in param.opts} if name else set()

@@ -1,4 +1,4 @@
-"""`preflight render` shows a saved report in another format; `checks` and `schema` show what a report can contain."""
+"""`preflight render` shows a saved report in another format; `checks` and `schema` describe what a report contains."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def run(
 
 
 def _node_rank(asked: Asked) -> int:
-    """Return this node's place in the job; 0 if the sources contradict each other, which the check will say."""
+    """Return this node's rank in the job; 0 if the sources contradict each other, which the check reports."""
     try:
         return find_placement(asked, os.environ).node_rank
     except UsageError:

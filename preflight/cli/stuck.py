@@ -81,7 +81,7 @@ def stuck(asked: StuckOptions) -> None:
 
 
 def find_jobs(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[FoundJob, ...]:
-    """Return the jobs that are asked for."""
+    """Return the jobs on this node that the options select; print a line if there are none."""
     uid = _uid_of(asked.user) if asked.user is not None else os.geteuid()
     is_named = pid is not None or asked.job is not None or asked.all_jobs
     is_any = os.geteuid() == 0 and asked.user is None and is_named
@@ -99,7 +99,7 @@ def find_jobs(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[F
 def answered(
     asked: StuckOptions, nodes: tuple[NodeEvidence, ...], stopped: list[Interrupted], unseen: Sequence[str] = ()
 ) -> int:
-    """Print and write what the evidence shows; return the exit code.
+    """Judge the evidence, print and write the report, and return the exit code.
 
     `unseen` has a line for each node that gave no evidence, with the reason.
     """
@@ -130,7 +130,7 @@ def watch_s(asked: StuckOptions) -> float:
 
 
 def _look(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
-    """Return the evidence about a job: this node's, and that of the others which wrote it to --out."""
+    """Return the evidence about a job from this node, and from the other nodes that wrote theirs into --out."""
     started_at, out = time.time(), asked.out
     evidence = look_here(asked, job, machine, stopped)
     if out is None:

@@ -1,4 +1,4 @@
-"""`preflight stuck --on`: evidence from all nodes is judged as that of one job. On each node, `answer_back` runs."""
+"""`preflight stuck --on`: judge evidence from all nodes as evidence about one job. On each node, `answer_back` runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_RANK = "no rank of the job is there"
 
 
 def stuck(asked: StuckOptions) -> None:
-    """Run `preflight stuck --on`. If `--on` is ANSWERS_BACK, this process runs on one of the nodes and answers."""
+    """Run `preflight stuck --on`, or if `--on` is ANSWERS_BACK, run on one of the nodes and send its evidence."""
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
         return
@@ -71,7 +71,8 @@ def there(asked: StuckOptions) -> list[str]:
 def around(asked: StuckOptions, environ: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment for srun, changed so that its steps run inside the Slurm job that is examined.
 
-    Outside that job, --job and the names of the nodes are needed. Other ways than `slurm:` change nothing.
+    Outside that job, --job and the names of the nodes are needed. If `--on` does not begin with `slurm:`, nothing is
+    changed.
     """
     kind, _, named = str(asked.on).partition(":")
     own = environ.get("SLURM_JOB_ID")

@@ -1,4 +1,4 @@
-"""`preflight timeout`: how long a collective of this job may wait, the reasoning, and whether the job fits."""
+"""`preflight timeout`: how long a collective of this job may wait, the derivation, and whether the job fits."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _answer(
     asked: TimeoutOptions, job: Job, current_s: float | None, earlier: Report | None, storage: StorageSpeed | None,
     fit: Fit | Gap | None, has_gpus: bool, taken: str,
 ) -> None:  # fmt: skip
-    """Print the answer and exit with its exit code; `taken` says which number of ranks was assumed, and why."""
+    """Print the timeout and exit with its exit code; `taken` says which number of ranks was assumed, and why."""
     settings = nccl_settings(earlier.nodes[0]) if earlier and earlier.nodes else dict(os.environ)
     measured = timings(earlier.trials if earlier else None, earlier.world_size if earlier else 0, storage, settings)
     versions = installed_versions(DISTRIBUTIONS)
@@ -109,14 +109,14 @@ def _answer(
 
 
 def _ranks(earlier: Report | None, chosen: tuple[int, ...]) -> tuple[int, str]:
-    """Return the number of ranks if --world-size is not given, and the source of that number."""
+    """Return the number of ranks to assume without --world-size, and the source of that number."""
     if earlier is not None and earlier.world_size:
         return earlier.world_size, "as in the report"
     return (len(chosen), "one for each GPU here") if chosen else (1, "because nothing else is known")
 
 
 def _node(earlier: Report | None, gpus: str | None) -> tuple[NodeFacts, tuple[int, ...]]:
-    """Return the node that the job would run on, from the report or else this one, and its GPUs by nvml_index."""
+    """Return the node on which the job will run, from the report or else this node, and its GPUs by nvml_index."""
     if earlier is None:
         must_have_linux("--gpus without --report")
     node = earlier.nodes[0] if earlier and earlier.nodes else survey.survey_machine(live_machine()).node
@@ -149,7 +149,7 @@ def seconds(option: str, text: str | None) -> float:
 
 
 def silences_of(record: str | None) -> tuple[Silence, ...]:
-    """Return how long an earlier run was silent in each phase; empty if none was given."""
+    """Return for how long an earlier run printed nothing in each phase; () if no record was given."""
     return () if record is None else parse_run_record(read_input(record, RUN_RECORD), record)
 
 

@@ -1,4 +1,4 @@
-"""What `preflight timeout` takes: the options that describe a training job."""
+"""The options of `preflight timeout`, which describe a training job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from preflight.model.timeout import ALIASES, Framework
 
 
 def _framework(text: str) -> Framework:
-    """Return a framework by its name or by an alias of it."""
+    """Return the framework with this name or alias."""
     names = {each.value: each for each in Framework}
     name = text.strip().lower()
     if name in names | ALIASES:
