@@ -50,7 +50,7 @@ LAUNCHER_MARGIN_S = 0.6  # before the deadline: the launcher ends everything, th
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The outcome of a check: its report, the folder of the run's files, and the signal that cut the check short."""
+    """The outcome of a check: the report, the run's folder, and the signal that cut the check short or None."""
 
     report: Report
     run_dir: str

@@ -15,7 +15,7 @@ MOST_NAMED, CHARS = 4, 60
 
 
 class Family:
-    """One job's processes: its descendants, and orphans of preflight's process group that began after preflight."""
+    """The processes of one job: its descendants, and younger orphans of preflight's process group."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

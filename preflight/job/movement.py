@@ -58,7 +58,7 @@ class Movement:
         return self._clock() - self._moved_at
 
     def look(self) -> Look:
-        """Return whether `stuck` should examine the job now; if a look is due, first measure the job's progress."""
+        """Return whether `stuck` should examine the job now; if the next measurement is due, measure progress first."""
         now = self._clock()
         if now - self._looked_at < self.look_s:
             return Look.NO
@@ -84,7 +84,7 @@ class Movement:
         return Look.EARLY if still_s >= max(EARLY_S, OWN_PACE * self._longest_s) else Look.NO
 
     def examined(self) -> None:
-        """Record that an examination has ended, so that its duration does not count as a stop of this process."""
+        """Record that an examination ended, so that its duration is not mistaken for a suspension of preflight."""
         self._looked_at = self._clock()
 
     def found_moving(self) -> None:
