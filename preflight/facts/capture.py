@@ -1,6 +1,6 @@
 """A capture: one JSON document with everything that the probes read on a machine.
 
-The document is scrubbed, so that the machine can be probed elsewhere.
+Names that identify the machine or its users are replaced. The machine can then be probed elsewhere from the capture.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def capture_document(capture: Capture) -> str:
 
 
 def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
-    """Return the machine in a capture, and the probes that gave no answer.
+    """Return the machine in a capture, and by name the probes that gave no result, with the reasons.
 
     Raise MalformedInput (one line) if the text is no capture.
     """

@@ -73,7 +73,7 @@ def read_pids_refusals(machine: Machine) -> int:
 
 
 def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ...]]:
-    """Return the texts of files `names` at each level of a controller's hierarchy that has the first file.
+    """Return the texts of the files `names` at each level of a controller's hierarchy, if the level has the first file.
 
     Version 2 has the controller "".
     """
@@ -149,5 +149,5 @@ def parse_event_count(text: str, name: str) -> int:
 
 
 def tightest(limits: Iterable[N | Limit]) -> N | Limit:
-    """Return the smallest limit; UNLIMITED if no limit is set."""
+    """Return the smallest of the limits; UNLIMITED if none of them is set."""
     return min((limit for limit in limits if not isinstance(limit, Limit)), default=Limit.UNLIMITED)

@@ -170,7 +170,7 @@ def _aer(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
-    """Yield the counters of a device, if any; the kernel keeps none if AER is off or the firmware handles AER."""
+    """Yield the PCIe AER counters of a device; none if AER is off or the firmware handles AER."""
     for file, (total, kind) in AER_FILES.items():
         path = f"{DEVICES}/{bdf}/{file}"
         if machine.exists(path):
@@ -179,7 +179,7 @@ def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
 
 
 def parse_aer(text: str, total: str) -> int:
-    """Return the total of an AER file, whose lines are `NAME COUNT`; UnreadableFact if there is no line `total`."""
+    """Return the total in an AER file, whose lines are `NAME COUNT`, from the line `total`; else UnreadableFact."""
     for match in filter(None, map(AER_LINE.fullmatch, map(str.strip, text.splitlines()))):
         if match[1] == total:
             return int(match[2])
@@ -195,7 +195,7 @@ def _xids(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _named(xid: re.Match[str]) -> str:
-    """Return the name of an Xid's counter.
+    """Return the name of the counter for an Xid.
 
     For Xid 45 the name includes the process, which preflight may have killed.
     """

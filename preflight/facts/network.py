@@ -31,7 +31,7 @@ CONTAINER_NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The properties in sysfs that show the kind of an interface."""
+    """The sysfs properties of an interface that show the interface's kind."""
 
     name: str
     arp_type: int
@@ -131,7 +131,7 @@ def _read_numa_node(machine: Machine, device: str) -> int:
 
 
 def _networks(entry: Json) -> tuple[str, ...]:
-    """Return the IPv4 networks of an interface; none in a capture by a release that did not record them."""
+    """Return the IPv4 networks of an interface; () in a capture by a release that did not record networks."""
     found = entry.get("networks")
     return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
 

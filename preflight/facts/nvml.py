@@ -1,4 +1,4 @@
-"""Read the facts about the driver and the GPUs from a single answer of NVML."""
+"""Read the facts about the driver and the GPUs from one reply to the query of all NVML values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NvmlFacts:
 
 
 def probe_nvml(machine: Machine) -> NvmlFacts:
-    """Return the facts about the driver and the distinguishable GPUs; UnreadableFact if NVML does not start."""
+    """Return the facts about the driver and the identified GPUs; UnreadableFact if NVML does not start."""
     answer = machine.ask("nvml")
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))
@@ -88,7 +88,7 @@ def _facts(answer: Json, table: Iterable[NvmlField]) -> dict[str, Any]:
 
 
 def _identity(gpu: Json) -> dict[str, Any]:
-    """Return the GPU's facts; UnreadableFact if neither its UUID nor its bus address is known."""
+    """Return a GPU's facts by name; UnreadableFact if neither its UUID nor its bus address is known."""
     answered(gpu)
     facts = _facts(gpu, GPU_FIELDS)
     if isinstance(facts["uuid"], Gap) and isinstance(facts["bdf"], Gap):
@@ -129,7 +129,7 @@ def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap)
 
 
 def _record(kind: Callable[..., R], name: str, facts: dict[str, Any]) -> R | Gap:
-    """Return a record of `facts`, or one Gap if no part could be read and all parts have the same reason."""
+    """Return a record of `facts`; a Gap if no fact could be read and all have the same reason."""
     found = {field.name: facts[f"{name}.{field.name}"] for field in fields(kind)}  # type: ignore[arg-type]
     gaps = {each for each in found.values() if isinstance(each, Gap)}
     return gaps.pop() if len(gaps) == 1 and gaps == set(found.values()) else kind(**found)

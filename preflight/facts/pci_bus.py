@@ -48,7 +48,7 @@ def is_display(pci_class: str) -> bool:
 
 
 def parse_id(text: str) -> str:
-    """Return a PCI id in the kernel's spelling, such as `0x2330`."""
+    """Return a PCI id in the kernel's spelling, such as `0x2330`; UnreadableFact for other text."""
     if not re.fullmatch(r"0x[0-9a-f]{4}", text):
         raise UnreadableFact(f"{text[:40]!r} is not a PCI id")
     return text
@@ -63,7 +63,7 @@ PLAIN = re.compile(r"[0-9]{1,3}(?:\.[0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a device: the host bridge, then the bridges down to the device."""
+    """The position of a device on the PCI bus: its host bridge, then the bridges down to the device."""
 
     host_bridge: str
     parents: tuple[str, ...]

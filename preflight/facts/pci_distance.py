@@ -35,7 +35,7 @@ def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
 
 
 def _switches(a: PciDevice, b: PciDevice, common: int) -> int:
-    """Return the number of switches on the path.
+    """Return the number of PCIe switches on the path between two devices.
 
     Each switch is an upstream port at an odd depth with a downstream port after it.
     """
@@ -47,7 +47,7 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return NVML's paths, with missing ones filled in from the PCI tree; without NVML, all come from the tree."""
+    """Return NVML's paths, with missing paths filled in from the PCI tree; without NVML, all paths of the tree."""
     if isinstance(pci, Gap):
         return known
     places = _places(gpus, pci)
@@ -77,7 +77,10 @@ def nic_paths(
 
 
 def _places(gpus: tuple[Gpu, ...] | Gap, pci: tuple[PciDevice, ...]) -> dict[int, PciDevice | None]:
-    """Return the GPUs by NVML's index, or without NVML by the position in bus order, which is NVML's order too."""
+    """Return each GPU's PCI device by NVML index; without NVML, the position in bus order is the index.
+
+    NVML's order is the bus order too.
+    """
     devices = {device.bdf: device for device in pci}
     if isinstance(gpus, Gap):
         return dict(enumerate(gpu_devices(pci)))

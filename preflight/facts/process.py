@@ -1,4 +1,4 @@
-"""Read what the ranks inherit: limits, variables, NCCL's files, and the versions of Python, torch and NCCL."""
+"""Read what the ranks inherit: limits, variables, NCCL's configuration, and the versions of Python, torch and NCCL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VALUE_CHARS = 1023  # NCCL cuts what is longer
 
 
 def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, ...]:
-    """Return the settings of NCCL's files that are in force, in reading order; a missing file adds none.
+    """Return the effective settings of NCCL's configuration files, in reading order; a missing file adds none.
 
     NCCL reads the file in NCCL_CONF_FILE, or else the user's file, and then always /etc/nccl.conf. The first value of a
     name counts. The files are read from `machine`; `process` gives the variables and the home directory that NCCL uses.

@@ -1,4 +1,4 @@
-"""Read the RDMA adapters, their ports, the device files for applications, and how an adapter gets GPU memory."""
+"""Read the RDMA adapters, their ports, their device files, and how an adapter accesses GPU memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RoceLink:
 
 
 def probe_roce_links(machine: Machine) -> tuple[RoceLink, ...]:
-    """Return the drivers' answers about the links of RoCE ports.
+    """Return what the drivers report about the links of RoCE ports.
 
     A driver may stall, so this probe reads nothing else.
     """
@@ -70,7 +70,7 @@ def probe_roce_links(machine: Machine) -> tuple[RoceLink, ...]:
 
 
 def with_links(ports: tuple[HcaPort, ...] | Gap, links: tuple[RoceLink, ...] | Gap) -> tuple[HcaPort, ...] | Gap:
-    """Return the ports with their links. If the links could not be read, every Ethernet port has the reason."""
+    """Return the ports with their links added. If the links could not be read, every Ethernet port gets the reason."""
     if isinstance(ports, Gap):
         return ports
     by_port = {(each.hca, each.port): each for each in known_or(links, ())}
@@ -211,7 +211,7 @@ def _pkeys(machine: Machine, directory: str) -> tuple[str, ...]:
 
 
 def _counters(machine: Machine, directory: str) -> tuple[PortCounter, ...]:
-    """Return the counters in both of a port's directories. A virtual function lacks some, and some need root."""
+    """Return the counters in both counter directories of a port. A virtual function lacks some, and some need root."""
     if not any(machine.exists(f"{directory}/{folder}") for folder in COUNTER_FOLDERS):
         raise UnreadableFact(f"/{directory}/counters: not there")
     values = _values(machine, directory, NO_COUNTER.__ne__)
@@ -289,9 +289,9 @@ def _ecn(machine: Machine, netif: str) -> tuple[int, ...]:
 
 
 def _forced(machine: Machine, hca: str, port: str) -> int:
-    """Return the forced traffic class of a port, or NOT_FORCED.
+    """Return the traffic class that is forced on a port; NOT_FORCED if none is.
 
-    Only NVIDIA's driver package, which adds the file, can force one.
+    Only NVIDIA's driver package, which adds the file, can force a traffic class.
     """
     path = f"{HCAS}/{hca}/tc/{port}/traffic_class"
     match = FORCED.search(machine.text(path)) if machine.exists(path) else None

@@ -17,7 +17,7 @@ CPU_LIMIT = 1 << 16  # more than any kernel is built for; a damaged file must no
 
 
 def gap_or(read: Callable[[], T]) -> T | Gap:
-    """Return the result of `read`, or a Gap with the reason if `read` raises UnreadableFact."""
+    """Return the result of `read`; a Gap with the reason if `read` raises UnreadableFact."""
     try:
         return read()
     except UnreadableFact as error:
@@ -25,7 +25,7 @@ def gap_or(read: Callable[[], T]) -> T | Gap:
 
 
 def first_of(*reads: Callable[[], T]) -> T:
-    """Return the result of the first readable source; UnreadableFact with every reason if all fail."""
+    """Return the result of the first reader that succeeds; UnreadableFact with every reason if all fail."""
     reasons = []
     for read in reads:
         try:
@@ -42,7 +42,7 @@ def need(machine: Machine, path: str, why: str = "") -> None:
 
 
 def answered(value: Json) -> Json:
-    """Return a value from an answer; UnreadableFact if the answer says that the value could not be read."""
+    """Return a value from a query's reply; UnreadableFact if the reply says that the value could not be read."""
     if isinstance(value, dict) and "unreadable" in value:
         raise UnreadableFact(str(value["unreadable"]))
     return value

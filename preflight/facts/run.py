@@ -38,7 +38,7 @@ NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe: the fact that it gives, its reader, and the name of the process that it shares with other probes."""
+    """A probe: the fact that it reads, its function, and the name of the process that it shares with other probes."""
 
     fact: str
     read: Callable[[Machine, Machine], object]  # takes the machine to read, and the one whose software runs
@@ -73,7 +73,7 @@ PROBES = (
 
 @dataclass(slots=True)
 class Capture:
-    """The reads of the probes on a machine, and the groups of probes that gave no answer, with the reasons."""
+    """A record of all reads of the probes on a machine, and of the groups of probes that gave no result."""
 
     reads: Record = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)

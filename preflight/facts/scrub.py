@@ -1,4 +1,4 @@
-"""Replace the identities of a machine and its users, consistently, so that equal values stay equal.
+"""Replace names that identify a machine or its users, consistently, so that equal values stay equal.
 
 The module replaces host names, MAC addresses, GUIDs, GIDs, IP addresses, UUIDs, serials, container ids, home
 directories and user names. A value without a pattern, such as another host's name in a variable, is found only in known
@@ -43,7 +43,7 @@ VERSIONS = frozenset({"software"})  # version numbers of four parts look like IP
 
 @dataclass(slots=True)
 class Scrubber:
-    """The replacements that were made so far; a value gets the same replacement in all texts."""
+    """A filter that replaces identifying values; a value gets the same replacement in all texts."""
 
     hosts: tuple[str, ...] = ()
     home: str = ""
@@ -111,7 +111,7 @@ class Scrubber:
         return text if low == 0 else _grouped(self._low(low), 4)
 
     def _low(self, low: int) -> int:
-        """Return the replacement for an interface id or GUID, with the bit that marks a locally assigned id."""
+        """Return the replacement for an interface id or GUID, with the bit set that marks a locally assigned id."""
         return 0x0200_0000_0000_0000 | self._number("guid", low)
 
     def _ipv6(self, text: str) -> str:

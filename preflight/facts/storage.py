@@ -1,4 +1,4 @@
-"""Measure a checkpoint directory, write data and read the same data back, first with one writer, then with all."""
+"""Measure the speed of a checkpoint directory: write data and read the same data back, with one writer, then all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Watch = Callable[[float], None]
 
 @dataclass(slots=True)
 class _Run:
-    """The state of a measurement; the remaining steps share the remaining time."""
+    """The state of a storage measurement; the steps that are left share the time that is left."""
 
     end_at: float
     work_until: float
@@ -43,7 +43,7 @@ class _Run:
     least_bytes: list[int] = field(default_factory=list)
 
     def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
-        """Run step `what` with `count` writers; return the sum of their bytes per second.
+        """Run step `what` with `count` writers; return the sum of the writers' speeds in bytes per second.
 
         The step is skipped if `after`, the previous step's result, is a Gap.
         """
@@ -71,7 +71,7 @@ class _Run:
         )
 
     def skip(self, speed: Gap) -> Gap:
-        """Count a step as done without running it, and return the reason as a Gap."""
+        """Skip a step but count it as completed, and return a Gap with the reason in `speed`."""
         self.done_steps += 1
         self.watch(min(1.0, self.done_steps / self.steps))
         return Gap(f"not tried: {speed.reason.removeprefix('not tried: ')}")
@@ -92,12 +92,13 @@ class _Run:
 def measure_storage(
     directory: str, writers: int, budget_s: float, watch: Watch = lambda _: None, most_bytes: int = MOST_FILE_BYTES
 ) -> StorageSpeed:
-    """Write and read a file per writer within `budget_s`; all files together take at most a tenth of the free space.
+    """Return the speed at which `writers` processes write and read a file each, measured within `budget_s` seconds.
 
-    The files have no names, so the files disappear with the writing processes, however these end. A symbolic link to a
-    directory is followed. `watch` gets the completed share, 0 to 1. A speed that can't be measured (no space, no
-    permission, a directory that stalls) is a Gap. Raises UsageError if there is no such directory, or Interrupted if a
-    signal arrives. Call this function from a process with a single thread, since it forks.
+    All files together take at most a tenth of the free space. The files have no names, so the files disappear with the
+    writing processes, however these end. A symbolic link to a directory is followed. `watch` gets the completed share,
+    0 to 1. A speed that can't be measured (no space, no permission, a directory that stalls) is a Gap. Raises
+    UsageError if there is no such directory, or Interrupted if a signal arrives. Call this function from a process with
+    a single thread, since it forks.
     """
     if not 1 <= writers <= MOST_WRITERS:
         raise UsageError(f"{writers} writers: from 1 to {MOST_WRITERS} can be tried")

@@ -60,7 +60,7 @@ def nic_paths(matrix: TopologyMatrix) -> tuple[NicPath, ...]:
 
 
 def _troubles(matrix: TopologyMatrix) -> list[tuple[int, str]]:
-    """Return the unreadable parts by line, and the rows that contradict each other."""
+    """Return (line, text) for each unreadable part, and for each pair of rows that contradict each other."""
     found = list(matrix.troubles)
     for name, row in matrix.rows.items():
         for other in matrix.columns:

@@ -58,9 +58,9 @@ def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[
 
 
 def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
-    """Return the affinities of two words below three titles.
+    """Return the affinities in a row with two words but three column titles.
 
-    Two columns were joined, because nvidia-smi omits none or two of the three.
+    The first word then holds two joined columns, because nvidia-smi never omits just one of the three.
     """
     split = split_joined(first)
     if split is not None:
@@ -71,7 +71,10 @@ def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
 
 
 def _by_place(text: str, words: Sequence[tuple[int, str]], header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Assign each word to the nearest title above it; a list that contains the next column's number is split."""
+    """Return the affinities, with each word assigned to the nearest title; a text on what could not be assigned, or "".
+
+    CPUs and NUMA node that were joined into one word are split.
+    """
     header = "\t" + header.lstrip()  # pasting loses the blank above the rows' names
     starts = [_column(header, header.find(title)) for title in titles]
     found: dict[str, str] = {}
@@ -117,7 +120,7 @@ def _column(text: str, place: int) -> int:
 
 
 def split_joined(word: str) -> tuple[str, str] | None:
-    """Split a word in which CPUs and NUMA node are joined: `0-47,96-1430` is CPUs `0-47,96-143` and node `0`.
+    """Return CPUs and NUMA node from a word that joins them: `0-47,96-1430` is CPUs `0-47,96-143` and node `0`.
 
     Only in this split are all ranges equally long. Return None if no split, or more than one, has ranges of equal
     length.

@@ -34,7 +34,7 @@ GPU_NAME = re.compile(r"\s*GPU (\d{1,4}): (.+?)(?: \(UUID: (GPU-[0-9A-Fa-f-]+)\)
 
 @dataclass(frozen=True, slots=True)
 class TopologyRow:
-    """One row of the matrix: the readable cells, and the affinities in the text."""
+    """One row of the matrix: its readable cells, and its affinities."""
 
     line: int  # from 1
     name: str
@@ -55,7 +55,7 @@ class TopologyMatrix:
 
 
 class _Line(NamedTuple):
-    """A line of the matrix, with the physical lines into which it was broken."""
+    """A logical line of the matrix, with the physical lines into which it was broken."""
 
     number: int
     parts: list[str]
@@ -121,7 +121,10 @@ def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _gather(lines: Sequence[str], start: int) -> tuple[_Line, list[_Line], int]:
-    """Return the header, the rows and the end of the matrix; a line that starts no row continues the line before it."""
+    """Return the header, the rows, and the index of the line after the matrix.
+
+    A line that starts no row continues the line before it.
+    """
     header = _Line(start + 1, [lines[start]])
     rows: list[_Line] = []
     current = header
@@ -159,7 +162,7 @@ def _starts_row(line: str, known: set[str], has_rows: bool) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """Return whether a line belongs to the text around the matrix: the line has a word that no row has."""
+    """Return whether a line is ordinary text around the matrix, because it contains words that no row can contain."""
     return re.search(r"[a-z]{3,}.*\s[a-z]{2,}|=|:", re.sub(TITLE, "", line)) is not None
 
 
