@@ -1,1 +1,1 @@
-"""The only access to the operating system: every read of the machine goes through this package and can be recorded."""
+"""The only access to the operating system: every read of the machine goes through this package, and can be recorded."""

@@ -38,7 +38,7 @@ def is_archive(head: bytes) -> bool:
 
 
 class Pieces:
-    """A reader of bounded amounts from a stream of pieces."""
+    """A buffer over a stream that arrives in pieces, from which exact amounts can be read."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -119,7 +119,7 @@ def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
 
 
 class _Spent:
-    """The cost of an archive so far."""
+    """A counter of the entries, bytes and seconds that one archive has cost so far."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces

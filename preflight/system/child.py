@@ -31,7 +31,7 @@ Json = Any
 
 @dataclass(slots=True)
 class ChildProcess:
-    """A child process, the pipe for its messages and, if it accepts questions, the pipe for them."""
+    """A child process, the pipe for its messages and, if it accepts questions, the pipe for its questions."""
 
     pid: int
     fd: int = -1  # what it writes; -1 once that is closed
@@ -118,7 +118,7 @@ class ChildProcess:
     def reap_group(self, until: float) -> None:
         """Reap the child; wait for its end until `until`, in seconds of the monotonic clock.
 
-        If this process adopts orphans, also reap the rest of the child's process group.
+        If this process adopts orphans, also reap all other processes of the child's process group.
         """
         self.reap(until)
         with contextlib.suppress(ChildProcessError):  # there is nobody left
@@ -135,14 +135,14 @@ class ChildProcess:
         return True
 
     def _is_ours(self) -> bool:
-        """Return whether the child still exists, if only as a zombie. Then no other process has its pid."""
+        """Return whether the child still exists, if only as a zombie, so that no other process can have its pid."""
         self.has_ended()
         return not self.is_reaped
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The parent process, from the view of a forked child."""
+    """A forked child's connection to its parent process."""
 
     fd: int  # what the child writes to
     questions_fd: int

@@ -1,6 +1,6 @@
 """A crew: any number of child processes that may stall.
 
-Only this module waits for them, limits them and ends them.
+Only this module waits for the children, limits them and ends them.
 
 A child is a forked function or a program. A child writes lines of JSON, and each answer may have a time limit. A child
 that dies, is late or writes invalid messages is ended with its process group and reported once. At the end of the
@@ -42,7 +42,10 @@ class Lost(Enum):
 
 @dataclass(slots=True)
 class Crew(Generic[K]):
-    """Children by the caller's key; a context manager. A crew forks, so its process must have a single thread."""
+    """A set of child processes by the caller's keys, as a context manager.
+
+    A crew forks, so its process must have a single thread.
+    """
 
     leave_s: float = 0.0  # the time for a child to end after its questions were closed
     reap_s: float = REAP_S  # the time for all children that are killed together to be gone
@@ -93,7 +96,7 @@ class Crew(Generic[K]):
             self._answer_by[key] = self.now() + limit_s
 
     def now(self) -> float:
-        """Return seconds on the crew's clock: monotonic, without the time in which this process was stopped."""
+        """Return seconds on the crew's clock: monotonic time minus the time in which this process was stopped."""
         self._own_time.look()
         return self._own_time.now()
 

@@ -1,6 +1,6 @@
-"""Ask the kernel how an Ethernet interface treats traffic classes, as `dcb pfc show` and `dcb app show` do.
+"""Query how an Ethernet interface treats traffic classes from the kernel, as `dcb pfc show` and `dcb app show` do.
 
-DCB is data center bridging. The messages are those of linux/rtnetlink.h and linux/dcbnl.h. Such a request needs no
+DCB is data center bridging. The messages are those of linux/rtnetlink.h and linux/dcbnl.h. Such a query needs no
 special rights.
 """
 

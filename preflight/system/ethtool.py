@@ -1,4 +1,4 @@
-"""Ask the kernel which speeds an Ethernet port and its peer offer, as `ethtool INTERFACE` does.
+"""Query the speeds that an Ethernet port and its peer offer from the kernel, as `ethtool INTERFACE` does.
 
 The query needs no rights.
 """

@@ -28,7 +28,7 @@ NO_READER = "no process reads this FIFO"
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """The target of a path: a file to replace, or a target that can only be written to (a FIFO, a device)."""
+    """The target of an output path: a file to replace, or a target that can only be written to (a FIFO, a device)."""
 
     target: str
     fd: int = -1  # of the latter: kept open, so that its reader sees one document and no early end
@@ -74,7 +74,7 @@ def write_bytes_atomically(path: str, data: bytes, mode: int = MODE) -> None:
 def is_replaceable(path: str) -> bool:
     """Return whether an output is a regular file.
 
-    Of a regular file that is written twice, a reader gets only the last text.
+    If a regular file is written twice, its reader gets only the last text.
     """
     return path not in _settled or _settled[path].fd < 0
 
@@ -118,7 +118,7 @@ def encoded(text: str) -> bytes:
 
 
 def why(error: OSError | ValueError) -> str:
-    """Return the reason for an error in a few words."""
+    """Return the operating system's reason for an error, with a small first letter; else the text of the error."""
     if not isinstance(error, OSError):
         return str(error)
     reason = error.strerror or type(error).__name__
@@ -126,7 +126,7 @@ def why(error: OSError | ValueError) -> str:
 
 
 def _settle(path: str) -> _Output:
-    """Return the target of a path, and remember it."""
+    """Return the target of a path, and store it, so that the result goes to the same target at the end of the run."""
     target = _followed(path)
     try:
         mode = os.stat(path).st_mode

@@ -1,4 +1,4 @@
-"""Read input from users and other programs, within a size limit for each kind and without waiting forever."""
+"""Read input from users and other programs, with a size limit for each kind of input, and without endless waiting."""
 
 from __future__ import annotations
 

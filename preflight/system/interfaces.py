@@ -39,7 +39,7 @@ def network_interfaces() -> Json:
 
 
 def ask_rdma_interfaces(ask: Callable[[str], Json], names: Iterable[str] | None = None) -> Json:
-    """Return the answer for each interface of an RDMA adapter, by its printable name.
+    """Return what `ask` returns for each network interface of an RDMA adapter, by the interface's printable name.
 
     `names` replaces these interfaces.
     """

@@ -82,9 +82,9 @@ def _answer(outcome: Json, lost: Lost | None, elapsed_s: float) -> Answer:
 
 @dataclass(slots=True)
 class Asker:
-    """A proxy that makes each library call only once in all children together.
+    """A proxy for a library, through which each call is made only once in all children together.
 
-    A child that takes over gets the known answers. A key names a function and its arguments, such as
+    A child that replaces a lost child gets the answers so far. A key names a function and its arguments, such as
     `nvmlDeviceGetName/3`; the first argument is the device.
     """
 
@@ -96,7 +96,7 @@ class Asker:
     unsent: tuple[Json, ...] = ()
 
     def ask(self, key: str, call: Callable[[], Json]) -> Json:
-        """Return the call's answer or `{"unreadable": reason}`."""
+        """Return the result of a call, or `{"unreadable": reason}`; a call whose result is known is not made again."""
         return self.answers[key] if key in self.answers else self._made(key, call, lambda value: value)
 
     def again(self, key: str, call: Callable[[], Any]) -> Any:
@@ -111,7 +111,7 @@ class Asker:
         return got[0]
 
     def outcome(self, key: str) -> Json:
-        """Return the recorded answer to a call that was made with `again`."""
+        """Return the recorded result of a call that was made with `again`."""
         return self.answers.get(key, {"unreadable": self._refusal(key) or NEVER})
 
     def _made(self, key: str, call: Callable[[], Any], keep: Callable[[Any], Json]) -> Json:
@@ -144,10 +144,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A function whose calls may take long on a healthy machine.
-
-    One limit is for each call, another for all these calls together.
-    """
+    """A function whose calls may take long on a healthy machine, with a limit for each call and one for all of them."""
 
     function: str
     call_s: float
@@ -156,7 +153,7 @@ class Slow:
 
 @dataclass(slots=True)
 class _Clock:
-    """The time limits of the calls, on the crew's clock; slow calls have a limit of their own."""
+    """The time limits of a library's calls, on the crew's clock; slow calls have limits of their own."""
 
     now: Callable[[], float]
     end_at: float
@@ -173,7 +170,7 @@ class _Clock:
         return max(left_s, self.slow.all_s - self.slow_s - self._in_call_s()) if self.is_slow(asking) else left_s
 
     def switch(self, asked: str, asking: str) -> None:
-        """Record the end of a call and the start of another; other calls get the time of a slow call back."""
+        """Record that one call ended and another began; the time of a slow call is given back to the other calls."""
         if self.is_slow(asked):
             self.slow_s += self._in_call_s()
             self.end_at += self._in_call_s()
@@ -190,7 +187,7 @@ def isolate_calls(
     total_s: float = CALLS_S,
     slow: Slow | None = None,
 ) -> Json:
-    """Return the program's result from its calls; a call that hangs, dies or comes too late is unreadable.
+    """Return the result of `program`, which makes library calls; a call that hangs, dies or is too late is unreadable.
 
     A child makes the calls and writes a line before and after each. If a call stalls, only the child is lost: the next
     child takes over the answers so far and skips that call. The time of `slow` calls does not count toward the limit of

@@ -1,4 +1,4 @@
-"""Fallback if the program itself can't be loaded: rename an earlier check's outputs, so that none looks new."""
+"""A fallback if preflight's own modules can't be loaded: rename an earlier check's outputs, so that none looks new."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MOSTLY = 0.4  # of UTF-16, more than this share of every second byte is 0 where 
 
 
 class Readable(Protocol):
-    """The part of a file's interface that is used here; a member of an archive offers only this part."""
+    """The protocol of a readable file, reduced to the methods that a member of an archive offers too."""
 
     def read(self, size: int, /) -> bytes | None: ...
     def close(self) -> None: ...

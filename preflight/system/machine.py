@@ -1,4 +1,4 @@
-"""A readable machine: its files below a root, and the kernel's answers that are not files.
+"""A readable machine: its files below a root, and the kernel's answers to queries, which are not in files.
 
 Probes read only through a Machine, so probes work alike on the live machine, a recorded tree or a capture. A Recorder
 writes a capture, and a Replay answers from it.
@@ -30,7 +30,10 @@ class Machine(ABC):
 
     @abstractmethod
     def read(self, kind: str, key: str) -> Json:
-        """Return one read as JSON. `kind` is `text`, `data` and so on, and `key` the path; or `key` is a question."""
+        """Return the result of one read as JSON.
+
+        `kind` is `text`, `data` and so on. `key` is the path, or a question if `kind` is `ask`.
+        """
 
     def text(self, path: str) -> str:
         """Return the file's text without surrounding white space."""
@@ -147,5 +150,5 @@ class Replay(Machine):
 
 
 def merged(one: Record, other: Record) -> Record:
-    """Return the reads of both records; for a read that is in both, the second answer counts."""
+    """Return a record with the reads of both records; for a read that is in both, the second record counts."""
     return {kind: one.get(kind, {}) | other.get(kind, {}) for kind in sorted({*one, *other})}

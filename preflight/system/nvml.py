@@ -72,7 +72,7 @@ def open_nvml(library_path: str | None = None) -> Any:
 
 
 def open_load_reader(uuid: str, library_path: str | None = None) -> Callable[[], Json]:
-    """Return a function that reads all values of a GPU under load, each separately; UnreadableFact if it won't open.
+    """Return a function that reads a GPU's load values, each separately; UnreadableFact if the GPU can't be opened.
 
     Calls may hang in the driver, so use the function in a process that another process can end.
     """
@@ -129,7 +129,7 @@ def _as_unreadable(library: Any) -> Iterator[None]:
 
 
 def unreadable(error: Exception) -> Json:
-    """Return the JSON value that replaces a value that could not be read."""
+    """Return the JSON value that stands for a value that could not be read, with the reason."""
     if isinstance(error, UnreadableFact):
         return {"unreadable": str(error)}
     name = type(error).__name__
@@ -141,7 +141,7 @@ def _is_unreadable(answer: Json) -> bool:
 
 
 def _read_all(nvml: Any, start: Callable[[], None], asker: Asker) -> Json:
-    """Return the whole answer of `ask_nvml`; if the asker makes no calls, the answer is built from known answers."""
+    """Return the result of `ask_nvml`; if `asker` makes no calls, the result contains only values that are known."""
     asker.again("nvmlInit", start)
     started = asker.outcome("nvmlInit")
     if _is_unreadable(started):

@@ -1,4 +1,4 @@
-"""The table of all NVML queries for a GPU and for a link: the call, and the facts that come from its answer.
+"""The table of all NVML queries for a GPU and for a link: the call, and the facts that its result gives.
 
 A new field is a new row here and a new field of the record in model/gpu.py.
 """
@@ -25,7 +25,7 @@ Read = Callable[[Json], Any]
 
 @dataclass(frozen=True, slots=True)
 class NvmlField:
-    """One row of the table: a value of the answer. Captures store the value under its key."""
+    """One row of the table: a value in the result of a query. Captures store the value under its key."""
 
     key: str
     calls: tuple[tuple[str, Call], ...]  # by name; after the first, older ones for drivers or pynvmls that lack it
@@ -58,7 +58,7 @@ def _word(meanings: Mapping[int, Any], what: str) -> Read:
 
 
 def _of_two(key: str) -> Mapping[str, Read]:
-    """Return the two facts of a mode: the present mode, and the mode after the next reset."""
+    """Return parsers for the two facts of a mode: the present mode, and the mode after the next reset."""
 
     def read(place: int, numbers: Json) -> Any:
         return values.parse_number(values.MODES, numbers[place], key.replace("_", " "))

@@ -98,7 +98,7 @@ def _tell_xids(library_path: str | None, parent: Parent) -> None:
 
 
 def _xids(nvml: Any) -> Iterator[Json]:
-    """Open every GPU, request its Xid events, and then yield each Xid; a message is yielded after each step."""
+    """Open every GPU, request its Xid events, and yield a message after each step and then for each Xid."""
     handles = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handles.append(nvml.nvmlDeviceGetHandleByIndex(index))

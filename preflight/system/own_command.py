@@ -19,7 +19,7 @@ START = (
 
 
 def own_argv(*arguments: str, module: str = "preflight.__main__", options: Sequence[str] = ()) -> list[str]:
-    """Return the command line that runs a module's `main` in another process, with this Python and this installation.
+    """Return the command line that runs `main` of a module in another process, with this Python and this installation.
 
     `options` are options of the interpreter.
     """
@@ -62,6 +62,6 @@ def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.C
 
 
 def last_line(ran: subprocess.CompletedProcess[bytes]) -> str:
-    """Return the last line that the process wrote to stderr."""
+    """Return the last line that a finished process wrote to stderr."""
     lines = ran.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1].removeprefix("preflight: ") if lines else "it said nothing"

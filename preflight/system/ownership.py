@@ -1,6 +1,6 @@
 """The ownership of files: a file that another user wrote, or may write, must not control preflight.
 
-This module imports only small modules.
+This module imports only small modules, because `preflight run` loads it too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes: end with the parent, kill without leftovers, and read what /proc shows about a pid.
+"""Functions on processes: end with the parent, kill without leftovers, and read what /proc shows about a pid.
 
 No signal goes to a process that is not proven to be preflight's own. A pid alone is no proof, because another process
 may have it by now. preflight therefore opens a pidfd, which stays with one process, and compares the start time of that
@@ -166,7 +166,7 @@ def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
 
 
 def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
-    """SIGKILL and reap every descendant of this process but the spared ones; return the pids that did not die.
+    """SIGKILL and reap every descendant of this process except those in `spared`; return the pids that did not die.
 
     After adopt_orphans(), orphaned descendants are included. One listing of /proc is not enough, because a process may
     fork and exit between the listing and the reading. The kernel reports directly when no child is left.
@@ -188,7 +188,7 @@ def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
 
 
 def stop_descendants(spared: frozenset[int]) -> None:
-    """SIGSTOP every descendant of this process but the spared ones, so that their resources stay unchanged."""
+    """SIGSTOP every descendant of this process except those in `spared`, so that their resources stay unchanged."""
     for pid, process in _descendants(os.getpid()).items():
         if pid not in spared:
             _kill(pid, process, signal.SIGSTOP)
@@ -235,7 +235,7 @@ def _descendants(pid: int) -> dict[int, ProcessStat]:
 
 
 def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
-    """Send signal `number` to `process`, but not to another process that has taken over its `pid`."""
+    """Send signal `number` to `process`, unless another process has taken over its `pid`."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -273,7 +273,7 @@ def has_children() -> bool:
 
 
 class _Area(ctypes.Structure):
-    """struct iovec."""
+    """The C structure struct iovec, which describes an area of memory."""
 
     _fields_ = (("start", ctypes.c_void_p), ("size", ctypes.c_size_t))
 

@@ -21,7 +21,7 @@ def is_secret(name: str) -> bool:
 
 
 def shown(name: str, value: str) -> str:
-    """Return a variable's value as a report may show it."""
+    """Return a variable's value as a report may show it, without secrets."""
     return HIDDEN if is_secret(name) else hide(value)
 
 

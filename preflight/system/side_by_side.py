@@ -1,4 +1,4 @@
-"""Run short programs in parallel, a few at a time, with a time limit for each and one for all.
+"""Run short programs in parallel, a few at a time, with a time limit for each program and one for all.
 
 No program is left behind.
 """

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a run in order: the first signal raises Interrupted, and later signals change nothing.
+"""Orderly end of a run by Ctrl-C, SIGTERM or SIGHUP: the first signal raises Interrupted; later ones are ignored.
 
 A deadline ends a run in the same way, if nothing else watches the clock.
 """

@@ -26,7 +26,7 @@ DOING = {LOOK: "looking at the directory", WRITE: "writing", READ: "reading"}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The task of a writer, which stops at `stop_at`; the writer's process is ended at `kill_at`."""
+    """The task of a writer process: the writer must stop at `stop_at`, and its process is killed at `kill_at`."""
 
     what: str
     stop_at: float  # CLOCK_MONOTONIC
@@ -36,7 +36,7 @@ class Task:
 
 @dataclass(slots=True)
 class WriterOutcome:
-    """A writer's answer, or the reason why there is no answer."""
+    """A writer's result, or the reason why there is no result."""
 
     value: Json = None
     failure: str = ""
@@ -100,7 +100,7 @@ class Writers:
 
 @contextmanager
 def start_writers(directory: str, count: int) -> Iterator[Writers]:
-    """Start the writers.
+    """Start `count` writer processes for the block, and yield them.
 
     At the end of the block, even after an exception, the writers are ended and their files are removed. Call this
     function from a process with a single thread, since it forks.

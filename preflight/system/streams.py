@@ -70,7 +70,7 @@ class Progress:
         self._last_at = now()
 
     def show(self, line_of: Callable[[int], str]) -> None:
-        """Show the line that `line_of` returns for the terminal's width.
+        """Show a line of progress, which `line_of` returns for the terminal's width.
 
         If stderr is no terminal, write a line at most every 30 s.
         """

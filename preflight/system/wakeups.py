@@ -34,7 +34,7 @@ def parse_events(data: bytes) -> list[str] | None:
 
 
 class DirectoryWatch:
-    """A watch that is readable when a file has appeared.
+    """A watch on a directory, whose descriptor becomes readable when a file has appeared.
 
     If `fds` is empty, there is no watch and the caller must poll.
     """
