@@ -1,4 +1,4 @@
-"""Choose the backend of a run, its devices and its number of ranks. GPUs that don't work are never replaced by gloo."""
+"""Choose the backend of a run, its devices and its number of ranks. Broken GPUs are never replaced by gloo."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def choose_backend(
     backend: str | None, gpus: str | None, nproc: int | None, visible: str | None, node: NodeFacts, *,
     is_elsewhere: bool = False,
 ) -> BackendChoice:  # fmt: skip
-    """Return how to run with `--backend`, `--gpus`, `--nproc` and the inherited CUDA_VISIBLE_DEVICES on this node.
+    """Return the backend, GPUs and rank count that `--backend`, `--gpus`, `--nproc` and CUDA_VISIBLE_DEVICES give here.
 
-    With `is_elsewhere` the facts are those of another machine. A stand-in backend then simulates that machine here,
+    With `is_elsewhere` the facts are those of another machine. A simulated backend then simulates that machine here,
     with one rank for each chosen GPU. Raises UsageError if the options contradict each other or name something that
     does not exist.
     """
@@ -140,7 +140,7 @@ def why_blocked(node: NodeFacts) -> str:
 
 
 def why_unpinnable(chosen: Sequence[Gpu]) -> str:
-    """Return why ranks can't be pinned to these GPUs, or "" if they can."""
+    """Return why each rank can't get a GPU of its own among the chosen ones; "" if it can."""
     for gpu in chosen:
         if isinstance(gpu.uuid, Gap):
             return f"the UUID of GPU {gpu.nvml_index} could not be read: {gpu.uuid.reason}"

@@ -1,4 +1,4 @@
-"""Find a rank that is late at every decision size, and the delay of this rank. Pure."""
+"""Find a rank that is late at every decision size, and how late it is. The functions do no I/O."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEAST_LATENESS_GPU_US = Bound(
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The latest rank's own time at one decision size."""
+    """The own time (without waiting) of the latest rank at one decision size."""
 
     result: CollectiveResult
     time: RankTime
@@ -45,7 +45,7 @@ class Late:
 
 
 def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
-    """Return how late one rank is at each decision size; empty unless the same rank is late at all sizes."""
+    """Return the times of the one rank that is late at every decision size; () if no rank is."""
     results = decision_results(trial, on_gpus)
     if not results or any(len(result.ranks) < 2 for result in results):
         return ()
@@ -58,10 +58,9 @@ def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
 
 
 def decision_results(trial: TrialResult, on_gpus: bool) -> list[CollectiveResult]:
-    """Return the results that decide.
+    """Return a trial's results at the decision sizes.
 
-    On GPUs they are those at 32 MiB and at the largest size, on the CPU those at the two largest sizes. Sizes below 64
-    KiB never decide.
+    On GPUs, these are 32 MiB and the largest size; on the CPU, the two largest sizes. Sizes below 64 KiB never decide.
     """
     chosen: list[CollectiveResult] = []
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):

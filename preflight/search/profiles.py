@@ -1,4 +1,4 @@
-"""How much each profile measures: sizes, repetitions and stage limits."""
+"""The amount of measurement in each profile: message sizes, repetitions and stage limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:
 
 
 def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes that show whether settings work: the smallest, the one nearest to 1 MiB, and the largest.
+    """Return the sizes that are enough to test a workaround: the smallest, the one nearest to 1 MiB, and the largest.
 
     NCCL's protocols differ by size, so small sizes are included. The recommendation names the speed at the largest
     size.

@@ -1,4 +1,4 @@
-"""The plan of what the trials measure and how often, for one node and for several nodes."""
+"""The plan of what the trials measure, and how often, for one node and for several nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from preflight.search.settings.duel import DUEL_TURNS, decision_sizes
 
 
 class Wanted(Protocol):
-    """The options that concern the trials, as in check/request.py. On several nodes, node 0's options apply to all."""
+    """The options that determine the trials, as in check/request.py; on several nodes, those of node 0."""
 
     @property
     def profile(self) -> Profile:

@@ -14,7 +14,7 @@ MOST_GPUS = 1024
 
 
 def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
-    """Return the numbers of the GPUs to examine: NVML indices, or places in bus order if NVML's facts are missing."""
+    """Return the numbers of the GPUs to examine: NVML indices, or positions in bus order without NVML's facts."""
     listed = numbered_gpus(node)
     if not listed and gpus is None:
         return ()
@@ -23,7 +23,7 @@ def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
 
 
 def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
-    """Return the GPUs that `--gpus` can name: the GPUs that NVML lists, else the GPUs on the PCI bus.
+    """Return the GPUs that `--gpus` can name: those that NVML lists, else those on the PCI bus.
 
     The order on the bus is NVML's in practice.
     """
@@ -65,7 +65,7 @@ def choose_gpus(
 
 
 def _given(gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | None) -> Sequence[Gpu]:
-    """Return the GPUs that CUDA counts: in a container only GPUs that can be opened, elsewhere all.
+    """Return the GPUs that CUDA counts: in a container only GPUs that this process can open, elsewhere all GPUs.
 
     Outside a container, a GPU that can't be opened is a fault.
     """

@@ -27,7 +27,7 @@ MOST_SETS = 20_000  # that are compared one by one; with more sets, one grown fr
 
 
 class Boundary(Enum):
-    """A boundary in the topology that a set of GPUs can cross."""
+    """A kind of boundary in the topology, such as between NUMA nodes, that a set of GPUs can cross."""
 
     MODEL = "GPU models"
     NVLINK = "NVLink islands"
@@ -53,7 +53,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A boundary and the GPUs on its sides."""
+    """A boundary that a set of GPUs crosses, with the GPUs on each side."""
 
     boundary: Boundary
     sides: tuple[Side, ...]
@@ -140,7 +140,7 @@ def _sets(locality: Locality, pool: Sequence[int], size: int) -> Iterable[tuple[
 
 
 def _grown(locality: Locality, pool: Sequence[int], seed: int, size: int) -> tuple[int, ...]:
-    """Return a set of `size` GPUs that starts with `seed` and adds the best GPU at each step."""
+    """Return a set of `size` GPUs from `pool` that starts with `seed` and adds the best GPU at each step."""
     chosen = [seed]
     while len(chosen) < size:
         rest = [gpu for gpu in pool if gpu not in chosen]
@@ -157,7 +157,10 @@ def _score(locality: Locality, gpus: Sequence[int]) -> tuple[float, ...]:
 
 
 def _order(gpus: Sequence[int], chosen: Sequence[int]) -> tuple[int, ...]:
-    """Return a sort key for sets of equal score: consecutive GPUs, then most of the chosen GPUs, then low numbers."""
+    """Return a sort key for sets of equal score: consecutive GPUs first, then sets with most of the chosen GPUs.
+
+    Among sets that are still equal, low GPU numbers come first.
+    """
     return (max(gpus) - min(gpus), -len({*gpus} & {*chosen}), *gpus) if gpus else ()
 
 

@@ -1,6 +1,6 @@
-"""The plan of the GPU tests without NCCL: which run, in which order, and which at the same time.
+"""The plan of the GPU tests without NCCL: which tests run, in which order, and which run at the same time.
 
-Pure.
+The functions do no I/O.
 
 The cost of `quick` with 8 GPUs is estimated, not measured (no GPU was reachable). Each GPU has a process (a fork, 20
 ms) that keeps its CUDA contexts: one on its own GPU and one on each of the 3 or 4 others that it tests (owner_of). The
@@ -88,7 +88,7 @@ def owner_of(pair: Pair, count: int) -> int:
 
 
 def _rounds_per_process(gpus: Sequence[Gpu]) -> int:
-    """Return the number of rounds after which processes must give up their contexts on the GPUs; 0 for never.
+    """Return the number of rounds after which processes must release their contexts on the GPUs; 0 for never.
 
     A GPU in an exclusive mode accepts one process. Without NVSwitches, a GPU has peer access to at most 8 other GPUs,
     in all processes together (CUDA C++ Programming Guide, "Peer-to-Peer Memory Access"). Each round adds one peer.
@@ -146,7 +146,7 @@ def _group(job: DeviceJob, pair: Pair, count: int) -> JobGroup:
 
 
 def _alone_round(gpus: Sequence[Gpu], node: NodeFacts, gemm_s: float, copy_s: float) -> GpuTestRound:
-    """Return products on all GPUs at once, as a job computes, then copies to and from the host, one GPU at a time."""
+    """Return a round with products on all GPUs at once, as in a job, then host copies, one GPU at a time."""
     groups = tuple(
         JobGroup(
             (place,),
@@ -199,7 +199,7 @@ def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
 
 
 def one_per_pair(tests: Sequence[PairTruth], node: NodeFacts) -> tuple[PairTruth, ...]:
-    """Return one record for each pair and repetition: its data test, its speed test and the driver's status."""
+    """Return one record for each pair and repetition: data test, speed test and the driver's status joined."""
     found: dict[tuple[int, int, int], PairTruth] = {}
     for test in tests:
         key = (test.repetition, test.a, test.b)

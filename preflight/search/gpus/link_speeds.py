@@ -1,4 +1,4 @@
-"""The rates of a node's links, and the speeds that collectives over them should reach, with the formula in words.
+"""The rates of a node's links, and the speeds that collectives over these links should reach, with the formula.
 
 There is no list of machines: the rate of each kind of link is known, and the node shows which links it has.
 """
@@ -105,7 +105,7 @@ def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
 
 
 def grown(size_bytes: int, limit_gb_s: float, gpus: int, hop_us: float) -> float:
-    """Return the share of the large-message speed that a message of `size_bytes` can reach."""
+    """Return which share of its maximum speed a message of `size_bytes` can reach."""
     half_bytes = limit_gb_s * 1e3 * hop_us * gpus
     return size_bytes / (size_bytes + half_bytes)
 

@@ -74,7 +74,7 @@ def is_free(gpu: Gpu) -> bool:
 
 
 def cost(level: str) -> float:
-    """Return how slow a path is, as a number that is only for comparisons.
+    """Return a relative cost of a path; a slower path has a larger cost.
 
     More NVLinks are faster than fewer; then come PCIe paths, from near to far.
     """

@@ -1,6 +1,6 @@
-"""Find pairs of GPUs that copy slower than their links allow, or than pairs with the same kind of connection.
+"""Find pairs of GPUs that copy slower than their links allow, or slower than pairs with the same kind of connection.
 
-Pure.
+The functions do no I/O.
 
 Over NVLink 88% of the rate is usual (H200: 396 of 450 GB/s). Over PCIe, a host bridge between the two GPUs may cost
 half of the link's rate, so only similar pairs can be compared.
@@ -50,7 +50,7 @@ class PairTime:
 
 @dataclass(frozen=True, slots=True)
 class SlowPair:
-    """A pair that is slower than its links or similar pairs let expect."""
+    """A pair that copies slower than its links allow, or slower than similar pairs."""
 
     pair: Pair
     time: PairTime

@@ -1,1 +1,1 @@
-"""The joint trials of several nodes, and how the node at fault is found."""
+"""The plan of the trials on several nodes together, and the search for a node at fault."""

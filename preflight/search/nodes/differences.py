@@ -1,4 +1,4 @@
-"""Facts that differ between the nodes of a run, and whether each such fact must be equal. Pure."""
+"""Facts that differ between the nodes of a run, and whether each such fact must be equal. The functions do no I/O."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Must(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A fact that differs: the values, the most common first, each with the hosts that have this value."""
+    """A fact that differs between nodes: its values, the most common first, each with the hosts that have it."""
 
     what: str
     must: Must
@@ -154,7 +154,7 @@ def _size(value: object) -> str | None:
 
 
 def _at(*names: str, text: Callable[[object], str | None] = _text) -> Callable[[NodeFacts], str | None]:
-    """Return a function that reads a fact by its path of attribute names.
+    """Return a function that reads the fact at a path of attribute names in NodeFacts.
 
     The function returns None if a Gap is on the path.
     """

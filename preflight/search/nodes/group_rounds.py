@@ -1,6 +1,6 @@
 """Rounds of small groups of nodes: when they are worth running, the outcome of each group, and the next step.
 
-Pure.
+The functions do no I/O.
 
 isolation.py finds the nodes at fault. This module prepares the input of isolation.py, and decides which questions
 isolation.py has to answer.
@@ -41,7 +41,7 @@ FINISHED = "no pair is slower than the others"
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Why to try the nodes in groups, and the candidates whose settings are tried in order until a group works."""
+    """The reason to try the nodes in groups, and the configurations to try in order until a group works."""
 
     why: str
     candidates: tuple[Candidate, ...]
@@ -53,8 +53,9 @@ def worth_dividing(
 ) -> Worth | None:
     """Return why the nodes should be tried in groups; None if there are too few nodes or no open question.
 
-    Groups are worth trying in three cases: no candidate works, one rank is late at every size, or the run is thorough.
-    A thorough run needs groups because a slow network of one node makes all ranks of the joint trial equally slow.
+    Groups are worth trying in three cases: no configuration works, one rank is late at every size, or the run is
+    thorough. A thorough run needs groups because a slow network of one node makes all ranks of the common trial equally
+    slow.
     """
     tried = {result.candidate: result for result in results}
     default = tried.get(DEFAULT)
@@ -146,7 +147,7 @@ def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) ->
 
 
 def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: bool) -> NodeGroupRound | Isolated:
-    """Return the next groups, or the end of the search. If the common trials do not fail, only pairs are tried."""
+    """Return the next groups, or the end of the search. If the trials on all nodes work, only pairs are tried."""
     shown = [{each.nodes: each.observed for each in done.groups} for done in judged(rounds)]
     if any(GroupOutcome.UNTRIED in done.values() for done in shown):
         tried = [{nodes: each for nodes, each in done.items() if each is not GroupOutcome.UNTRIED} for done in shown]
@@ -163,12 +164,12 @@ def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: boo
 
 
 def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
-    """Return whether no group has worked. If so, the settings are at fault rather than a node."""
+    """Return whether no group has worked, in which case the settings are at fault rather than a node."""
     return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
 
 
 def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return each node at fault, paired with a different good node while any are left, and the remaining good nodes."""
+    """Return each node at fault with a different good node, as far as there are enough, and the unpaired good nodes."""
     good = {n for done in judged(rounds) for g in done.groups if g.observed is GroupOutcome.OK for n in g.nodes}
     bad = [*end.dead, *end.slow]
     free = sorted(good.difference(bad))
@@ -192,7 +193,7 @@ def rank_by_rank(
 def isolation_of(
     worth: Worth, candidate: str, rounds: Sequence[IsolationRound], singles: Sequence[GroupTrial], end: Isolated | None
 ) -> Isolation:
-    """Return the record of the rounds; `end` is None while the search goes on."""
+    """Return the record of the search for the node at fault; `end` is None while the search goes on."""
     found = end or Isolated(ended_because="the rounds were not finished")
     return Isolation(
         worth.why, candidate, worth.is_failing, judged(rounds), judge_ranks(singles, found.dead),

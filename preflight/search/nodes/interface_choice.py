@@ -1,6 +1,6 @@
 """Choose each node's interface: plan which nodes test which paths, and find the fastest set that reaches every node.
 
-Pure.
+The functions do no I/O.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WORDS = {
 
 
 def offers_of(netifs: Sequence[Netif] | Gap) -> tuple[Offer, ...]:
-    """Return an address of each interface that sockets can use.
+    """Return an address of each interface that sockets can use, at which other nodes may try to connect.
 
     It is IPv4 if the interface has one, as in NCCL and gloo.
     """
@@ -112,7 +112,7 @@ def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str)
 
 
 def _pairs(members: Sequence[int], seed: str) -> Iterator[tuple[int, int]]:
-    """Yield pairs of a calling and a called node; every pair is also yielded in the other direction."""
+    """Yield (calling node, called node) for the paths to test; every pair occurs in both directions."""
     count = len(members)
     if count <= FULL_MATRIX_NODES:
         for i, here in enumerate(members):
@@ -143,7 +143,7 @@ def results_of(
 def judge_sets(
     nodes: Sequence[NodeOffers], met: Mapping[int, str], results: Sequence[PathResult]
 ) -> tuple[NetifSet, ...]:
-    """Return the sets that have one interface of every node.
+    """Return the sets of interfaces, one interface per node, with the results of their paths.
 
     A set that does not reach every node has the reason as `problem`.
     """

@@ -33,7 +33,7 @@ class NodeGroupRound:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """The end of the search: nodes at fault, paths at fault between good nodes, and nodes that remain undecided."""
+    """The result of the search: nodes at fault, bad paths between good nodes, and undecided nodes."""
 
     dead: tuple[int, ...] = ()
     slow: tuple[int, ...] = ()
@@ -50,7 +50,7 @@ def most_rounds(node_count: int) -> int:
 def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Isolated:
     """Return the next round for nodes 0 to n-1 that fail together, or the end of the search.
 
-    Pure: all state is in the history.
+    The function keeps no state: all state is in `history`.
     """
     pairs = _Pairs(node_count, history)
     if node_count < 3:
@@ -71,7 +71,7 @@ def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Is
 
 
 class _Pairs:
-    """The conclusions from all groups of two nodes."""
+    """The conclusions from all trials of pairs of nodes."""
 
     def __init__(self, node_count: int, history: Sequence[Shown]) -> None:
         self.node_count = node_count
@@ -84,7 +84,7 @@ class _Pairs:
                 self.failed[other].append((each, one))
 
     def accusation(self, node: int) -> GroupOutcome | None:
-        """Return DEAD or SLOW if the node failed with enough good partners, else None.
+        """Return DEAD or SLOW if the node failed with enough good partners; else None.
 
         A good partner can't be the worst member of a failed pair. For SLOW, pairs that were dead count too.
         """
@@ -106,7 +106,7 @@ class _Pairs:
         return [node for node in range(self.node_count) if node not in self.good and node not in accused]
 
     def against_good(self, suspects: list[int]) -> tuple[Members, ...]:
-        """Return pairs of a suspect with a good node with which it has not failed; no good node is in two pairs.
+        """Return pairs of a suspect and a good node that have not failed together; no good node is in two pairs.
 
         If there is no such pair, return pairs of suspects.
         """
@@ -161,7 +161,7 @@ def _named(accused: Mapping[int, GroupOutcome]) -> tuple[Members, Members]:
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """The search for faults that no pair shows.
+    """The search for faults that no pair of nodes shows, in larger groups.
 
     Groups double in size until one group fails. The halves of the failed group are then tried, filled up with good
     nodes.
@@ -190,7 +190,7 @@ class _Growth:
         return NodeGroupRound((*groups[:-1], groups[-1] + rest), f"groups of {size}: every pair passed")
 
     def _halve(self, size: int, rounds: Sequence[Shown]) -> NodeGroupRound | Isolated:
-        """Return the next halves of the parts that failed, or the end of the search.
+        """Return the next round, which tries halves of the failed parts, or the end of the search.
 
         A part of one node that failed twice among good nodes is the node at fault.
         """

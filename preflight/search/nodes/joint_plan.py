@@ -1,4 +1,4 @@
-"""The joint trials of several nodes, planned from each node's own results. Pure."""
+"""The trials on several nodes together, planned from each node's single-node results. The functions do no I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALONE = "needed alone"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A candidate for all nodes; `env_of` has settings by node rank, empty if all nodes set the same."""
+    """A configuration for all nodes; `env_of` has settings by node rank, and is empty if all nodes set the same."""
 
     candidate: Candidate
     env_of: Mapping[int, tuple[tuple[str, str], ...]]
@@ -82,7 +82,7 @@ def plan_jointly(
 def shared_candidates(
     solo_results: Mapping[int, SoloResult], default_only: bool = False, between: NetworkSurvey | None = None
 ) -> Iterator[Shared]:
-    """Yield the candidates for all nodes, in the order of their trials.
+    """Yield the configurations for all nodes, in the order of their trials.
 
     They are the default settings, the inherited environment, interfaces that reach all nodes, the workarounds that
     single nodes needed, and settings for networks.
@@ -134,7 +134,7 @@ def advice_of_nodes(
     solo_results: Mapping[int, SoloResult],
     between: NetworkSurvey | None = None,
 ) -> Advice:
-    """Return the advice from the joint trials, with each node's own settings if they differ.
+    """Return the advice from the trials on all nodes, with each node's own settings if they differ.
 
     All nodes together confirmed the settings, so no setting is limited to one node.
     """
@@ -150,6 +150,6 @@ def advice_of_nodes(
 
 
 def advice_here(advice: Advice, node_rank: int) -> Advice:
-    """Return the part of the joint advice that applies to one node."""
+    """Return the advice for several nodes, reduced to the settings of the node with rank `node_rank`."""
     own = next((node.env for node in advice.nodes if node.node_rank == node_rank), advice.env)
     return replace(advice, env=own)

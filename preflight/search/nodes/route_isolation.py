@@ -1,6 +1,6 @@
-"""Find the interface or RDMA port at fault on a node: try each one alone, with a good node.
+"""Find the interface or RDMA port at fault on a node: try each interface or port alone, with a good node.
 
-Pure.
+The functions do no I/O.
 
 Each rank of the node uses one route, so that all routes are tried at the same time. If two good nodes have ranks left,
 they try the same route at the same time. A route that also fails between good nodes is not at fault. Slow routes are
@@ -29,14 +29,14 @@ NOT_BESIDE = Gap("no two good nodes had ranks left to try it")
 
 @dataclass(frozen=True, slots=True)
 class RouteRanks:
-    """Two ranks, one on each of two nodes, that are bound to one route between these nodes."""
+    """Two ranks on two nodes that both use one route between these nodes."""
 
     route: Route
     nodes: tuple[int, int]  # the node at fault first, if one is
     local_rank: int
 
     def end_of(self, node: int) -> str:
-        """Return the interface or port to which the node's rank is bound."""
+        """Return the interface or port that the route has on this node."""
         return dict(self.route.ends)[node]
 
 
@@ -114,9 +114,9 @@ def route_rounds(
 
 
 def _routes_of(node: int, partner: int, routes: Sequence[Route], accused: set[int]) -> list[Route]:
-    """Return the routes between two nodes, without those that are broken between good nodes.
+    """Return the routes between two nodes, without routes that are broken between good nodes.
 
-    Return none if only one is left.
+    Return () if only one route is left.
     """
     found: dict[tuple[RouteKind, str, str], Route] = {}
     for route in routes:
@@ -127,7 +127,7 @@ def _routes_of(node: int, partner: int, routes: Sequence[Route], accused: set[in
 
 
 def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequence[int]) -> Iterator[RouteRanks]:
-    """Yield the tried routes again, between two good nodes.
+    """Yield trials of the same routes between two good nodes, for comparison.
 
     Both pairs use the same local ranks, because these are equally far from their NICs. If only one good node is free,
     its partner is a good node that already takes part. Such a pair uses other local ranks, which are free on the

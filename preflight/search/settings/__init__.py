@@ -1,1 +1,1 @@
-"""The settings of a job's communication: candidates, conservative settings, and the search among them."""
+"""The settings of a job's communication: configurations to try, conservative settings, and the search among them."""

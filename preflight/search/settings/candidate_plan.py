@@ -1,4 +1,4 @@
-"""The configurations that are worth trying with NCCL on one node, and those left out, each with the reason."""
+"""The configurations to try with NCCL on one node, and those that are not worth a trial, each with the reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPOLOGY_FILE = "NCCL_TOPO_FILE"
 
 @dataclass(frozen=True, slots=True)
 class NcclPlan:
-    """Candidates if the default settings work, workarounds if they fail, and the configurations that are left out."""
+    """A plan: configurations to try if the default settings work, workarounds if they fail, and those left out."""
 
     candidates: tuple[Candidate, ...]
     settings: tuple[Setting, ...]
@@ -30,7 +30,7 @@ class NcclPlan:
     settings_left_out: tuple[LeftOut, ...] = ()
 
     def left_out_of(self, trials: Sequence[TrialResult]) -> tuple[LeftOut, ...]:
-        """Return the candidates that were left out, and the workarounds too if the default settings failed."""
+        """Return the configurations that were not tried; workarounds are included if the default settings failed."""
         searched = any(trial.candidate == DEFAULT and not is_sound(trial) for trial in trials)
         return (*self.left_out, *self.settings_left_out) if searched else self.left_out
 
@@ -47,7 +47,7 @@ def plan_nccl(
 
 
 def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[LeftOut, ...]]:
-    """Return the workarounds that the facts allow, in the order in which the search drops them, and those left out.
+    """Return the workarounds that the facts allow, in the order in which the search drops them, and the omitted ones.
 
     If one fault has several workarounds, the search keeps the last one in this order. An expensive workaround therefore
     precedes a cheap one. Disabling all RDMA precedes disabling some ports, and disabling P2P precedes changing the kind
@@ -64,10 +64,11 @@ def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[Le
 
 
 def _conf_files(view: NodeView) -> Iterator[Planned]:
-    """Yield a setting that replaces the content of NCCL's files by NCCL's defaults (facts 1.0), if there is any.
+    """Yield a setting that overrides the content of NCCL's configuration files with NCCL's defaults (facts 1.0).
 
-    Environment variables take precedence over the files. For numbers, every version of NCCL takes an empty value as the
-    default. For NCCL_NET it does not: "" matches no network (net.cc 2.18.6, plugin/net.cc 2.27.7).
+    Yield nothing if these files set nothing. Environment variables take precedence over the files. For numbers, every
+    version of NCCL takes an empty value as the default. For NCCL_NET it does not: "" matches no network (net.cc 2.18.6,
+    plugin/net.cc 2.27.7).
     """
     entries = view.node.nccl_conf
     if isinstance(entries, Gap):

@@ -1,4 +1,4 @@
-"""The configurations that are worth a trial on this node, and those that are not, each with its reason."""
+"""The configurations that are worth a trial on this node, and those that are not, each with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The control that closes a search (randomized A/B confirmation): its next run, and the time left for it. Pure."""
+"""The end of a search, the A/B confirmation of a workaround ("control"): its next run, and the time it needs.
+
+The functions do no I/O.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ MOST_PAIRS = 12  # runs of a workaround, and of default settings that fail in on
 
 
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether a step of the search leaves time for the control.
+    """Return whether the next step of the search leaves time for the A/B confirmation.
 
-    If the step works, the whole control must still fit into the remaining time. If the step fails, one run of each side
-    must fit. For a repetition, the whole control must fit even if the repetition fails.
+    If the step works, the whole confirmation must still fit into the remaining time. If the step fails, one run of each
+    side must fit. For a repetition, the whole confirmation must fit even if the repetition fails.
     """
     if not found.on or not runs_each:
         return True
@@ -39,7 +42,7 @@ def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int
 
 
 def leaves_time(default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether one more failing trial leaves time for the control of a workaround that was found."""
+    """Return whether one more failing trial leaves time for the A/B confirmation of a workaround that was found."""
     fails_s, works_s = _costs_s(default, known)
     return known.left_s - fails_s >= runs_each * (fails_s + works_s)
 
@@ -52,12 +55,12 @@ def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
 
 
 def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int, least_runs: int) -> Next:
-    """Return the next run of the control; without a workaround, the next repetition of the failing default settings.
+    """Return the next run of the A/B confirmation; without a workaround, repeat the failing default settings.
 
-    Default settings without a workaround are repeated as often as in a control. If a control can prove something, there
-    are up to MOST_PAIRS repetitions in a third of the time, because the fault may last for some trials only. A
-    workaround has to work `least_runs` times before its control, if there is time. This is required because, if the
-    default settings fail only in some runs, settings without an effect may also work once.
+    Default settings without a workaround are repeated as often as in an A/B confirmation. If a confirmation can prove
+    something, there are up to MOST_PAIRS repetitions in a third of the time, because the fault may last for some trials
+    only. A workaround has to work `least_runs` times before its confirmation, if there is time. This is required
+    because, if the default settings fail only in some runs, settings without an effect may also work once.
     """
     if chosen is None:
         took_s = [each.duration_s for each in known.reruns if each.candidate == DEFAULT and not each.control]
@@ -79,9 +82,9 @@ def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_e
 def _turn(
     default: TrialResult, other: Candidate, known: Known, costs_s: tuple[float, float], runs_each: int, most_blocks: int
 ) -> Repeat | None:
-    """Return the next run of a control of the default settings and `other`.
+    """Return the next run of the A/B confirmation that compares the default settings with `other`.
 
-    None if the control is over or there is no time for a run.
+    Return None if the confirmation is over or there is no time for a run.
     """
     blocks = blocks_of([each for each in known.reruns if each.control == other.name])
     block = blocks.pop() if blocks and not is_whole(blocks[-1]) else []
@@ -104,10 +107,10 @@ def _turn(
 def control_of_failures(
     default: TrialResult, candidates: Sequence[Candidate], known: Known, runs_each: int
 ) -> Repeat | None:
-    """Return the next control run of a candidate that failed although the default settings work.
+    """Return the next run of an A/B test of a configuration that failed although the default settings work.
 
-    The control of the first such candidate shows whether the default settings are sound. Every other such candidate
-    needs one repetition.
+    The test of the first such configuration shows whether the default settings are sound. Every other such
+    configuration needs one repetition. Return None if no run is left.
     """
     failed = [each for each in known.results if has_failed(each) and each.candidate != DEFAULT]
     named = {each.name: each for each in candidates}

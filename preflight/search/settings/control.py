@@ -55,7 +55,7 @@ Env = tuple[tuple[str, str], ...]
 
 
 class Proof(Enum):
-    """How well the closing control confirms a workaround."""
+    """The degree to which the A/B confirmation (control) proves that a workaround works."""
 
     PROVED = "proved"
     PROVISIONAL = "provisional"  # the runs agree, but chance could still explain them
@@ -64,7 +64,7 @@ class Proof(Enum):
 
 
 class Way(Enum):
-    """The way in which a trial ended, reduced to what can be compared between trials."""
+    """The way in which a trial ended, reduced to categories that can be compared between trials."""
 
     WORKS = "worked"
     HANG = "hung"
@@ -74,7 +74,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How all trials of the same settings ended, in the order of the trials."""
+    """A count of how all trials of the same settings ended, in the order of the trials."""
 
     candidate: str
     env: Env
@@ -165,10 +165,10 @@ def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tup
 
 
 def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
-    """Return how well the control confirms the chosen workaround for default settings that fail.
+    """Return the degree to which the A/B confirmation proves the chosen workaround for failing default settings.
 
-    If the default settings sometimes worked, the control must reach the odds that the profile asks for. If the default
-    settings always failed, one run is enough.
+    If the default settings sometimes worked, the confirmation must reach the odds that the profile asks for. If the
+    default settings always failed, one run is enough.
     """
     if not (control.chosen and all(runs_of(control))):
         return Proof.INTERMITTENT if intermittent(results, control.reruns) else Proof.OPEN
@@ -183,12 +183,12 @@ def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
 
 
 def is_cure(control: Control, results: Sequence[TrialResult]) -> bool:
-    """Return whether the control confirms the chosen workaround, even if only provisionally."""
+    """Return whether the A/B confirmation supports the chosen workaround, even if only provisionally."""
     return proof_of(control, results) in (Proof.PROVED, Proof.PROVISIONAL)
 
 
 def runs_of(control: Control, name: str = "") -> tuple[int, int]:
-    """Return how many runs a control has of the default settings and of `name` (by default the chosen workaround)."""
+    """Return how many runs with the default settings, and with `name` or the chosen workaround, a confirmation has."""
     turns = control.turns(name or control.chosen)
     of_default = sum(each.candidate == DEFAULT for each in turns)
     return of_default, len(turns) - of_default
@@ -205,7 +205,10 @@ def odds_of(control: Control) -> int:
 
 
 def blocks_of(turns: Sequence[Rerun]) -> list[list[Rerun]]:
-    """Return the turns of a control in blocks. A block has equally many runs of both sides, in its own random order."""
+    """Return the runs of an A/B confirmation in blocks.
+
+    A block has equally many runs of both sides, in its own random order.
+    """
     blocks: list[list[Rerun]] = []
     for each in turns:
         if not blocks or is_whole(blocks[-1]):
@@ -215,12 +218,12 @@ def blocks_of(turns: Sequence[Rerun]) -> list[list[Rerun]]:
 
 
 def is_whole(block: Sequence[Rerun]) -> bool:
-    """Return whether all turns of a block were made."""
+    """Return whether all planned runs of a block were made."""
     return len(block) >= 2 * block[0].runs_each
 
 
 def proof_text(control: Control, default: TrialResult) -> str:
-    """Return one sentence on the repetitions: their counts, the odds that chance explains them, and how to confirm."""
+    """Return one sentence on the repeated trials: their counts, the odds of pure chance, and how to confirm."""
     of_default, worked = runs_of(control)
     ways = [_way(each) for each in control.turns(control.chosen) if each.candidate == DEFAULT]
     failures = [way for way in ways if way is not Way.WORKS]
@@ -241,10 +244,9 @@ def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tupl
 
 
 def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[TrialResult, ...]:
-    """Return the results with the failures of the repetitions.
+    """Return the results, in which settings that failed in a repetition count as failed.
 
-    If settings failed in a repetition, their result becomes that failure, because they are no workaround. The default
-    settings keep their result.
+    Such settings are no workaround. The default settings keep their result.
     """
     failures = {_key(each.candidate, each.env): each for each in reruns if each.outcome in FAILED}
     failures.pop(DEFAULT, None)
@@ -259,10 +261,10 @@ def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tupl
 
 
 def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
-    """Return whether the same settings ended differently, and no control can confirm a workaround any more.
+    """Return whether the same settings ended differently, so that no A/B confirmation can prove a workaround any more.
 
-    A control can still confirm a workaround if the default settings failed in the search. It no longer can if the
-    default settings worked outside the control, or if the workaround failed in the control.
+    A confirmation is still possible if the default settings failed in the search. It no longer is if the default
+    settings worked outside the confirmation, or if the workaround failed in it.
     """
     if not intermittent(results, reruns):
         return False
@@ -276,7 +278,7 @@ def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
 
 
 def times_repeated(env: Env, reruns: Iterable[Rerun]) -> int:
-    """Return how often the settings `env` have been tried again outside a control."""
+    """Return how often the settings `env` have been tried again, apart from A/B confirmations."""
     return sum(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
 
 
@@ -288,7 +290,7 @@ def times_worked(candidate: Candidate, results: Sequence[TrialResult], reruns: S
 
 
 def is_repeated(env: Env, reruns: Iterable[Rerun]) -> bool:
-    """Return whether the settings `env` have been tried again outside a control."""
+    """Return whether the settings `env` have been tried again, apart from A/B confirmations."""
     return times_repeated(env, reruns) > 0
 
 

@@ -83,7 +83,7 @@ def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
 
 
 def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]) -> dict[str, float]:
-    """Return, by candidate, the mean log gain over the trial with default settings.
+    """Return, by configuration, the mean log gain in speed over the trial with default settings.
 
     The inherited environment, failed trials, and trials without all decision points are left out.
     """
@@ -123,14 +123,17 @@ def slowdown(result: TrialResult, default: TrialResult) -> float:
 
 
 def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the candidates to compare with the default settings in one new pair of groups each, the best first."""
+    """Return the configurations for a short comparison with the default settings, in one new pair of groups each.
+
+    The best configuration comes first.
+    """
     return tuple(sorted(screened, key=lambda name: (-screened[name], name))[:HEATS])
 
 
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
-    """Return the best candidate if its screening and short comparison promise more than MIN_GAIN, else "".
+    """Return the best configuration if screening and short comparison promise more than MIN_GAIN; else "".
 
-    The comparison that follows ignores these values, because the candidate was chosen by these values, which are
+    The comparison that follows ignores these values, because the configuration was chosen by these values, which are
     therefore biased toward it.
     """
     promise = {}

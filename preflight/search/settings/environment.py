@@ -1,4 +1,4 @@
-"""The environment of a trial: which variables are set, and which inherited variables are removed."""
+"""The environment of a trial: the variables that are set, and the inherited variables that are removed."""
 
 from __future__ import annotations
 

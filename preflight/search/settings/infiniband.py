@@ -1,9 +1,7 @@
-"""Choose what to try first if InfiniBand or RoCE fails between nodes.
+"""Choose what to try first if InfiniBand or RoCE fails between nodes, from the failed trial's log.
 
-The failed trial's log suggests settings.
-
-The log orders the trials but decides nothing: a setting is recommended only if the control proves it. Sockets are the
-third trial at the latest, because they show whether the fabric is at fault at all.
+The log orders the trials but decides nothing: a setting is recommended only if the A/B confirmation proves it. Sockets
+are the third trial at the latest, because they show whether the fabric is at fault at all.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ def losing_trial_s(limit_s: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """The signs of an InfiniBand fault in a failed trial."""
+    """The evidence of an InfiniBand fault in a failed trial."""
 
     errors: tuple[str, ...]  # the ranks' lines that report a failure of InfiniBand
     paths: tuple[str, ...]  # as `NET/IB/0/GDRDMA`
@@ -58,7 +56,7 @@ class Signs:
 
     @property
     def by_gpu_direct(self) -> bool:
-        """Whether data went from GPU memory to the adapter and back."""
+        """Whether GPUDirect RDMA moved data directly between GPU memory and the adapter."""
         return any("/GDRDMA" in path for path in self.paths)
 
     @property
@@ -83,7 +81,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class IbWay:
-    """A variable that may help, whether the log suggests it, and whether to try it without that suggestion."""
+    """A variable that may help, with tests whether the log suggests it and whether to try it without a suggestion."""
 
     variable: str
     is_pointed_at: Callable[[Signs, Candidate], bool]
@@ -103,7 +101,7 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class IbOrder:
-    """The candidates that avoid a fault of InfiniBand, in the order of their trials."""
+    """The configurations that avoid a fault of InfiniBand, in the order of their trials."""
 
     first: tuple[Candidate, ...]  # what the log suggests, then a set of ports: two at most
     sockets: tuple[Candidate, ...]

@@ -37,7 +37,7 @@ Env = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """The progress of a search: what to try next, or why the search is over."""
+    """The state of the search for the fewest settings that work: the next trial, or None if the search is over."""
 
     next: Candidate | None
     on: tuple[Setting, ...] = ()  # the fewest that are known to work together
@@ -141,7 +141,7 @@ def _corners(ordered: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
 
 
 def _alone(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
-    """Return the next trial of one of the most suspect settings alone, or the setting that worked alone.
+    """Return the next trial of one of the most suspect settings alone, or the result if one worked alone.
 
     A trial of one setting works even if another setting does harm.
     """
@@ -167,7 +167,8 @@ def _give_up_by_halves(
 ) -> Cure:
     """Return the next step of the bisection of `on`, settings that work together.
 
-    The bisection looks for the longest prefix of the remaining settings without which the collectives still work.
+    The bisection looks for the longest prefix of the settings that can be dropped: without it, the collectives still
+    work.
     """
     kept: tuple[Setting, ...] = ()
     rest = on
@@ -192,7 +193,7 @@ def _give_up_by_halves(
 
 
 def _next_count(gone: int, fails: int, rest: int, first_split: int) -> int:
-    """Return how many settings to drop in the next trial: all `rest`, then the `first_split` unsuspected, then half."""
+    """Return how many settings to drop in the next trial: all, then the `first_split` unsuspected ones, then half."""
     if fails > rest:
         return rest
     return first_split if gone < first_split < fails else (gone + fails) // 2
@@ -210,7 +211,7 @@ def _in_order(on: Sequence[Setting], some: Sequence[Setting]) -> tuple[Setting, 
 
 
 def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
-    """Return the next trial of some RDMA ports instead of none, if the settings that remained turn RDMA off."""
+    """Return the next trial that uses some RDMA ports instead of no RDMA, if the needed settings turn RDMA off."""
     off = [setting for setting in on if "no-rdma" in setting.families]
     choices = [setting for setting in ordered if setting.choice == "hca"]
     if not off or any(setting in choices for setting in on):

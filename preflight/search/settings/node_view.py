@@ -103,7 +103,7 @@ def setting(name: str, value: str, scope: Scope = Scope.ANYWHERE) -> Setting:
 
 
 def unless(reason: str, setting: Setting) -> Planned:
-    """Return the setting; if `reason` is not empty, return a record that the setting is left out for that reason."""
+    """Return the setting if `reason` is empty, else a record that the setting is left out for this reason."""
     return LeftOut(setting.name, reason) if reason else setting
 
 

@@ -1,4 +1,7 @@
-"""Decide what to try next from the results so far. Pure: the coordinator asks, and acts on the answer."""
+"""Decide what to try next from the results so far.
+
+The functions do no I/O: the coordinator asks, and takes the returned step.
+"""
 
 from __future__ import annotations
 
@@ -157,10 +160,10 @@ def _was_killed(default: TrialResult) -> bool:
 
 
 def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None:
-    """Return the next candidate if InfiniBand is suspect: what the log suggests, then sockets, then the others.
+    """Return the next configuration if InfiniBand is suspect: what the log suggests, then sockets, then the others.
 
-    Return None if a candidate that keeps InfiniBand works. If only sockets work, one more candidate that keeps
-    InfiniBand is tried, if that leaves time for the control.
+    Return None if a configuration that keeps InfiniBand works. If only sockets work, one more configuration that keeps
+    InfiniBand is tried, if that leaves time for the A/B confirmation.
     """
     order = in_order(asked.candidates, default, asked.known.node_sizes)
     cured = [each for each in asked.candidates if each.name in asked.tried and is_sound(asked.tried[each.name])]
@@ -176,7 +179,7 @@ def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None
 
 
 def _cure(asked: _Asked, default: TrialResult) -> Next:
-    """Return the next step of the search for the fewest settings with which the job works, then of the control."""
+    """Return the next step of the search for the fewest settings that work, or then of the A/B confirmation."""
     if not has_failed(default):
         return Stop()
     known, runs_each = asked.known, asked.runs_each
@@ -195,7 +198,7 @@ def _cure(asked: _Asked, default: TrialResult) -> Next:
 
 
 def _found(asked: _Asked, default: TrialResult) -> Cure:
-    """Return the state of the search for the fewest settings."""
+    """Return the current state of the search for the fewest settings that work."""
     known, as_is = asked.known, asked.tried.get(AS_IS)
     needed = to_failure(asked.cure_measures, known.failed_at)
     # A trial that worked and ended before where another failed says nothing of that.
@@ -224,7 +227,7 @@ def _latest(results: Sequence[TrialResult], env: tuple[tuple[str, str], ...]) ->
 
 
 def _best_of(candidates: Sequence[Candidate], results: Sequence[TrialResult]) -> Candidate | None:
-    """Return the working candidate with the fewest settings; the fastest of several with equally few."""
+    """Return the working configuration with the fewest settings, the fastest one among equals; None if none works."""
     sound = [each for each in results if is_sound(each) and each.env and each.candidate not in (DEFAULT, AS_IS)]
     best = min(sound, key=lambda each: (len(each.env), -_mean_busbw(each), each.candidate), default=None)
     return next((each for each in candidates if best is not None and each.name == best.candidate), None)

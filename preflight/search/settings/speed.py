@@ -16,7 +16,7 @@ AMD_GPUS_WITH_SYS = 2
 
 
 def speed_candidates(view: NodeView) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the candidates worth comparing with working default settings, and those that are not."""
+    """Return the configurations worth comparing with working default settings, and those that are not."""
     planned = [*_further_p2p(view), *_p2p_off(view), *_gpu_direct(view)]
     candidates = tuple(each for each in planned if isinstance(each, Candidate))
     return candidates, tuple(each for each in planned if isinstance(each, LeftOut))

@@ -11,7 +11,7 @@ from preflight.model.trial import Candidate, Rerun, TrialResult
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Run a trial of this candidate; an earlier step may have run the trial already."""
+    """The step: run a trial of this configuration. An earlier step may have run the trial already."""
 
     candidate: Candidate
     is_for_cure: bool = False  # one of many trials that only show whether settings work: few sizes
@@ -20,14 +20,14 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Try these settings again, up to the sizes at which trials have failed, to learn whether the trials end alike."""
+    """The step: try these settings again, up to the sizes at which trials failed, to see whether the result varies."""
 
     candidate: Candidate
     control: str = ""  # the candidate whose runs alternate with the default's; "" if only a failure is repeated
     runs_each: int = 0
 
     def ended(self, result: TrialResult, duration_s: float | None = None) -> Rerun:
-        """Return the record of a repetition that ended with this result."""
+        """Return the record of a repetition that ended with `result`."""
         candidate, took_s = self.candidate, result.duration_s if duration_s is None else duration_s
         return Rerun(
             candidate.name, candidate.env, result.outcome, result.problem, took_s, self.control, self.runs_each,
@@ -37,7 +37,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Measure this candidate and the default settings in `pairs` new pairs of process groups."""
+    """The step: measure this configuration and the default settings in `pairs` new pairs of process groups."""
 
     candidate: str
     pairs: int
@@ -45,7 +45,10 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Repeat the trial of the default settings, which look slow for the reason `why`; the search ignores the result."""
+    """The step: repeat the trial of the default settings, which look slow for the reason `why`.
+
+    The search ignores the result.
+    """
 
     turn: int
     why: str
@@ -53,7 +56,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the search; `chosen` is the workaround for default settings that fail, if one was found."""
+    """The end of the search; `chosen` is the workaround for default settings that fail, or None."""
 
     chosen: Candidate | None = None
 

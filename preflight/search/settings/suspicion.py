@@ -1,6 +1,6 @@
 """The settings that a failed trial with default settings makes suspect: by errors, used features or bad GPU pairs.
 
-Suspicion orders the search but decides nothing: a setting is recommended only if a trial without that setting failed.
+Suspicion only orders the search: a setting is recommended only if a trial without that setting failed.
 """
 
 from __future__ import annotations
