@@ -1,1 +1,1 @@
-"""Run one configuration on all ranks, from both sides: the ranks' launcher, and in rank/ the ranks' own code."""
+"""Run one configuration on all ranks: the launcher of the ranks, and in rank/ the code that runs inside the ranks."""

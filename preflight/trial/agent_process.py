@@ -1,6 +1,6 @@
 """Start the slow parts of a run first: the agent of this node's ranks, which imports torch, and the waking of the GPUs.
 
-In the same seconds preflight itself is loaded, and the node is probed.
+At the same time, preflight itself is loaded, and the node is probed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The results of the tests below NCCL: the ranks' measurements, the driver's statements and the counters' changes."""
+"""The results of the tests without NCCL: the ranks' measurements, the driver's reports and the counters' increases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 
 @dataclass(slots=True)
 class HardwareWatch:
-    """The counters before the run, and the Xid listener.
+    """The hardware counters from before the run, and the process that listens for Xids.
 
     The owner of the agent ends the listener; a simulated machine has none.
     """
@@ -141,7 +141,7 @@ def hardware_results(
     """Return the results of the GPU tests, without speeds if another process used the GPUs.
 
     The result is a Gap with the reason if the GPUs were not tested. `left_s` is the time until the deadline in seconds.
-    With several nodes, the GPUs are tested before the joint trials, and the results from that time are kept.
+    With several nodes, the GPUs are tested before the trials on all nodes, and the results from that time are kept.
     """
     if watching.results is None:
         watching.results = _results(launched, node, path, watching, disturbed, left_s, tests)

@@ -1,4 +1,4 @@
-"""A launch in progress and its result: what the ranks report, event by event, and what ended it."""
+"""A launch of ranks, in progress and finished: what the ranks report, event by event, and why the launch ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RESULTS: dict[str, tuple[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SoloPhase:
-    """The first phase of a run of several nodes: what this node tried alone, before the joint trials."""
+    """The single-node phase of a run of several nodes: this node's own trials, before the trials on all nodes."""
 
     trials: tuple[TrialResult, ...] = ()
     problem: str = ""
@@ -80,12 +80,12 @@ class LaunchResult:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return what preflight could not do; the reason for the end of the launch comes first."""
+        """Return the reasons why preflight could not finish; the reason for the end of the launch comes first."""
         return tuple(dict.fromkeys(filter(None, (self.problem, self.solo_problem))))
 
 
 class Launch:
-    """A launch in progress. The launcher and the peers report events to it; `result` is the result so far."""
+    """A launch in progress, to which the launcher and the other nodes report events; `result` is the result so far."""
 
     def __init__(self) -> None:
         self.result = LaunchResult(started_at=time.monotonic())
@@ -96,7 +96,7 @@ class Launch:
         return bool(self.result.problem or self.result.done)
 
     def is_at(self, running: str) -> None:
-        """Record the step that is running."""
+        """Record the name of the step that runs now."""
         self.result = replace(self.result, running=running)
 
     def fail(self, problem: str) -> None:
@@ -104,7 +104,7 @@ class Launch:
         self.result = replace(self.result, problem=self.result.problem or problem)
 
     def end_solo(self, problem: str) -> None:
-        """Record that this node has finished its own trials; all later trials are joint.
+        """Record that this node has finished its own trials; all later trials run on all nodes together.
 
         A problem of the single-node phase does not end the launch, because the other nodes still have to be informed.
         """
@@ -143,7 +143,7 @@ class Launch:
         self.result = replace(self.result, problem=why)
 
     def take(self, event: dict[str, Any]) -> None:
-        """Process one event of the conductor or the agent."""
+        """Process one event that the coordinator or the agent reported."""
         now = self.result
         match str(event["event"]):
             case "ready":
@@ -188,7 +188,7 @@ class Launch:
 def parse_event(line: bytes) -> dict[str, Any]:
     """Return the event on a line; a line without a valid event becomes the event `garbled`.
 
-    A conductor that is killed while it writes leaves half a line. A surviving process then reports the reason.
+    A coordinator that is killed while it writes leaves half a line. A surviving process then reports the reason.
     """
     try:
         event = json.loads(line)
@@ -206,7 +206,7 @@ def how_ended(exit_code: int) -> str:
 
 
 def progress_line(launched: LaunchResult, deadline_s: float, width: int) -> str:
-    """Return a line with elapsed time, current step and latest possible end, cut to `width` columns."""
+    """Return a line with elapsed time, current step and time limit, shortened to fit into `width` columns."""
     elapsed_s = time.monotonic() - launched.started_at
     what = launched.running or "starting one process per rank (importing torch)"
     done = f"{len(launched.trials)} tried" if launched.trials else ""

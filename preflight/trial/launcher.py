@@ -42,7 +42,8 @@ def launch(
     `kill_at` is in seconds of the monotonic clock.
 
     At the end, also after an exception such as Ctrl-C, no process of the run is left, and `launched` has all reports
-    that arrived. With `peers`, this node's own trials are the first phase; the joint trials follow.
+    that arrived. With `peers` (other nodes), this node's own trials are the first phase; the trials on all nodes
+    follow.
     """
     if agent.process is None:
         raise LaunchError(agent.problem)

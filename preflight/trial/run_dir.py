@@ -1,4 +1,4 @@
-"""The run's own directory: control file, stores, logs and the events FIFO. No other user can read it."""
+"""The run's own directory: control files, stores, logs and the events FIFO. No other user can read it."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def spec_path(run_dir: str) -> str:
 
 
 def machine_path(run_dir: str) -> str:
-    """Return the path of the file with another machine's facts, if a stand-in backend simulates that machine."""
+    """Return the path of the file with the facts of a simulated machine."""
     return os.path.join(run_dir, "machine.json")
 
 
@@ -163,7 +163,7 @@ def remove_run_dir(run_dir: str) -> None:
 
 
 def last_words(run_dir: str) -> str:
-    """Return the last error in the torchrun logs, or else their last line, as the best available reason for a death."""
+    """Return the last error in the torchrun logs, else their last line, as the best available reason for a death."""
     logs = [path for path in Path(run_dir, "torchrun").rglob("*") if path.is_file()]
     lines = [line for path in sorted(logs, key=os.path.getmtime) for line in _last_lines(path)]
     own = [line for line in lines if not TORCHRUN_LOG.match(line)]

@@ -1,9 +1,9 @@
-"""`python -m preflight.trial.worker`: the process of a node's ranks, torchrun's agent and its forks.
+"""`python -m preflight.trial.worker`: the process of a node's ranks, which becomes torchrun's agent and forks.
 
 It imports torch and then reads its order, a line of JSON, from standard input: the path of the specification, and
 variables. If no order comes, the process ends.
 
-`python -m preflight.trial.worker RUN_SPEC` is the supervisor of one rank, if forking the supervisor is not safe.
+`python -m preflight.trial.worker RUN_SPEC` is the per-rank agent (supervisor) of one rank, if forking it is not safe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from preflight.system.processes import die_with_parent
 
 
 def main() -> None:
-    """Tie this process to its parent, then import torch, which the ranks of this node share."""
+    """Bind this process to the life of its parent, import torch for the ranks of this node, and carry out the order."""
     die_with_parent(int(os.environ["PREFLIGHT_PARENT_PID"]))
     try:
         os.getcwd()

@@ -1,4 +1,4 @@
-"""Before a check, find out whether all nodes hold the same report and may reuse it.
+"""Find out before a check whether all nodes have the same report and may reuse it.
 
 Node 0 asks and decides.
 
@@ -28,7 +28,7 @@ TURN_S = 1.0  # after which those are dropped who say nothing
 
 
 def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit_s: float) -> str:
-    """Return why the nodes must check, or "" if all hold the report named `mine`; "" as `mine` is no report."""
+    """Return why the nodes must check; "" if all nodes have the report named `mine` (`mine` is "" without a report)."""
     until = time.monotonic() + limit_s
     try:
         answer = _ask_all if place.node_rank == 0 else _ask_node_0
@@ -61,7 +61,7 @@ def _ask_all(place: Placement, netifs: Sequence[Netif], mine: str, until: float)
 
 @contextlib.contextmanager
 def _room_for(nodes: int) -> Iterator[None]:
-    """Allow as many open files in the block as `nodes` nodes need; the job gets the limit from before the block."""
+    """Raise the limit of open files in the block for `nodes` nodes; afterwards, the job gets the original limit."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     raise_descriptor_limit(nodes)
     try:
@@ -83,7 +83,7 @@ def _why(place: Placement, mine: str, reports: dict[int, str]) -> str:
 def _callers(
     listeners: Sequence[socket.socket], nodes: int, opened: contextlib.ExitStack, until: float
 ) -> Iterator[tuple[Link, Message]]:
-    """Yield each caller's link and message until `until`; callers that break off or err are left out."""
+    """Yield each caller's link and message until `until`; callers that disconnect or send invalid data are left out."""
     ready, waiting = Poller(), select.poll()
     handshakes = Handshakes(ready, nodes, _word)
     opened.callback(ready.close)
@@ -102,7 +102,7 @@ def _callers(
 
 
 def _word(message: Message) -> Message:
-    """Return the message of a node about its report; MalformedInput for any other message."""
+    """Return a node's message about its report; MalformedInput for any other message."""
     if message["kind"] != KIND:
         raise MalformedInput("this is no word about a report")
     return message

@@ -37,7 +37,7 @@ REASONS = {
 
 
 class Follower:
-    """The rendezvous from the side of a follower, which is any node but node 0."""
+    """The rendezvous on a follower, which is any node but node 0."""
 
     def __init__(self, node: Member, netifs: tuple[Netif, ...]) -> None:
         self.node = node
@@ -55,7 +55,7 @@ class Follower:
 
     @property
     def needs_no_ranks(self) -> bool:
-        """Return whether the run can go on although this node's ranks are gone."""
+        """Return whether the run goes on although this node's ranks have ended."""
         return self.node.relay is not None  # node 0's report comes after its stop has ended them
 
     def files(self) -> tuple[list[int], list[int]]:
@@ -65,7 +65,7 @@ class Follower:
         return [self._link.fileno(), *self.node.fds], [self._link.fileno()] if self._link.wants_to_send else []
 
     def turn(self, launched: Launch) -> None:
-        """Continue to look for node 0, or process its messages."""
+        """Try to reach node 0, or process its messages if the connection exists; return without waiting."""
         try:
             for number, answer in self.node.probes.answers():
                 self._reply(number, answer)

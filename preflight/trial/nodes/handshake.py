@@ -1,4 +1,4 @@
-"""Callers of node 0 that have not introduced themselves: they get little time and memory before they are dropped."""
+"""Callers of node 0 that have not identified themselves: they get little time and memory before they are dropped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCEPTS_A_TURN = 256
 
 
 class Handshakes(Generic[Said]):
-    """Links without a message so far; `ready` receives each link, so that the first message on the link wakes node 0.
+    """The connections that have sent no message yet; each is added to `ready`, so that its first message wakes node 0.
 
     `read` returns the caller's identity from that message, or raises MalformedInput if the message has none.
     """
@@ -44,7 +44,7 @@ class Handshakes(Generic[Said]):
             self._links.pop(0).close()
 
     def introduced(self) -> Iterator[tuple[Link, Said]]:
-        """Yield callers that introduce themselves.
+        """Yield the callers that have identified themselves, each with its identity.
 
         A caller that sends anything else, or nothing for 5 s, is dropped.
         """

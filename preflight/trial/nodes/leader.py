@@ -1,4 +1,4 @@
-"""Node 0's launcher: it listens, accepts the other nodes, and relays their messages."""
+"""The launcher of node 0: it listens, accepts the other nodes, and relays their messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Learn = Callable[[Mapping[int, SoloResult]], QuerySteps]  # what is asked of the
 
 @dataclass(slots=True)
 class FollowerState:
-    """Another node that has introduced itself."""
+    """What node 0 knows about another node that has identified itself."""
 
     link: Link
     hello: Hello
@@ -43,7 +43,7 @@ class FollowerState:
 
 
 class Leader:
-    """Node 0's side of the rendezvous: one thread, and work that is linear in the number of nodes."""
+    """The rendezvous on node 0: one thread, and work that is linear in the number of nodes."""
 
     needs_no_ranks = False  # whether this node's ranks may be gone and the run still goes on
 
@@ -148,7 +148,7 @@ class Leader:
         return "; ".join(filter(None, (came, f"missing: {', '.join(names)}{more}", start, refused, listened)))
 
     def _go_on(self, launched: Launch) -> None:
-        """Ask the nodes about the network paths between them; then begin the joint trials.
+        """Ask the nodes about the network paths between them; then begin the trials on all nodes.
 
         A node that does not answer in time delays neither the questions nor the trials.
         """
@@ -194,7 +194,7 @@ class Leader:
         return JointPhase(self.solo_results(), self.has_begun, self.network)
 
     def solo_results(self) -> dict[int, SoloResult]:
-        """Return the single-node results by node rank, of the nodes that have reported them."""
+        """Return the single-node results that nodes have reported so far, by node rank."""
         own = {0: self.node.solo} if self.node.solo is not None else {}
         return own | dict(sorted(self._solo_results.items()))
 

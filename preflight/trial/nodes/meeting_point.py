@@ -56,7 +56,7 @@ def _look_up(host: str) -> list[str]:
 
 
 def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Netif]) -> Listening:
-    """Return where node 0 listens: on its own addresses that `host` resolves to, else on all interfaces.
+    """Return the addresses on which node 0 listens: its own addresses to which `host` resolves, else all interfaces.
 
     The name may resolve to loopback (Debian's 127.0.1.1) or to another host's address (a service, NAT). Then the other
     nodes must find another path, so node 0 listens on all of its addresses that they could reach.

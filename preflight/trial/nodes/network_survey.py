@@ -1,4 +1,4 @@
-"""The questions to the nodes before their joint trials, and the evaluation of the answers."""
+"""The questions that node 0 asks the nodes before the trials on all nodes, and the evaluation of the answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_RESULTS = 4096  # in the report
 
 @dataclass(frozen=True, slots=True)
 class PathAnswer:
-    """The report of a node's child on one path."""
+    """The result of one connection attempt, as a node reports it."""
 
     end: PathEnd
     detail: str
@@ -52,7 +52,7 @@ class PathAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ListenAnswer:
-    """The report of a node's child on one address at which it listens."""
+    """The result of listening at one address, as a node reports it."""
 
     port: int
     problem: str
@@ -137,7 +137,7 @@ def _question(task: PathTask) -> dict[str, Any]:
 
 
 def _decoded(kind: Any, reply: Reply, count: int) -> Any:
-    """Return `count` records of a kind from a node's answer, or the reason why there are none."""
+    """Return `count` records of type `kind` from a node's reply; a text with the reason if the reply has none."""
     if reply.failure:
         return reply.failure
     if not isinstance(reply.value, list) or len(reply.value) != count:
@@ -149,7 +149,7 @@ def _decoded(kind: Any, reply: Reply, count: int) -> Any:
 
 
 def _bounded(results: Sequence[PathResult], nodes: int) -> tuple[PathResult, ...]:
-    """Return the results for the report: all results if there are few nodes, else failures; at most MOST_RESULTS."""
+    """Return the results for the report: all if there are few nodes, else only failures, at most MOST_RESULTS."""
     bad = [each for each in results if each.end is not PathEnd.OK]
     good = [each for each in results if each.end is PathEnd.OK] if nodes <= FULL_MATRIX_NODES else []
     return (*bad, *good)[:MOST_RESULTS]

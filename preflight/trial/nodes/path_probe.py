@@ -26,7 +26,7 @@ Json = Any
 
 
 class PathProbe:
-    """One node's listeners, and its attempts to reach the listeners of other nodes."""
+    """The listeners of one node, and the node's attempts to reach the listeners of other nodes."""
 
     def __init__(self) -> None:
         self._listeners: list[socket.socket] = []
@@ -85,7 +85,7 @@ class PathProbe:
 
 
 def _measured(met: Met, slow_bytes_s: float, until: float) -> dict[str, Json]:
-    """Return the result of a path; add its round-trip time and rate if the path works and there is time."""
+    """Return a path's result; its round-trip time and rate are included if the path works and there is time."""
     result: dict[str, Json] = {"end": met.end.value, "detail": met.detail}
     if met.sock is None:
         return result

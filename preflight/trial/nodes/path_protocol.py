@@ -44,7 +44,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The result of a path so far; `sock` is the connection to the identified peer, or None without a connection."""
+    """The result of a path so far; `sock` is the connection to the verified peer, or None without a connection."""
 
     sock: socket.socket | None
     end: PathEnd
@@ -52,7 +52,7 @@ class Met:
 
 
 def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
-    """Answer one caller until it is finished, goes silent, or proves not to belong to this run."""
+    """Serve one caller until it has finished, sends nothing any more, or proves not to belong to this run."""
     with contextlib.suppress(OSError, ValueError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         theirs, _ = HELLO.unpack(_read(sock, HELLO.size, time.monotonic() + HELLO_S))

@@ -26,7 +26,7 @@ FAREWELL_S = 5.0
 
 @dataclass(slots=True)
 class Member:
-    """This node's side of the rendezvous."""
+    """This node as a participant of the rendezvous, with its relay and its probes."""
 
     placement: Placement
     hello: Hello
@@ -51,7 +51,7 @@ class Member:
         return self.solo
 
     def begin(self, joint: JointPlan) -> None:
-        """Let this node's ranks start the joint trials, and end the probes: from now on only the ranks listen."""
+        """Let this node's ranks start the trials on all nodes, and end the probes, so that only the ranks listen."""
         self.probes.close()
         # Each node has looked for its own cures by itself, and tested its own GPUs; its RDMA ports are measured as
         # cures are.

@@ -1,9 +1,9 @@
-"""Find this node's place in the job from the variables of schedulers and launchers.
+"""Find this node's position in the job from the variables of schedulers and launchers.
 
-Pure: the input is a mapping and options. The environment supplies the values that the options --nnodes, --node-rank and
---rdzv-endpoint leave open. The environment is read for one launcher only, the innermost one present
-(model/launchers.py), because values of two launchers don't fit together. Slurm counts only inside a step: a shell or a
-batch script is one node.
+The functions do no I/O: the input is a mapping and options. The environment supplies the values that the options
+--nnodes, --node-rank and --rdzv-endpoint leave open. The environment is read for one launcher only, the innermost one
+present (model/launchers.py), because values of two launchers don't fit together. Slurm counts only inside a step: a
+shell or a batch script is one node.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOPBACK_NAMES = re.compile(r"localhost(\..*)?|127\.[\d.]+|::1", re.ASCII | re.I
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The command-line options that give this node's place."""
+    """The command-line options that give this node's position; None means that an option was not given."""
 
     nnodes: int | None = None
     node_rank: int | None = None
@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(slots=True)
 class _Found:
-    """The values found so far; a value that is set once stays."""
+    """The values of the placement found so far; a value that is set once is not replaced."""
 
     environ: Mapping[str, str]
     values: dict[str, int | str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class _Found:
             self.origins.append(Origin(what, str(value), source))
 
     def note_number(self, what: str, *names: str) -> None:
-        """Take a whole number from the first variable that is set; UsageError if any variable has no whole number."""
+        """Record a whole number from the first of these variables that is set; UsageError if it is no whole number."""
         for name in names:
             if text := self.environ.get(name):
                 self.note(what, parse_whole(name, text), name)
@@ -63,7 +63,7 @@ class _Found:
 
 
 def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
-    """Return this node's place; UsageError (one line) if a value is missing, or sources contradict each other."""
+    """Return this node's position; UsageError (one line) if a value is missing, or sources contradict each other."""
     found = _Found(environ)
     hosts: tuple[str, ...] = ()
     for what, value, option in (
@@ -86,7 +86,7 @@ def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
 
 
 def _from_environment(found: _Found) -> tuple[str, ...]:
-    """Take the values of the innermost launcher that is present; return the hosts if that launcher names them."""
+    """Record the values of the innermost launcher that is present; return the hosts if that launcher names them."""
     environ = found.environ
     for launcher in reversed(LAUNCHERS):
         said = launcher.node
@@ -107,7 +107,7 @@ def _from_environment(found: _Found) -> tuple[str, ...]:
 
 
 def _one_per_node(found: _Found, said: NodeVariables) -> None:
-    """Take the number of nodes from a launcher that numbers processes; UsageError if a node has several processes."""
+    """Record the number of nodes from a launcher that counts processes; UsageError if a node has several processes."""
     count, here = (parse_whole(name, found.environ.get(name) or "1") for name in (said.processes, said.processes_here))
     nodes = parse_whole(said.nodes, found.environ[said.nodes]) if said.nodes else 1 if count == here else count
     if nodes > 1 and (count != nodes or here > 1):
@@ -191,7 +191,7 @@ def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | No
 
 
 def _lines(nodes: int, point: object) -> str:
-    """Return the commands to type on the first node and on the last node."""
+    """Return a text with the commands to type on the first node and on the last node."""
     place = str(point or f"HOST:{DEFAULT_PORT}")
     first, last = (f"`{start_line(nodes, rank, place)}`" for rank in (0, nodes - 1))
     return f"on HOST {first}, on the {'other' if nodes == 2 else 'last'} node {last}"
@@ -206,7 +206,7 @@ def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
 
 
 def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
-    """Return how many nodes this step of Slurm has, and this node's number; (1, 0) if Slurm does not say."""
+    """Return how many nodes this Slurm step has, and this node's number; (1, 0) outside of Slurm."""
     try:
         count, number = (parse_whole(name, environ.get(name, "")) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NODEID"))
     except UsageError:

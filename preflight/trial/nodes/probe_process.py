@@ -26,7 +26,7 @@ FAILURES = {
 
 @dataclass(slots=True)
 class ProbeProcesses:
-    """This node's children by module, started at first use; each child ends when its standard input closes."""
+    """This node's child processes by module, started at first use; a child ends when its standard input closes."""
 
     environ: Mapping[str, str]
     _crew: Crew[str] = field(default_factory=lambda: Crew(leave_s=LEAVE_S, reap_s=LEAVE_S))

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One round of questions: some nodes each get their own question and answer within the time limit."""
+    """One round of questions: each asked node gets its own question, and must answer within the time limit."""
 
     what: str
     questions: Mapping[int, Json]
@@ -49,7 +49,7 @@ def ask(what: str, questions: Mapping[int, Json], limit_s: float) -> Asking[dict
 
 @dataclass(slots=True)
 class Queries:
-    """The questions in progress; `result` is set once all questions are answered."""
+    """The rounds of questions in progress; `result` is set once all questions are answered."""
 
     steps: QuerySteps
     ask: Ask
@@ -61,7 +61,7 @@ class Queries:
     _until: float = 0.0
 
     def turn(self) -> None:
-        """Continue with the next question once every node has answered or the question's time is up."""
+        """Start the next round of questions if every node has answered or the round's time is up."""
         while self.result is None:
             if self._round is None:
                 self._send(None)

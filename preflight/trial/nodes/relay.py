@@ -26,9 +26,9 @@ Send = Callable[[Message], None]
 
 
 class Relay:
-    """One node's side of the relay, for the node's own `ranks`.
+    """The relay of one node, for the node's own `ranks`.
 
-    Node 0 sends the conductor's messages and receives answers.
+    Node 0 sends the coordinator's messages and receives answers.
     """
 
     def __init__(self, directory: str, ranks: range, is_leader: bool) -> None:

@@ -40,9 +40,9 @@ READS_A_TURN = 64  # so that one talker does not keep the others waiting
 
 
 class Link:
-    """One end of a connection.
+    """One end of a connection between two launchers.
 
-    `most_bytes` limits the length of a line; the limit grows once the other end has introduced itself.
+    `most_bytes` limits the length of a line; the limit grows once the other end has identified itself.
     """
 
     def __init__(self, sock: socket.socket, most_bytes: int = HELLO_BYTES) -> None:
@@ -77,12 +77,12 @@ class Link:
         self.sent_at = time.monotonic()
 
     def ping(self, now: float) -> None:
-        """Send a sign of life if this end has sent nothing for a while."""
+        """Send a keep-alive message if this end has sent nothing for a while."""
         if now - self.sent_at > PING_S:
             self.queue({"kind": "ping"})
 
     def refuse_silence(self) -> None:
-        """Raise MeetingError if the other end has been silent for so long that it is considered gone."""
+        """Raise MeetingError if the other end has sent nothing for so long that it counts as gone."""
         if time.monotonic() - self.heard_at > SILENT_S.value:
             raise MeetingError(f"not a word for {SILENT_S.value:.0f} s: the host or its network is down")
 

@@ -41,7 +41,7 @@ DIE_S = 2.0  # after SIGTERM; the kernel ends trial children with their supervis
 
 
 class AloneRendezvous(RendezvousHandler):
-    """A rendezvous without other nodes: this agent is node 0 of 1."""
+    """A torchrun rendezvous without other nodes: this agent is node 0 of 1."""
 
     use_agent_store = False
 
@@ -171,7 +171,7 @@ def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> Chi
 
 
 def supervise_rank(spec_path: str) -> None:
-    """Supervise this process's rank; an error is sent to the launcher, then raised."""
+    """Supervise this process's rank; if that raises an error, send the error to the launcher first."""
     try:
         supervise(spec_path)
     except Exception as error:

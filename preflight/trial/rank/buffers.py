@@ -1,4 +1,4 @@
-"""The tensors of one collective, the rank's position, and the call that is timed and verified."""
+"""The tensors of one collective, the rank's position, and the collective call that is timed and verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisors' control channel on one node: a directory with one JSON file per key.
+"""The control channel of the per-rank agents on one node: a directory with one JSON file per key.
 
 Files are used rather than a torch store. The run directory has mode 0700; files need no port, thread or server, and a
 test for a key costs one stat. Files work with every torch, while Store.check came with 2.3.
@@ -24,7 +24,7 @@ Report = Callable[[dict[str, Any]], None]  # how a child tells its supervisor wh
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """JSON values under keys, which may contain `/`. No operation blocks, except the waits with a time limit."""
+    """JSON values under keys, which may contain `/`. No operation blocks, except waits with a time limit."""
 
     directory: str
 

@@ -1,4 +1,4 @@
-"""Start, read, kill and reap the trial children of a supervisor (the per-rank agent)."""
+"""Start, read, kill and reap the trial children of a per-rank agent (supervisor)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONSEQUENCES = ("timeout", "connection")
 
 @dataclass(slots=True, kw_only=True)
 class Child(ChildProcess):
-    """A trial child, with what its per-rank agent knows about it; the child leads a process group."""
+    """A trial child, the leader of its own process group, with the data that its per-rank agent keeps about it."""
 
     assignment: Assignment
     started_by: str  # fork | exec
@@ -63,7 +63,7 @@ class Child(ChildProcess):
 
     @property
     def is_done(self) -> bool:
-        """Return whether the child went through all of its stages."""
+        """Return whether the child has completed all of its stages."""
         return self.stage == "done"
 
     def silent_s(self) -> float:
@@ -91,7 +91,7 @@ class Child(ChildProcess):
 
 
 def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
-    """Fork a trial child. Start it by exec if requested, or if this process has more than one thread."""
+    """Start a trial child by a fork, or by exec if requested or if this process has more than one thread."""
     sound = processes.thread_count() == 1 and not by_exec
     process = _fork(assignment, log_path) if sound else _exec(assignment, log_path)
     os.set_blocking(process.fd, False)
@@ -199,7 +199,7 @@ def _move(child: Child, stage: str, expected_s: float = 0.0) -> None:
 
 
 def _note_exit(child: Child) -> None:
-    """Record how a child ended that has exited on its own. The child's remaining output is read first."""
+    """Record how a child that has exited on its own ended, after its remaining output was read."""
     if child.fd >= 0 and processes.state(child.pid) not in processes.GONE:
         return
     while child.fd >= 0 and wait_for([child.fd], (), 0.0):
@@ -249,13 +249,13 @@ def limit_s(child: Child, limits: StageLimits) -> float:
 
 
 def forgive(children: Sequence[Child], gap_s: float) -> None:
-    """Exclude `gap_s` seconds in which this agent was suspended, because its children were suspended too."""
+    """Do not count `gap_s` seconds in which this agent was suspended, because its children were suspended too."""
     for child in children:
         child.moved_at += gap_s
 
 
 def is_overdue(child: Child, limits: StageLimits) -> bool:
-    """Return whether the child made no progress within its stage's limit, even if it has stopped waiting since."""
+    """Return whether the child made no progress within its stage's limit, even if its own timeout has ended it."""
     gave_up = child.end is not None and child.end.ended in CONSEQUENCES
     return (child.end is None or gave_up) and child.is_silent_for(limit_s(child, limits))
 

@@ -1,4 +1,4 @@
-"""The conductor (coordinator): rank 0's supervisor chooses each step, collects the outcomes and reports them."""
+"""The coordinator (conductor): rank 0's agent chooses each step, collects the outcomes and reports them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def conduct(rank: Rank) -> None:
 
 
 class Conductor:
-    """The state of the search: what was tried, and how long it took."""
+    """The coordinator's state of the search: what was tried, and how long it took."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -154,7 +154,7 @@ class Conductor:
         return self._after_release(self._try_apart(candidate, candidate, rail_measures(self._plan.cure_measures)))
 
     def _ask_nccl(self) -> None:
-        """Have NCCL 2.31 or later test its own paths, as a second witness of a run on one node."""
+        """Have NCCL 2.31 or later run its own diagnostics on its paths, as a second opinion on a single node."""
         results, place = self._known.results, self._spec.place
         nccl = next((each.nccl for each in results if each.nccl), "")
         is_due = self._plan.screen_all or any(each.outcome in FAILED for each in results)
@@ -193,7 +193,7 @@ class Conductor:
         self._report_control(None)
 
     def _report_control(self, chosen: Candidate | None) -> None:
-        """Report the reruns so far.
+        """Report the reruns so far, with the name of the workaround under test (`chosen`).
 
         If the default settings fail, the reruns are the A/B confirmation of the last workaround.
         """
@@ -205,7 +205,7 @@ class Conductor:
         self._steps.report({"event": "control", "control": encode(control)})
 
     def _try_apart(self, candidate: Candidate, named: Candidate, measures: tuple[Measure, ...]) -> TrialResult:
-        """Return the result of a trial that is no part of the search and does not change its course."""
+        """Run a trial that is not part of the search and does not influence it, and return its result."""
         started_at = time.monotonic()
         assignment, answers, why = self._take(named.name, (candidate,), measures)
         took_s = time.monotonic() - started_at
@@ -262,7 +262,7 @@ class Conductor:
         return replace(result, problem=f"{result.problem}; {held}") if held else result
 
     def _may_have_met_another_program(self, result: TrialResult) -> bool:
-        """Return whether a gloo group that never joined is worth one more attempt.
+        """Return whether a gloo group that never formed is worth one more attempt.
 
         Gloo's ports authenticate no caller: a program that connects milliseconds before the peer takes the peer's
         place.
@@ -315,7 +315,7 @@ class Conductor:
     def _take(
         self, label: str, candidates: tuple[Candidate, ...], measures: tuple[Measure, ...] = ()
     ) -> tuple[Assignment, list[list[RankAnswer]], str]:
-        """Have all ranks take a step.
+        """Have all ranks take a step: one trial, or the sides of a comparison.
 
         Return rank 0's assignment, each rank's answers by side, and the reason why the ranks were killed, or "".
         """

@@ -1,4 +1,4 @@
-"""Read what NCCL's own diagnosis printed: NCCL writes the diagnosis to standard output, not to NCCL_DEBUG_FILE."""
+"""Read the output of NCCL's own diagnostics, which NCCL writes to standard output, not to NCCL_DEBUG_FILE."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MOST_LINES, MOST_CHARACTERS = 60, 400  # of what the report keeps
 
 
 def read_diagnosis(path: str, nccl: str, trial: TrialResult, duration_s: float) -> NcclDiagnosis:
-    """Return the diagnosis in rank 0's log of the diagnosis trial.
+    """Return the diagnostics of NCCL in rank 0's log of the diagnosis trial.
 
-    A diagnosis that ran to its end has no `problem`, however the trial's collective ended after it.
+    A diagnosis that ran to its end has no `problem`, even if the trial's collective failed after it.
     """
     try:
         with open(path, "rb") as log:

@@ -18,7 +18,7 @@ SLACK_BYTES = 64 << 20  # less than any CUDA context, more than what a driver's 
 
 
 class GpuKeeper:
-    """The process that keeps NVML open; if the process gives no answer, nothing waits for it."""
+    """A process that keeps NVML open and reports used GPU memory; without its answer, preflight does not wait."""
 
     def __init__(self, uuids: Sequence[str], command: Sequence[str] = ()) -> None:
         self._uuids = tuple(uuids)
@@ -29,9 +29,9 @@ class GpuKeeper:
         self._before = self._used(START_S)
 
     def wait_until_released(self, within_s: float = RELEASE_S) -> str:
-        """Return "" once the GPUs hold no more memory than before the first trial; else a text on that memory.
+        """Wait until the GPUs hold no more memory than before the first trial, at most `within_s` seconds.
 
-        The result is also "" if the GPUs can't be asked. Wait at most `within_s` seconds.
+        Return "" in that case, or if the GPUs can't be queried; else return a text on the memory that is still held.
         """
         until = time.monotonic() + within_s
         while True:
@@ -60,7 +60,7 @@ class GpuKeeper:
 
 
 def still_held(before: Mapping[str, int], now: Mapping[str, int]) -> str:
-    """Return which GPUs hold more memory than before, by more than the tolerance, or "" if no GPU is known to."""
+    """Return a text on the GPUs that hold clearly more memory than before; "" if there are none."""
     more = {uuid: now[uuid] - before[uuid] for uuid in now if uuid in before and now[uuid] - before[uuid] > SLACK_BYTES}
     sizes = ", ".join(f"{uuid} {size >> 20} MiB" for uuid, size in sorted(more.items()))
     return f"memory was not given back: {sizes}" if sizes else ""

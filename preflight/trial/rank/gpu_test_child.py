@@ -1,4 +1,4 @@
-"""The child that runs GPU tests below NCCL: group after group of jobs, without a process group and without NCCL."""
+"""The child that runs GPU tests without NCCL: it runs groups of jobs one after another, without a process group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TURN_S = 30.0  # then it goes on beside whoever is late
 
 
 def turn_key(label: str, place: int) -> str:
-    """Return the channel key which says that the GPU at `place` has finished its copies, or lost its process."""
+    """Return the channel key that announces the end of the copies of the GPU at `place`, or of its process."""
     return f"turn/{label}/{place}"
 
 
@@ -58,7 +58,7 @@ def _open(assignment: Assignment, devices: Devices, place: int) -> None:
 
 
 def devices_of(backend_module: Any, assignment: Assignment) -> Devices:
-    """Return the stand-ins that a backend's module brings, else CUDA's devices; UnreadableFact if there are neither.
+    """Return the simulated GPUs of a backend's module, else CUDA's devices; UnreadableFact if there are neither.
 
     Only the GPUs of the assignment are visible to CUDA. From torch 2.10 on, the first copy between two GPUs makes a
     context on every visible GPU, so that another GPU that is broken, full or in exclusive mode would fail this copy.

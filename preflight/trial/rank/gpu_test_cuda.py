@@ -1,4 +1,4 @@
-"""The GPUs through torch.cuda, and the numbers that the tests copy and multiply.
+"""GPU operations through torch.cuda, and the exact numbers that the tests copy and multiply.
 
 Every number is exact on every device. The factors are such small integers that every sum is exact in float32, in any
 order and on any GPU; bfloat16 rounds the exact sum once. There is therefore one right result, bit by bit, for all
@@ -147,9 +147,10 @@ def _stream(source: torch.device, target: torch.device, of: torch.device) -> Any
 
 @contextlib.contextmanager
 def _streams_of_its_own(source: torch.Tensor, target: torch.Tensor) -> Iterator[None]:
-    """Run on streams that only this direction uses: torch makes a copy wait for both GPUs' current streams.
+    """Run the block on streams that only this direction of copies uses.
 
-    Two directions on the same streams would run one after the other.
+    torch makes a copy wait for both GPUs' current streams, so two directions on the same streams would run one after
+    the other.
     """
     with contextlib.ExitStack() as stack:
         for device in {source.device, target.device}:
@@ -160,7 +161,10 @@ def _streams_of_its_own(source: torch.Tensor, target: torch.Tensor) -> Iterator[
 
 @contextlib.contextmanager
 def _out_of_memory_named() -> Iterator[None]:
-    """Raise OutOfGpuMemory if a GPU has no memory left, which is no fault of it; leave other errors as they are."""
+    """Raise OutOfGpuMemory if a GPU runs out of memory in the block; other errors pass unchanged.
+
+    A full GPU is no fault of the GPU.
+    """
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:

@@ -1,8 +1,8 @@
-"""Access to the GPUs for the tests below NCCL: CUDA through torch, or stand-ins that a backend for tests brings.
+"""Access to the GPUs for the tests without NCCL: CUDA through torch, or simulated GPUs that a test backend brings.
 
 A GPU's place is its number among the GPUs of the run on this node, which is the local rank of its rank. If the module
-of `--backend NAME@MODULE` has an attribute DEVICES, the tests use those devices instead of CUDA. With a stand-in for
-NCCL that lacks this attribute, no GPU is tested, since there is none.
+of `--backend NAME@MODULE` has an attribute DEVICES, the tests use those devices instead of CUDA. With a simulated NCCL
+that lacks this attribute, no GPU is tested, since there is none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Buffer = Any  # memory of a GPU or of the host; only the devices look inside
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """NVML's values for a GPU at one moment."""
+    """NVML's values for a GPU under load, at one moment."""
 
     sm_mhz: int | Gap
     temperature_c: int | Gap

@@ -1,4 +1,4 @@
-"""A supervisor's process that tests its GPU and its pairs with others. It lives through all rounds of GPU tests.
+"""The process with which a per-rank agent tests its GPU and its pairs. It lives through all rounds of GPU tests.
 
 On the control channel there are, besides the keys in supervisor.py:
 
@@ -129,7 +129,7 @@ def _watch(rank: Rank, child: children.Child, until: float) -> str:
 
 
 def limit_s(rank: Rank, child: children.Child) -> float:
-    """Return how many seconds a process may be silent in its stage.
+    """Return for how many seconds a test process may report nothing in its present stage.
 
     Creating a context may take long, but a copy may not.
     """

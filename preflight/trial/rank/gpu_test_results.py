@@ -1,4 +1,4 @@
-"""Convert a process's report on one or two GPUs, and the way in which it ended, to the record of its test."""
+"""Convert a test process's report on one or two GPUs, and the way in which it ended, to the record of the test."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _load(answer: Answer, key: str) -> UnderLoad | Gap:
 
 
 def _ended(answer: Answer, wrong: str) -> tuple[Ending, str]:
-    """Return how the test ended; the result is WRONG if wrong data was found, however the process ended."""
+    """Return how a test ended, with a text; the result is WRONG if data were wrong, however the process ended."""
     end = decode(RankEnd, answer["end"])
     where = next((event["what"] for event in reversed(answer["events"]) if "what" in event), "")
     at = f"at {end.stage}{f' ({where})' if where and end.stage.split()[0] not in GOES_ON else ''}"

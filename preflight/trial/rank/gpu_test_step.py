@@ -1,4 +1,4 @@
-"""Rank 0's side of the GPU test rounds; gpu_test_process.py is the side of every supervisor."""
+"""Rank 0's part in the rounds of GPU tests; gpu_test_process.py is the part of every per-rank agent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKEN = (Ending.WRONG, Ending.HANG, Ending.CRASH)
 
 @dataclass(slots=True)
 class GpuTestRounds:
-    """Rank 0's record of the GPU test rounds: it makes all ranks run them, and keeps results for later rounds."""
+    """Rank 0's record of the rounds of GPU tests: it makes all ranks run a round, and keeps the results."""
 
     steps: Steps
     broken_pairs: set[tuple[int, int]] = field(default_factory=set)  # local ranks whose copies don't work

@@ -1,4 +1,4 @@
-"""Tests of GPUs below NCCL: copies between two GPUs, copies to and from host memory, and matrix products.
+"""Tests of GPUs without NCCL: copies between two GPUs, copies to and from host memory, and matrix products.
 
 Behind a translating IOMMU, CUDA reports success for copies whose bytes never arrived. The target is therefore filled
 with a sentinel first. An element that still holds the sentinel was never written; any other wrong element was
@@ -105,7 +105,7 @@ def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float)
 def _transfers(
     devices: Devices, pair: tuple[int, int], by: CopyBy, size_bytes: int, direction: Direction
 ) -> list[Transfer]:
-    """Return pairs of source and target buffers.
+    """Return pairs of source and target buffers for copies between the GPUs of a pair.
 
     For copies by SMs the target's numbers are wider, so that a kernel has to copy.
     """
@@ -119,7 +119,10 @@ def _transfers(
 
 
 def run_host_copies(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report a copy in each direction for every NUMA node of the job, or for the current CPUs without such a node."""
+    """Report the speed of copies in each direction, for every NUMA node of the job.
+
+    If the job names no NUMA node, the current CPUs touch the memory.
+    """
     allowed = os.sched_getaffinity(0)
     try:
         for numa in job.numa or (None,):
@@ -162,7 +165,7 @@ def _both_ways(devices: Devices, job: DeviceJob, size_bytes: int, numa: NumaCpus
 
 
 def run_products(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Multiply matrices of each size for the job's time, and report the results."""
+    """Multiply matrices of each size for the job's time budget, and report times and errors."""
     for size in job.products:
         report({"stage": f"multiply {size.dtype}", "expected_s": job.budget_s})
         report({"gemm": encode(_multiplied(devices, job.places[0], size, job.budget_s, report))})

@@ -1,4 +1,4 @@
-"""Rounds of small process groups that find the node at fault, run by all supervisors with the conductor.
+"""Rounds of small process groups that find the node at fault, run by all per-rank agents and the coordinator.
 
 On the control channel there are, besides the keys in supervisor.py:
 
@@ -87,7 +87,7 @@ def _take_part(rank: Rank, number: int, step: GroupStep, group: RankGroup, on_st
 
 
 class GroupConductor:
-    """Rank 0's side of the rounds: ask the plan for the next round until the plan names a node, or time is up."""
+    """Rank 0's part in the rounds: it asks the plan for the next round until the plan names a node, or time is up."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -187,7 +187,7 @@ class GroupConductor:
         )
 
     def _take(self, label: str, candidate: Candidate, groups: Sequence[RankGroup]) -> list[list[RankAnswer]]:
-        """Have all ranks take a step; return the ranks' answers, one list per group."""
+        """Have all groups run a trial of one configuration; return the ranks' answers, one list per group."""
         step = GroupStep(label, candidate, self._steps.by_exec, tuple(groups))
         order = {"kind": "groups"} | encode(step)
         answers = self._steps.take(order, step.label, take_groups, self._spec.deadline_monotonic_s)

@@ -35,7 +35,7 @@ def nvml_sampler(uuid: str, library_path: str | None = None) -> Callable[[], Loa
 
 
 class Watched:
-    """A context in which a GPU is sampled; afterwards `under_load` has NVML's values, or why there are no values."""
+    """A context manager that samples a GPU under load; afterwards `under_load` has NVML's values or a Gap."""
 
     def __init__(self, make_sampler: Callable[[], Callable[[], LoadSample]]) -> None:
         self._make_sampler = make_sampler
@@ -68,7 +68,7 @@ class Watched:
 
 
 def summary(samples: list[LoadSample]) -> UnderLoad:
-    """Return the extremes of the samples. If no sample has a value, the first sample's Gap is returned for it."""
+    """Return the extremes of the samples. If no sample has a value, the result has the first sample's Gap."""
     columns = {field.name: [getattr(each, field.name) for each in samples] for field in fields(LoadSample)}
 
     def of(name: str, extreme: Callable[[list[Any]], Any]) -> Any:

@@ -26,7 +26,7 @@ Times = tuple[float, float, float]  # microseconds in the barrier, in the call, 
 
 @dataclass(frozen=True, slots=True)
 class Repetitions:
-    """What the repetitions of one collective showed on this rank."""
+    """The measurements of one rank from all repetitions of one collective."""
 
     times: tuple[Times, ...]
     verified_calls: int  # of the repetitions
@@ -62,11 +62,10 @@ def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int)
 
 
 def time_once(call: Call, ranks: Ranks, work: Work | None = None) -> Times:
-    """Return the microseconds of one repetition.
+    """Return the microseconds of one repetition: the wait at the barrier, the call, and the pause between both.
 
-    Work before the call runs after the timed barrier.
-
-    A rank's waiting time at that barrier therefore still belongs to the previous repetition.
+    `work` runs between the timed barrier and the call, so a rank's wait at that barrier belongs to the previous
+    repetition.
     """
     arrived = time.perf_counter_ns()
     ranks.barrier()
@@ -90,7 +89,7 @@ def _timed(call: Call, ranks: Ranks) -> float:
 
 
 def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[int, RankSamples]:
-    """Return the size in bytes that was really moved and this rank's samples.
+    """Return the size in bytes that was actually moved, and this rank's samples.
 
     One call before the timing, one call after the timing, and some of the timed calls are verified.
     """

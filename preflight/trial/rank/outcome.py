@@ -1,7 +1,7 @@
-"""Turn the ends of all ranks' children into one trial result: what happened, at which stage, caused by which rank.
+"""Turn the ends of all ranks' children into one trial result: the outcome, the stage, and the ranks at fault.
 
-For a comparison of two candidates, the result is its turns: a turn is the same collective at the same size, run on one
-side right after the other.
+For a comparison of two configurations, the result is its samples ("turns"): one collective at one size, run on one side
+right after the other side.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class TrialVerdict:
 def trial_result(
     candidate: Candidate, assignment: Assignment, answers: Sequence[RankAnswer], why: str, duration_s: float
 ) -> TrialResult:
-    """Return the result of a candidate's trial. `assignment` is rank 0's; `why` is "" if the trial was not killed."""
+    """Return the result of a configuration's trial, from the answers of all ranks.
+
+    `assignment` is rank 0's; `why` is "" if the trial was not killed.
+    """
     ends = _ends(answers)
     verdict = _verdict(ends, answers, why)
     result = TrialResult(
@@ -123,7 +126,7 @@ def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
 
 
 def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return the measurement that was running when a trial failed.
+    """Return the measurement that was running when a trial failed, as a tuple of one.
 
     The result is empty if the trial worked, or failed before the measurements.
     """
@@ -136,7 +139,7 @@ def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tu
 
 
 def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[RankAnswer]) -> tuple[DuelTurn, ...]:
-    """Return one turn for each step that both sides finished; `pair` numbers the pair of process groups."""
+    """Return one sample ("turn") for each step that both sides finished; `pair` numbers the pair of process groups."""
     turns_of: dict[tuple[object, int], int] = {}
     turns = []
     for (collective, size_bytes, ours, _), (_, _, theirs, _) in zip(
@@ -228,7 +231,7 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
 
 
 def _lost_connections(ends: Sequence[RankEnd]) -> str:
-    """Return a clause with what NCCL's own logs say of broken connections.
+    """Return a clause on broken connections in NCCL's own logs; "" if there are none.
 
     Both ends of a connection report the break, and neither end is the cause. NCCL 2.26 and 2.27 raise no error for a
     broken connection (facts 4.1), so that the ranks wait.
@@ -240,7 +243,7 @@ def _lost_connections(ends: Sequence[RankEnd]) -> str:
 
 
 def could_not_connect(ends: Sequence[RankEnd]) -> bool:
-    """Return whether a rank called an address on which no rank listens.
+    """Return whether a rank failed to connect because no rank listens at the peer's address.
 
     The rank at the other end of gloo then waits silently, but is not stuck.
     """
@@ -287,7 +290,7 @@ def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
 
 
 def slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
-    """Return how long the slowest rank took to create the group and to run its first collective, in microseconds."""
+    """Return the longest time in µs that a rank took to create the group and to run its first collective."""
     times_us = [_last(answer, "connect_us", None) for answer in answers]
     if not times_us or None in times_us:
         return Gap("not every rank came through its first collective")

@@ -1,4 +1,4 @@
-"""Test the RDMA ports of a node one at a time: one trial each, reported apart from the trials of configurations."""
+"""Test the RDMA ports of a node one at a time: each in a trial that is reported apart from the other trials."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _again(
 
 
 def slow_or_failed(found: Sequence[RailTest]) -> list[int]:
-    """Return the places in `found` of ports that failed or are slower than ports of their rate; empty if none works."""
+    """Return the indices in `found` of ports that failed or are slower than ports of equal rate; [] if none works."""
     speeds = [rail.busbw_gb_s if rail.outcome is Outcome.OK else Gap(rail.problem) for rail in found]
     places = []
     for place, (rail, speed) in enumerate(zip(found, speeds, strict=True)):

@@ -1,4 +1,4 @@
-"""Find the network interfaces of this process's connections. Gloo writes no log, so its sockets are the evidence."""
+"""Find the network interfaces that this process's connections use. Gloo writes no log, so sockets are the evidence."""
 
 from __future__ import annotations
 

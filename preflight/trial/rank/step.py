@@ -1,4 +1,4 @@
-"""Steps that all ranks take together, and rank 0's side of a step.
+"""Steps that all ranks take together, and rank 0's part in a step.
 
 A step is a trial, or a comparison of two configurations. There are also rounds of GPU tests (gpu_test_step.py) and
 trials of small groups (group_step.py). FirstLimit sets how long the first collective of a trial may take before the
@@ -62,7 +62,7 @@ LOOK_AT_LOG_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """This process: the rank that it supervises, the run, and the channel to the other supervisors."""
+    """The rank that this process supervises, the run's specification, and the channel to the other per-rank agents."""
 
     rank: int
     local_rank: int
@@ -95,7 +95,7 @@ class Step:
 
 
 class Steps:
-    """Rank 0's side of every step: publish the step, take part in it, and collect the answers of all ranks."""
+    """Rank 0's part in every step: publish the step, take part in it, and collect the answers of all ranks."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
@@ -238,7 +238,7 @@ def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:
 
 
 def _waits_for_what_was_given_up(child: children.Child) -> bool:
-    """Return whether NCCL's log shows that NCCL gave up a transfer over InfiniBand, and the child is blocked since."""
+    """Return whether NCCL's log shows that NCCL gave up an InfiniBand transfer, on which the child is blocked since."""
     now = time.monotonic()
     if child.end is None and child.assignment.backend.dialect == "nccl" and now > child.log_looked_at + LOOK_AT_LOG_S:
         child.log_looked_at = now
@@ -248,7 +248,7 @@ def _waits_for_what_was_given_up(child: children.Child) -> bool:
 
 
 def _let_end(running: list[children.Child]) -> None:
-    """Give children that are about to end some time to report why."""
+    """Wait a short time for children that are about to end, so that they can report why."""
     until = time.monotonic() + OWN_END_GRACE_S
     while any(child.end is None for child in running) and time.monotonic() < until:
         children.listen(running, LISTEN_S)

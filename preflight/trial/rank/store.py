@@ -18,7 +18,7 @@ BACKLOG = 4096
 
 
 def open_store(assignment: Assignment) -> Store:
-    """Return the trial's store; each wait on the store ends after the group's own timeout."""
+    """Return the trial's store; each wait on the store times out after the group's own timeout."""
     timeout = timedelta(seconds=assignment.limits.own_timeout_s("init"))
     place = assignment.store
     if not place.host:

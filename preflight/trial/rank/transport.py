@@ -1,4 +1,4 @@
-"""The information in NCCL's own log: the transport of this rank's data, and the warnings. Gloo writes no log."""
+"""What NCCL's own log shows: the transport of this rank's data, and the warnings. Gloo writes no such log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = 300
 
 
 def transport(dialect: str) -> tuple[Carrier, ...]:
-    """Return the carriers of this rank's data; empty if unknown, because a working trial must not fail over this."""
+    """Return the carriers of this rank's data, from NCCL's log; () if unknown, which never fails a working trial."""
     try:
         if dialect != "nccl":
             return tuple(Carrier(CarrierKind.TCP, netif) for netif in sockets.connected_netifs())
@@ -36,7 +36,7 @@ def transport(dialect: str) -> tuple[Carrier, ...]:
 
 
 def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
-    """Return, from its log, the carriers of the data of a process that could not report them itself."""
+    """Return the carriers of the data of another process, from its NCCL log, if it could not report them itself."""
     try:
         return read_nccl_log(_log_lines(pattern, pid)).carriers()
     except OSError:

@@ -1,6 +1,6 @@
-"""A trial child: one process group in the environment of one configuration.
+"""A trial child: a process that forms one process group in the environment of one configuration.
 
-It reports each stage and then ends.
+The child reports each stage and then ends.
 
 NCCL reads its environment once per process, so every trial has its own process. A trial child is forked from a per-rank
 agent that has imported torch. If forking is not safe, exec starts the child (`python -m preflight.trial.rank.trial
@@ -142,7 +142,7 @@ def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
 
 
 def device_options(device: torch.device) -> dict[str, Any]:
-    """Return the options that assign a group its GPU.
+    """Return the options with which init_process_group binds the group to its GPU.
 
     With torch >= 2.3, the option makes NCCL start together with the group. Without the option, NCCL starts in the first
     collective. Support is read from the signature of init_process_group, because that function is decorated and its own
@@ -200,14 +200,14 @@ def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
 
 
 def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
-    """Return how many seconds a step should take at `seconds_per_byte`; None stands for a slow network's speed."""
+    """Return how many seconds a step should take at `seconds_per_byte`; for None, at the speed of a slow network."""
     call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
     return measure.budget_s + CALLS_BESIDES * call_s
 
 
 @contextlib.contextmanager
 def _own_turn(store: Store, assignment: Assignment, step: int, first_side: int) -> Iterator[None]:
-    """Run the block in turn with the other side of a comparison, so that one side sleeps while the other computes."""
+    """Run the block while the other side of a comparison sleeps; the sides alternate."""
     if assignment.sides == 1:
         yield
         return
@@ -220,7 +220,7 @@ def _own_turn(store: Store, assignment: Assignment, step: int, first_side: int) 
 
 
 def _agreement(store: Store, scope: str, assignment: Assignment) -> Callable[[str, int], int]:
-    """Return a function with which all ranks get rank 0's number.
+    """Return a function that returns rank 0's number on all ranks.
 
     The number goes through the store, because collectives may be broken.
     """
@@ -236,14 +236,18 @@ def _agreement(store: Store, scope: str, assignment: Assignment) -> Callable[[st
 
 
 def _say_farewell(store: Store, assignment: Assignment) -> None:
-    """Wait until all ranks are done: a rank that leaves a live group early looks like a crash to the others."""
+    """Wait until all ranks are done, because a rank that leaves a live group early looks like a crash to the others."""
     store.set(f"through/{assignment.side}/{assignment.rank}", "yes")
     keys = [f"through/{assignment.side}/{rank}" for rank in range(assignment.world_size)]
     store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.limits.own_timeout_s("timed"))))
 
 
 def kind_of(error: Exception) -> str:
-    """Return the kind of an error: `timeout` for a wait, `connection` for a vanished peer, or the rank's own error."""
+    """Return the kind of an error, for the report of how the rank ended.
+
+    It is `timeout` for a wait, `connection` for a lost peer, `fork` for CUDA in a forked process, NOT_REGISTERED for an
+    unknown backend, and `error` for every other error.
+    """
     text = str(error).lower()
     if isinstance(error, UsageError):
         return NOT_REGISTERED
@@ -260,7 +264,7 @@ def kind_of(error: Exception) -> str:
 
 
 def line_of(error: Exception) -> str:
-    """Return the first line of an error; for an NCCL error also its last line, which gives the cause."""
+    """Return the first line of an error; for an NCCL error also its last line, which names the cause."""
     text = str(error).strip()
     if isinstance(error, UsageError):
         return text

@@ -1,4 +1,4 @@
-"""Prove that a collective delivered the right data: in separate calls, and in timed calls chosen at random.
+"""Verify that a collective delivers the right data: in separate calls, and in timed calls chosen at random.
 
 Collectives that only move data get 32 random bits in each element, which are compared bit by bit. Collectives that sum
 get signed whole numbers of up to 24 bits, whose sums are exact in any order. Both kinds of data differ between ranks,
@@ -37,7 +37,7 @@ def count_wrong(
 
 
 class TimedVerification:
-    """Verifies some of the timed calls: before each call, `work_before` returns the work that must run first, if any.
+    """Verification of some of the timed calls.
 
     The calls between verified calls move zeros, and the last of these calls is checked too. All ranks must get the same
     places and the same seed, so that all ranks send patterns in the same call.
@@ -66,7 +66,7 @@ class TimedVerification:
         return None if self._sent == "zeros" else self._before_zeros
 
     def finish(self) -> None:
-        """Check what the last call delivered."""
+        """Check the data that the last call delivered."""
         if self._sent:
             self._look()
 
@@ -101,7 +101,7 @@ def _fill(buffers: Buffers, ranks: Ranks, salt: int, collective: Collective) -> 
 
 
 def _wrong(collective: Collective, buffers: Buffers, ranks: Ranks, salt: int) -> int:
-    """Return how many received elements differ from those that this rank should have."""
+    """Return how many received elements differ from the expected data of this rank."""
     found: list[torch.Tensor] = []
     parts = _expected(collective, ranks, salt, buffers.receive.numel())
     for received, values in zip(buffers.receive.chunk(len(parts)), parts, strict=True):
@@ -110,7 +110,7 @@ def _wrong(collective: Collective, buffers: Buffers, ranks: Ranks, salt: int) ->
 
 
 def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
-    """Call `act` with parts of the tensor, viewed in the values' type, and with the values.
+    """Call `act(part, values)` for consecutive parts of the tensor, each as long as `values`.
 
     The values are one period, which repeats along the tensor; they are never copied to the length of the tensor.
     """
@@ -170,7 +170,10 @@ def _sum(ranks: Ranks, salt: int) -> torch.Tensor:
 
 
 def _scale(salt: int) -> float:
-    """Return a factor that makes the exponent bits differ between calls too: a power of two, which rounds nothing."""
+    """Return a power of two, by which data can be scaled without rounding, that differs between calls.
+
+    The exponent bits therefore differ between calls too.
+    """
     return 2.0 ** (salt % 61 - 42)
 
 
@@ -187,5 +190,5 @@ def _expected(collective: Collective, ranks: Ranks, salt: int, count: int) -> li
 
 
 def _from(values: torch.Tensor, place: int) -> torch.Tensor:
-    """Return the period rotated, so that it begins at `place`."""
+    """Return the values rotated, so that the period begins at `place`."""
     return values.roll(-(place % PERIOD))
