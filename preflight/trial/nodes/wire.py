@@ -168,7 +168,7 @@ class Poller:
         del self._wanting[link.fileno()]
 
     def also_for_sending(self, links: Iterable[Link]) -> None:
-        """Watch links that have unsent data until they accept the data; stop watching the other links for sending."""
+        """Watch those of `links` that have unsent data until they accept data; stop this watch for all other links."""
         for link in links:
             wants = link.wants_to_send
             if wants != self._wanting.get(link.fileno(), False):

@@ -145,7 +145,7 @@ class Conductor:
         self._known = replace(self._known, repeats=(*self._known.repeats, result))
 
     def _try_rails(self) -> None:
-        """Test the RDMA ports one at a time if the default settings work; else every port's test would fail."""
+        """Test the RDMA ports one at a time, unless the default settings fail, so that every port's test would fail."""
         if self._default_works and not self._known.unkillable:
             for rail in try_rails(self._spec.rails, self._try_rail, self._why_no_more):
                 self._steps.report({"event": "rail", "rail": encode(rail)})

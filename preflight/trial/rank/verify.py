@@ -56,7 +56,10 @@ class TimedVerification:
 
     @property
     def found(self) -> tuple[int, int, int]:
-        """Return the number of verified calls, and of wrong elements in the worst of them and in other calls."""
+        """Return (verified calls, most wrong elements in a call, most elements that any rank may have corrupted).
+
+        The third number is for wrong elements after calls of zeros in place.
+        """
         return self.verified_calls, self.wrong_elements, self.spread_elements
 
     def work_before(self, place: int) -> Work | None:
