@@ -1,4 +1,4 @@
-"""The definition of a check, its inputs, how all checks are run and end, and the exit code for facts alone."""
+"""The definition of a check, its inputs, the function that runs all checks, and the exit code for facts alone."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ Check = NodeCheck | RunCheck
 def node_check(
     name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...], bounds: tuple[Bound, ...] = ()
 ) -> Callable[[Callable[[NodeFacts, Case], Findings]], NodeCheck]:
-    """Turn a generator that judges one node into a check; its docstring is the check's documentation.
+    """Return a decorator that turns a generator that judges one node into a check, documented by its docstring.
 
     `blame` is the usual fault domain. `unseen` is the effect on the verdict if the check is inconclusive. `reads` names
     the facts that the check reads, and `bounds` the thresholds that decide it. The docstring's first paragraph says
@@ -181,7 +181,7 @@ class CheckResults(NamedTuple):
     ran: tuple[RanCheck, ...]
 
     def of_classes(self, classes: Sequence[Blame]) -> CheckResults:
-        """Return the results without findings of other fault domains; findings about preflight itself are kept."""
+        """Return the results with only findings of these fault domains; findings about preflight itself are kept."""
         kept = tuple(each for each in self.findings if each.blame in classes or each.blame is Blame.HARNESS)
         return self._replace(findings=kept)
 
@@ -263,7 +263,7 @@ BY_WEIGHT = (
 
 
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
-    """Return how a check ended on all nodes together; the reason comes from the nodes with the decisive outcome."""
+    """Return how a check ended on all nodes together; the reason is that of the nodes with the decisive outcome."""
     outcomes = [outcome for outcome, _ in ended]
     outcome = next((each for each in BY_WEIGHT if each in outcomes), CheckOutcome.NOT_RUN)
     reason = "; ".join(dict.fromkeys(reason for each, reason in ended if each is outcome and reason))
@@ -271,7 +271,7 @@ def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
 
 
 def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanCheck, ...]:
-    """Return how the checks ended; a check that `findings` name ended with findings."""
+    """Return how the checks ended, with the outcome FOUND for each check that `findings` name."""
     named = {finding.check for finding in findings}
     return tuple(replace(each, outcome=CheckOutcome.FOUND, reason="") if each.check in named else each for each in ran)
 

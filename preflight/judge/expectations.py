@@ -1,4 +1,4 @@
-"""The keys that `[expect]` of a policy supports, one row each."""
+"""The table of the keys that `[expect]` of a policy supports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The kind of a key's value, with a description and a test of values."""
+    """A kind of values, with its description and a function that tests whether a value is of this kind."""
 
     words: str
     takes: Callable[[Any], bool]
@@ -38,9 +38,9 @@ VERSION = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A key of `[expect]`: the facts that the key reads, the kind of its value, and the test whether a node misses it.
+    """A key of `[expect]`: the facts that it reads, the kind of its value, and a test whether a node violates it.
 
-    `missed` raises UnreadableFact if this can't be decided.
+    `missed` raises UnreadableFact if a fact that the test needs is missing.
     """
 
     reads: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The text that findings have for ranks, GPUs, hosts, sizes and the first line of an error."""
+"""Texts for findings: names of ranks, GPUs and hosts, sizes, and the first line of an error."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def first_line(text: str) -> str:
 
 
 def steps_text(steps: Iterable[str]) -> str:
-    """Return imperatives as sentences: `start no job. Boot with ...`; the last sentence has no period."""
+    """Return imperatives joined to sentences: `start no job. Boot with ...`; the last sentence has no period."""
     first, *others = steps
     return ". ".join((first, *map(capitalized, others)))
 
 
 def listed(gpus: Sequence[int]) -> str:
-    """Return GPUs in the form that `--gpus` takes."""
+    """Return GPU numbers as text in the form that `--gpus` takes."""
     return ",".join(map(str, gpus))
 
 
@@ -43,6 +43,6 @@ def first_hosts(hosts: Iterable[str]) -> str:
 
 
 def first_named(names: Sequence[str], most: int) -> str:
-    """Return `a, b and 3 more`."""
+    """Return the first `most` names and the number of the others, such as `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"

@@ -36,7 +36,7 @@ def gpu_results_of(case: Case) -> Hardware:
 
 
 def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
-    """Raise UnreadableFact for the first undecided test before the trials; raise NotRun if there are no tests.
+    """Raise UnreadableFact for the first test before the trials that has no result; NotRun if there are no tests.
 
     Call this function after all tests were judged.
     """
@@ -51,7 +51,7 @@ def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> N
 
 
 def must_have_speeds(hardware: Hardware) -> None:
-    """Raise UnreadableFact if no measured speed counts."""
+    """Raise UnreadableFact if the measured speeds are not valid, because another process used the GPUs."""
     if hardware.disturbed:
         raise UnreadableFact(hardware.disturbed)
 
@@ -73,7 +73,10 @@ def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
 
 
 def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[tuple[int, float, float]]:
-    """Return the result of `laggards` for a node's GPUs; only GPUs of one model are siblings."""
+    """Return (GPU, value, siblings' median) for each chosen GPU that is far below its siblings, as in `laggards`.
+
+    Only GPUs of one model are siblings.
+    """
     return laggards(values, {gpu.nvml_index: name_of(gpu) for gpu in known_or(case.nodes[0].gpus, ())}, below)
 
 

@@ -41,7 +41,10 @@ SLOWED_BY_HARDWARE = frozenset(SLOWED_BY) - {"sw_thermal_slowdown"}
 
 
 def came_late(reason: str) -> bool:
-    """Return whether NVML gave no answer in time. The GPU may be waking up, so a late answer rejects no node."""
+    """Return whether `reason` says that NVML did not answer in time.
+
+    The GPU may be waking up, so a late answer rejects no node.
+    """
     return NO_ANSWER in reason or reason.startswith((UNASKED, CUT_SHORT))
 
 
@@ -58,7 +61,7 @@ def nodes_of_gpus(node: NodeFacts) -> tuple[str, ...]:
 
 
 def has_nvidia(node: NodeFacts) -> bool:
-    """Return whether the node has NVIDIA hardware; UnreadableFact if none is visible and a fact could not be read."""
+    """Return whether the node has NVIDIA hardware; UnreadableFact if none is visible but a fact could not be read."""
     if pci_devices(node) or (not isinstance(node.device_nodes, Gap) and node.device_nodes.nvidia):
         return True
     for fact in (node.nvidia_pci, node.device_nodes):
@@ -123,7 +126,10 @@ def subject(node: NodeFacts, gpu: Gpu) -> str:
 
 
 def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
-    """Return the name of pairs of GPUs in findings: `host GPU pairs 0-1, 0-2`; `GPUs 0-2` would be three GPUs."""
+    """Return the name of GPU pairs in findings: `host GPU pairs 0-1, 0-2`.
+
+    The word "pairs" is needed because `GPUs 0-2` would mean three GPUs.
+    """
     named = ", ".join(f"{a}-{b}" for a, b in pairs[:6]) + (" ..." if len(pairs) > 6 else "")
     return f"{node.host} GPU {'pair' if len(pairs) == 1 else 'pairs'} {named}"
 

@@ -1,4 +1,4 @@
-"""The paths over InfiniBand or RoCE on which a trial failed, from NCCL's log lines of either end."""
+"""The InfiniBand or RoCE paths on which a trial failed, from the log lines of NCCL on both ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DIED = frozenset({"signal", "unkillable"})
 
 @dataclass(frozen=True, slots=True)
 class IbPath:
-    """One end's report of a failed path: that end's adapter, and what NCCL logged there about the other end."""
+    """A failed path as one end reports it: this end's host and adapter, the peer, and the error in NCCL's log."""
 
     host: str
     hca: str
@@ -52,12 +52,12 @@ class IbPath:
 
     @property
     def end(self) -> str:
-        """Return this end, such as `node0 mlx5_0`."""
+        """Return the reporting end of the path, such as `node0 mlx5_0`."""
         return f"{self.host} {self.hca}"
 
     @property
     def peer_host(self) -> str:
-        """Return the other end's host, or the other end's address if the host is unknown."""
+        """Return the host of the peer, or the address of the peer if the host is unknown."""
         return self.peer.partition(" ")[0]
 
     def evidence(self) -> Evidence:
@@ -78,14 +78,14 @@ def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FaultyEnd:
-    """The end of all failed paths that is likely at fault, such as `node2 mlx5_0`, and the evidence for the fault."""
+    """The host and adapter that are likely at fault for all failed paths, such as `node2 mlx5_0`, and the evidence."""
 
     end: str
     why: str
 
 
 def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> FaultyEnd | None:
-    """Return the end that is likely at fault; None if either end may be at fault.
+    """Return the host and adapter that are likely at fault; None if either end of the paths may be at fault.
 
     The evidence is that paths to two other nodes failed at this end, or that only this end's port counted errors of its
     own link. Errors of the path are no evidence, because a faulty peer causes such errors too.
@@ -113,7 +113,7 @@ def counted_errors(case: Case, trial: TrialResult) -> Iterator[Evidence]:
 
 
 def _of_links(case: Case, trial: TrialResult) -> Iterator[tuple[str, str]]:
-    """Yield each end whose own link counted errors during the trial, and the counters of that link."""
+    """Yield each host and adapter whose own link counted errors during the trial, with the names of the counters."""
     hosts = _hosts(case)
     for errors in trial.port_errors:
         of_link = [f"{each.name} +{each.value}" for each in errors.counters if each.name in LINK_ERRORS]
@@ -122,7 +122,7 @@ def _of_links(case: Case, trial: TrialResult) -> Iterator[tuple[str, str]]:
 
 
 def _hosts(case: Case) -> Sequence[str]:
-    """Return the host of each rank."""
+    """Return the host of each rank, by rank number."""
     gpus_by_node = case.gpus_by_node or (case.gpus,)
     return [node.host for node, gpus in zip(case.nodes, gpus_by_node, strict=False) for _ in gpus]
 
@@ -132,7 +132,7 @@ def _host_of(hosts: Sequence[str], rank: int) -> str:
 
 
 def common_end(paths: Sequence[IbPath]) -> str:
-    """Return the end, such as `node2 mlx5_0`, at which paths to two or more other nodes failed; "" if there is none."""
+    """Return the host and adapter, such as `node2 mlx5_0`, whose paths to two or more other nodes failed; else ""."""
     pairs = {frozenset({path.host, path.peer_host}) for path in paths}
     hosts = frozenset.intersection(*pairs) if pairs else frozenset[str]()
     if len(hosts) != 1 or len(pairs) < 2 or any(not path.peer for path in paths):

@@ -19,7 +19,7 @@ MEANT_AS_YES = frozenset({"true", "yes", "on", "y", "t", "enable", "enabled"})
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """An unexpected effect of one setting, and the setting to write instead."""
+    """A warning about the value of a setting: its unexpected effect, and what to write instead."""
 
     severity: Severity
     problem: str
@@ -28,7 +28,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """A value that is harmful regardless of other settings; `pattern` is matched with the whole value."""
+    """A value of a variable that is harmful regardless of other settings; `pattern` matches the whole value."""
 
     name: str
     pattern: str
@@ -73,7 +73,7 @@ TRAPS = (
 
 
 def remarks(name: str, value: str) -> tuple[Remark, ...]:
-    """Return the remarks on one variable from the variable's name and value alone, the most severe first."""
+    """Return the warnings about a variable that follow from its name and value alone, the most severe first."""
     if name != name.strip():
         return (
             Remark(WARN, f"defines a variable whose name has a blank ({name!r})", "write NAME=value without blanks"),

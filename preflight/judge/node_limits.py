@@ -1,4 +1,4 @@
-"""The owner of a node's limits and mounts, the ranks that share them, and NCCL's need of /dev/shm for these ranks."""
+"""The component responsible for a node's limits and mounts, the ranks that share them, and NCCL's need of /dev/shm."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ def is_contained(node: NodeFacts) -> bool:
 
 
 def owner(node: NodeFacts) -> Blame:
-    """Return the owner of limits and mounts: the host if there is certainly no container, else the container."""
+    """Return the component responsible for limits and mounts: the host without a container, else the container.
+
+    If it is unknown whether there is a container, the container is returned.
+    """
     if isinstance(node.system, Gap) or node.system.container is not ContainerKind.NONE:
         return Blame.CONTAINER
     return Blame.HOST
 
 
 def owner_of_run(case: Case) -> Blame:
-    """Return the owner of limits and mounts for a run whose failing node is not known."""
+    """Return the component responsible for limits and mounts in a run if the failing node is not known."""
     return Blame.CONTAINER if any(owner(node) is Blame.CONTAINER for node in case.nodes) else Blame.HOST
 
 

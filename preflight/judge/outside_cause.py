@@ -1,4 +1,4 @@
-"""Failures that have a cause outside the run, or that came before the backend was used.
+"""Failures with a cause outside the run, or from before the backend was used.
 
 No GPU sends SIGKILL or sets a limit, so such a failure says nothing about the node. The container is responsible if its
 cgroup shows the kill or the limit; otherwise the environment that started preflight is responsible. The host is
@@ -49,7 +49,7 @@ class OutsideCause:
 
 
 def signal_from_outside(text: str) -> str:
-    """Return the signal in `died by SIGKILL` if only another process can have sent it, else ""."""
+    """Return the signal's name in a text such as `died by SIGKILL` if only another process can send it; else ""."""
     found = DIED_BY.search(text)
     return found[1] if found and found[1] not in OWN_SIGNALS else ""
 

@@ -62,7 +62,7 @@ def carries_traffic(node: NodeFacts, name: str) -> bool:
 
 
 def p2p_workaround(case: Case) -> str:
-    """Return the workaround until P2P over PCIe is repaired; "" if a trial verified data that went over P2P."""
+    """Return the workaround to use until P2P over PCIe is repaired; "" if a trial verified data that went over P2P."""
     return "" if any(map(_is_proved, case.trials)) else WITHOUT_PCIE_P2P
 
 

@@ -1,4 +1,4 @@
-"""The phases that a run completed, and the report of a run that was cut short before the run had a verdict."""
+"""The phases that a run completed, and the reason for each phase that was cut short or not reached."""
 
 from __future__ import annotations
 

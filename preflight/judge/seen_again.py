@@ -25,9 +25,9 @@ SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-u
 
 
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
-    """Return the findings.
+    """Return the findings, in which a failure that occurred only once is confirmed or stays unconfirmed.
 
-    A failure that occurred only once is confirmed if earlier runs or a counter of this run agree.
+    A failure is confirmed if earlier runs or a counter of this run agree.
     """
     counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
     return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)
@@ -56,7 +56,10 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
 
 
 def _accusation(run: Report, part: str, check: str) -> Finding | None:
-    """Return an earlier run's finding about a part: a failure if `check` reports failures, else slowness."""
+    """Return an earlier run's finding against the same part, of the same kind (failure or slowness) as `check` finds.
+
+    Return None if that run has no such finding.
+    """
     against = (each for each in run.findings if part in each.parts and each.blame in REJECTS_A_NODE)
     alike = (each for each in against if (each.check in SLOW) == (check in SLOW))
     return next((each for each in alike if each.severity is not Severity.INFO), None)

@@ -29,7 +29,7 @@ HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One collective at its largest size, and the speed that healthy machines reach on its path."""
+    """The measured speed of one collective at its largest size, and the speed of healthy machines on its path."""
 
     result: CollectiveResult
     busbw_gb_s: float
@@ -75,7 +75,10 @@ def _by_links(case: Case) -> JudgedBy:
 
 
 def outranked_by(case: Case) -> str:
-    """Return the reference that overrides the links, since the site knows its machines better; "" if none does."""
+    """Return the reference that replaces the links' rates for this site; "" if the links' rates apply.
+
+    A policy or a baseline takes precedence, since the site knows its machines better.
+    """
     if case.policy is not None and case.policy.floors:
         return f"the policy {case.policy.source}"
     return f"the baseline {case.baseline_source}" if is_beside_baseline(case) else ""

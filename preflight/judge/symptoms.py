@@ -1,4 +1,4 @@
-"""Causes that are visible in a failed trial's own error text."""
+"""Causes that the error text of a failed trial names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIGURATION = ("duplicate.nccl", "version.too_old", "version.arch", *TOPOLOGY)
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """A line of a failed trial that shows the cause."""
+    """A line in a rank's output of a failed trial that names the cause."""
 
     candidate: str
     rank: int

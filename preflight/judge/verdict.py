@@ -1,4 +1,4 @@
-"""Combine findings and trials into the answer: verdict, node's verdict, exit code and headline; or an empty report."""
+"""Combine findings and trials into the verdicts, the exit code and the headline, or make an empty report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COUNT_AS_WARNINGS = WORKED_ROUND | NOT_SHOWN_BY_A_JOB
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict for the job, for the node if --accept asked for it, the exit code, and one sentence."""
+    """The verdict on the job, the verdict on the node (a Gap without --accept), the exit code, and one sentence."""
 
     verdict: Verdict
     node_verdict: NodeVerdict | Gap
@@ -60,7 +60,7 @@ def decide(
     cpu_path: bool,
     refuses_sockets: bool = False,
 ) -> Decision:
-    """Return the answer.
+    """Return the verdicts, the exit code and the headline that follow from findings and trials.
 
     With `strict`, a warning counts as a failure; with `accept`, the node decides the exit code.
 

@@ -1,4 +1,4 @@
-"""The trials that worked, the workarounds for failing default settings, and the fault domain of the failure."""
+"""The trials that worked, the workarounds for failing default settings, and the faults that these workarounds hide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from preflight.search.settings.control import has_failed, intermittent, is_cure
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A fault that a configuration hides by disabling a transport, and the repair of the fault."""
+    """A fault that a workaround hides because it disables a transport, with the fault domain and the repair."""
 
     transport: str
     blame: Blame
@@ -39,7 +39,7 @@ def default_trial(trials: Iterable[TrialResult]) -> TrialResult | None:
 
 
 def must_have_trials(case: Case) -> tuple[TrialResult, ...]:
-    """Return the trials; NotRun if none was started."""
+    """Return the trials of the run; raise NotRun if none was started."""
     if all(trial.outcome is Outcome.SKIPPED for trial in case.trials):
         raise NotRun(next((trial.problem for trial in case.trials if trial.problem), "no trial was run"))
     return case.trials
@@ -68,10 +68,10 @@ def default_works(case: Case) -> bool:
 
 
 def cures(case: Case) -> tuple[TrialResult, ...]:
-    """Return the minimal configurations that work although the default settings fail.
+    """Return the trials of workarounds: minimal configurations that work although the default settings fail.
 
-    The result is empty if the default settings work. Of a bisection that removes settings one by one, only the last
-    steps are returned.
+    The result is empty if the default settings work. If there was an A/B confirmation, only the confirmed workaround is
+    returned.
     """
     if default_works(case):
         return ()
@@ -83,7 +83,7 @@ def cures(case: Case) -> tuple[TrialResult, ...]:
 
 
 def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
-    """Return the variables that a trial's configuration sets; for the inherited environment, all of the trial's."""
+    """Return the variables that were set in a trial by its configuration, or by the inherited environment."""
     return frozenset(trial.trial_env if trial.candidate == AS_IS else trial.env)
 
 

@@ -130,7 +130,7 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
 
 
 def _missing(node: NodeFacts) -> tuple[HcaPort, ...]:
-    """Return the ports that are down although all their siblings are active, if these are at least ALIKE.
+    """Return the ports that are down although all their siblings are active, if there are at least ALIKE siblings.
 
     Siblings are ports with the same number, on the same PCI function of other adapters of the model.
     """

@@ -18,7 +18,7 @@ ENVIRONMENT = "environment"
 
 @dataclass(frozen=True, slots=True)
 class InheritedSetting:
-    """A setting in force, and its source."""
+    """A setting that NCCL uses, and the source of the setting (environment or file)."""
 
     name: str
     value: str
@@ -50,7 +50,7 @@ def inherited_env(node: NodeFacts, case: Case) -> Findings:
 
 
 def settings_in_force(node: NodeFacts) -> tuple[InheritedSetting, ...]:
-    """Return the settings that NCCL uses.
+    """Return the effective settings of NCCL from the environment and from NCCL's files.
 
     The environment overrides files, and an earlier file overrides a later file.
     """

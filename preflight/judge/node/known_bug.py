@@ -64,7 +64,7 @@ def surroundings(node: NodeFacts, case: Case) -> Surroundings:
 
 
 def _counts(bug: KnownBug, fit: BugFit, around: Surroundings, failures: set[Effect]) -> bool:
-    """Return whether a bug that fits is reported: a short check can miss the bug, or a trial failed in the bug's way.
+    """Return whether to report a bug that fits: a short check can miss the bug, or a trial failed as the bug predicts.
 
     All facts on which the bug depends must be known.
     """

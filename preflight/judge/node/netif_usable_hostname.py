@@ -61,7 +61,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
 
 
 def is_usable(netif: Netif) -> bool:
-    """Return whether an interface may carry data between nodes; an unread value does not exclude it."""
+    """Return whether an interface may carry data between nodes; a value that could not be read does not exclude it."""
     if netif.kind in NEVER_A_PATH or not netif.is_up or netif.has_carrier is False:
         return False
     return isinstance(netif.addresses, Gap) or any(map(_is_reachable, netif.addresses))

@@ -84,6 +84,6 @@ def _is_confidential(node: NodeFacts) -> bool:
 
 
 def _is_right(node: NodeFacts) -> bool:
-    """Return whether this driver's statement on GPUs that NVLink joins is reliable."""
+    """Return whether this driver's peer-access status for GPUs that NVLink joins is reliable."""
     version = None if isinstance(node.driver, Gap) else node.driver.version
     return isinstance(version, str) and version_tuple(version) >= RIGHT_SINCE

@@ -111,6 +111,6 @@ def _set(node: NodeFacts) -> str:
 
 
 def _chosen(node: NodeFacts) -> int | None:
-    """Return NCCL's traffic class, 0 by default; None if the set value is no traffic class."""
+    """Return the traffic class that NCCL uses, 0 by default; None if the variable's value is no traffic class."""
     value, rest = parsed_integer(_set(node) or "0")
     return value if not rest and 0 <= value < 256 else None

@@ -139,7 +139,7 @@ def gpu_throttled_under_load(case: Case) -> Findings:
 
 
 def _lasting(load: UnderLoad) -> tuple[str, ...]:
-    """Return the reasons that lasted: at least two samples and a fifth of all. Without a count, return every reason."""
+    """Return the throttle reasons in at least two samples and a fifth of all; without counts, return every reason."""
     reasons, counted = known_or(load.throttle_reasons, ()), dict(load.throttled_samples)
     if not counted:
         return reasons
@@ -234,7 +234,7 @@ def gpu_wrong_results(case: Case) -> Findings:
 
 
 def _other_bits(hardware: Hardware) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield each GPU whose bits differ from the majority's, with the product and the problem.
+    """Yield each GPU whose result differs from the majority's, with the matrix product and the problem.
 
     Only one result is right, whatever the GPU's model. Without a majority, every GPU is named.
     """

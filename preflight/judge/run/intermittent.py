@@ -60,7 +60,7 @@ def intermittent(case: Case) -> Findings:
 
 
 def _blame(case: Case, *, is_wrong: bool) -> Blame:
-    """Return the fault domain; with several nodes, each works alone, so no node is blamed."""
+    """Return the fault domain; with several nodes no node is blamed, because each node works alone."""
     if len(case.nodes) > 1:
         return Blame.CONFIGURATION
     return Blame.GPU if is_wrong and case.wants_gpus else Blame.HOST

@@ -60,7 +60,7 @@ def nccl_diagnosis(case: Case) -> Findings:
 
 
 def _from_nccl(case: Case, diagnosis: NcclDiagnosis, lines: dict[tuple[int, int], str], own: Ending | None) -> Finding:
-    """Return one finding for pairs that NCCL calls broken and preflight's own copies judge alike."""
+    """Return one finding for pairs that NCCL calls broken; `own` is the result of preflight's own copies, or None."""
     fix = _repair(case, lines)
     if own is Ending.OK:
         beside, fix = "preflight's own copies arrived", f"{ONCE_MORE}. If NCCL names these GPUs again, {fix}"

@@ -72,7 +72,7 @@ def _by_place(between: NetworkSurvey) -> dict[tuple[int, str], list[PathResult]]
 
 
 def _path(between: NetworkSurvey, path: PathResult, shown: str) -> Evidence:
-    """Return the result of a connection between two interfaces."""
+    """Return the result of a connection attempt between two interfaces as evidence."""
     ways = f"{between.host_of(path.from_node)} {path.netif} to {between.host_of(path.to_node)} {path.to_netif}"
     return Evidence(ways, shown, "a TCP connection between the nodes")
 

@@ -98,7 +98,7 @@ def _must_be_read(counters: tuple[CounterChange, ...]) -> None:
 def _judged(
     case: Case, change: CounterChange, grown: int, counted_s: float, tells_remapping: bool
 ) -> tuple[Severity, str] | None:
-    """Return the severity of a counter's growth, and the text about it; None if the growth is no finding."""
+    """Return the severity of a counter's increase, and a text about it; None if the increase is no finding."""
     if not grown or change.kind is CounterKind.TRAFFIC or change.name == XIDS:
         return None
     new = f"{grown} new during the run"
@@ -143,7 +143,7 @@ def _killed_by_us(case: Case) -> bool:
 
 
 def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
-    """Return the name of the GPU or the RDMA port to which the counter belongs; empty if the part is not known."""
+    """Return the permanent name of the GPU or RDMA port to which a counter belongs, as a tuple; () if unknown."""
     hca, _, port = change.subject.partition(":")
     if change.gpu < 0 and port.isdecimal():
         return part_of_port(case.nodes[0], hca, int(port))

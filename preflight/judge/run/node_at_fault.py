@@ -113,7 +113,7 @@ def _open(observed: Isolation, hosts: Sequence[str]) -> Finding:
 
 
 def _of(node: int, observed: Isolation, how: GroupOutcome) -> list[GroupTrial]:
-    """Return the groups in which a node showed the outcome `how`; if none, all the node's groups that were not OK."""
+    """Return the group trials in which a node had the outcome `how`; if there are none, all its trials that failed."""
     found = [g for done in observed.rounds for g in done.groups if node in g.nodes]
     return [g for g in found if g.observed is how] or [g for g in found if g.observed is not GroupOutcome.OK]
 
@@ -166,9 +166,10 @@ def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
 
 
 def _routes(node: int, observed: Isolation) -> tuple[list[RouteTrial], list[RouteTrial]]:
-    """Return a node's conclusive routes, and the bad routes among them; empty if only one route was tried.
+    """Return the trials of a node's routes that are conclusive, and those of them that show a bad route.
 
-    For a slow node, only routes that good nodes tried too count: a slow interface may be slow on every node.
+    Both are empty if only one route was tried. For a slow node, only routes that good nodes tried too count: a slow
+    interface may be slow on every node.
     """
     own = [each for each in observed.by_route if each.trial.nodes[0] == node and each.shown is not GroupOutcome.UNTRIED]
     if node in observed.slow:

@@ -88,7 +88,10 @@ def _gpus_of(case: Case, pair: tuple[int, int]) -> list[int]:
 
 
 def _promises_more(level: str) -> bool:
-    """Return whether a path is better than shared memory or adapters; a path through a host bridge may be no better."""
+    """Return whether a path should be faster than shared memory or adapters, as NVLink is.
+
+    A path through a host bridge may not be faster.
+    """
     return NVLINK.fullmatch(level) is not None or level in BELOW_SWITCH
 
 

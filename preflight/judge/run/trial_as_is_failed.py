@@ -115,7 +115,7 @@ def _under_load(case: Case) -> Findings:
 
 
 def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Finding:
-    """Return a FAIL for a failure from outside.
+    """Return a FAIL for a trial that failed because of a cause outside the run.
 
     It is a FAIL even if other trials work, because no trial proves a workaround for an outside cause.
     """
@@ -134,7 +134,7 @@ def describe(trial: TrialResult) -> str:
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return the outcome, the line that proves the cause, and the ends of all ranks that were not done or stopped."""
+    """Return evidence of a failure: the outcome, the line that names the cause, and the ends of ranks that failed."""
     source = f"trial {trial.candidate}"
     alike: dict[str, list[RankEnd]] = {}
     for end in trial.ranks:
@@ -146,7 +146,7 @@ def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
 
 
 def _how_it_ended(end: RankEnd) -> str:
-    """Return how a rank ended. The message of a rank that only waited or lost its peer adds nothing and is left out."""
+    """Return how a rank ended, with its message unless the rank only waited or lost its peer."""
     if end.ended in ONLY_SUFFERED:
         return f"{ONLY_SUFFERED[end.ended]} in {STAGES.get(end.stage, end.stage)}"
     if end.ended == "stuck":
