@@ -1,4 +1,4 @@
-"""The Python API: the answers of `check`, `probe`, `explain`, `stuck` and `timeout` as records; see docs/python.md.
+"""The Python API: `check`, `probe`, `explain`, `stuck` and `timeout`, which return records; see docs/python.md.
 
 `check`, `probe` and `stuck` run in a separate process: these functions fork, which a process with threads or a CUDA
 context must not do.
@@ -129,7 +129,7 @@ def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None =
     """Return this node's facts and the findings that follow from them.
 
     The call takes under a second, and at most `deadline_s` seconds. It starts no rank and needs no torch. UsageError:
-    there are no such GPUs. HarnessError: there is no answer.
+    there are no such GPUs. HarnessError: the probe returned nothing.
     """
     with _arguments_named():
         ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
@@ -154,7 +154,7 @@ def stuck(pid: int | None = None, *, job: str | None = None, watch_s: float | No
 
     `pid` is the pid of a rank or of the job's launcher; `pid` and `job` are not needed if only one job runs here. If no
     such job runs here, the verdict is unknown. UsageError: several jobs run here, and no job was named. HarnessError:
-    there is no answer.
+    there is no report.
     """
     with _arguments_named():
         ran = run_own(["stuck", "--json", "-", *_options(pid=pid, job=job, watch=watch_s)])
@@ -179,7 +179,7 @@ def safe_timeout(
 ) -> SafeTimeout:
     """Return how long a collective of this job may wait, with the reasoning; `report` has the measurements.
 
-    The fields of the answer are in seconds: `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `world_size` defaults
+    The fields of the result are in seconds: `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `world_size` defaults
     to that of the report, or to 1 without a report. UsageError: a value makes no sense.
     """
     ranks = world_size or (report.world_size if report else 0) or 1

@@ -53,7 +53,7 @@ class BrokenInstallation(HarnessError):
 
 
 class LaunchError(HarnessError):
-    """The launcher, torchrun or a supervisor did not start, or died."""
+    """The launcher, torchrun or a per-rank agent (supervisor) did not start, or died."""
 
 
 class MeetingError(HarnessError):

@@ -212,7 +212,7 @@ def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckR
 
 
 def separate_findings(solo_results: Mapping[int, SoloResult]) -> CheckResults:
-    """Return the findings of each node's own trials, if there were no joint trials."""
+    """Return the findings of each node's own trials, for a run without trials on all nodes together."""
     skipped = (
         replace(each, reason=f"{solo.host}: {each.reason}")
         for solo in solo_results.values()

@@ -31,7 +31,7 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return signs that other packages use too: the rows of `model/error_texts.py` with these names."""
+    """Return the signs with these names from `model/error_texts.py`, whose texts other packages use too."""
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 

@@ -16,7 +16,7 @@ MOST_RANKS = 4096
 
 
 def read_endings(evidence: LogEvidence) -> tuple[ProcessRow, ...]:
-    """Return a row for every process in the logs: first those with an error, the earliest first, then the others."""
+    """Return a row for every process in the logs: processes with an error first, the earliest error first."""
     raised = earliest(event for event, _ in (*evidence.frames.values(), *evidence.exceptions, *evidence.echoes))
     own = {id(event) for event, _ in evidence.exceptions}
     failures = evidence.failures()

@@ -31,7 +31,7 @@ STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --o
 def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Explanation:
     """Explain the logs, folders of logs and dumps at these paths (`-` is standard input) as the logs of one run.
 
-    `stuck` holds answers of `preflight stuck` from the time of the hang, in addition to answers among the files.
+    `stuck` holds reports of `preflight stuck` from the time of the hang, in addition to such reports among the files.
 
     Raises UsageError if a path does not exist or can't be read, or MalformedInput if the only input is a dump that
     can't be read.
@@ -74,7 +74,7 @@ class _Reader:
     entries: int = 0
 
     def logs(self, paths: Sequence[str]) -> Iterator[Log]:
-        """Yield the logs, each to be read before the next is opened; set aside dumps and `preflight stuck` answers."""
+        """Yield the logs, each to be read before the next is opened; set aside dumps and `preflight stuck` reports."""
         for path in paths:
             is_named = path not in self.in_folders
             with contextlib.ExitStack() as opened:

@@ -156,11 +156,11 @@ class LogEvidence:
         return not self.survival.survived(event)
 
     def has(self, *signs: str) -> bool:
-        """Return whether a line with any of these sign names occurred and ended the run."""
+        """Return whether an event with any of these names (`Sign.name`) occurred and ended the run."""
         return any(self.events.get(sign) for sign in signs)
 
     def of(self, *signs: str) -> tuple[Event, ...]:
-        """Return the events with these sign names, the earliest first."""
+        """Return the events with these names (`Sign.name`), the earliest first."""
         return earliest(event for sign in signs for event in self.events.get(sign, ()))
 
     def best(self, cause_id: str) -> tuple[Event, ...]:

@@ -1,4 +1,4 @@
-"""The JSON answer of `preflight stuck` from the time of the hang, as evidence in addition to the logs."""
+"""The JSON report of `preflight stuck` from the time of the hang, as evidence in addition to the logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_TEXTS, CHARS = 8, 400
 
 @dataclass(frozen=True, slots=True)
 class StuckAnswer:
-    """The rank that held up the others, and why, from an answer that names this rank."""
+    """The rank that held up the other ranks, and why, from a report of `preflight stuck`."""
 
     name: str  # of the file
     size_bytes: int
@@ -33,14 +33,14 @@ class StuckAnswer:
 
 
 def is_stuck_report(head: bytes) -> bool:
-    """Return whether a file starts like an answer of `preflight stuck`."""
+    """Return whether a file starts like a JSON report of `preflight stuck`."""
     return bool(BEGINS.match(head))
 
 
 def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
-    """Return the first culprit of an answer, or the rank that works while others wait; None if it names no such rank.
+    """Return the first culprit of a report, or the rank that works while others wait; None if it names neither.
 
-    Raise MalformedInput if the data are no answer of `preflight stuck`.
+    Raise MalformedInput if the data are no report of `preflight stuck`.
     """
     document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
     if not isinstance(document, dict):
@@ -64,7 +64,7 @@ def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
 
 
 def _named(document: dict[str, Any], name: str) -> tuple[dict[str, Any] | None, object]:
-    """Return the culprit or the working rank of an answer, as a record with the text `what`, and its ranks."""
+    """Return the culprit or the working rank of a report, as a record with the text `what`, and its ranks."""
     if document.get("verdict") == "stuck":
         culprits = document.get("culprits")
         first = culprits[0] if isinstance(culprits, list) and culprits else None

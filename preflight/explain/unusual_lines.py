@@ -166,7 +166,10 @@ class UnusualLines:
         self._best: dict[int, dict[str, UnusualLine]] = {}
 
     def read(self, source: int, first_line: int, text: bytes, place: Callable[[int], int] = int) -> None:
-        """Score the lines with a word of failure in a part of a log; `place` turns a line count into a line number."""
+        """Score those lines of a part of a log that contain a word of failure.
+
+        `place` converts the number of lines before a line into the line's number.
+        """
         spans = []
         position = 0
         while (match := HITS.search(text, position)) is not None:

@@ -74,7 +74,7 @@ def _is_confidential(answer: Json) -> bool | Gap:
 
 
 def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
-    """Return the fact whose value is `answer[key]`; a Gap if the value could not be read.
+    """Return the fact whose value is `answer[key]`, from NVML's reply; a Gap if the value could not be read.
 
     The key may be missing in a capture of another version.
     """

@@ -308,7 +308,7 @@ def _end_as(code: int) -> NoReturn:
 
 
 def _start_witness() -> tuple[int, int]:
-    """Start the witness, which gets the signals to our process group; return its PID and the pipe of its answers.
+    """Start the witness, which gets the signals to our process group; return its PID and the pipe that it writes to.
 
     The witness writes the number of each signal that it gets. When preflight asks, the witness writes the signals that
     it has got by then, followed by a zero.

@@ -139,7 +139,7 @@ def node_check(
 def run_check(
     name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...], bounds: tuple[Bound, ...] = ()
 ) -> Callable[[Callable[[Case], Findings]], RunCheck]:
-    """Turn a generator that judges a whole run into a check; the rest is as for `node_check`."""
+    """Return a decorator that turns a generator that judges a whole run into a check; see `node_check`."""
 
     def check_of(judge: Callable[[Case], Findings]) -> RunCheck:
         promise, blind_to = _documented(judge)

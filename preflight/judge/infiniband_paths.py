@@ -67,7 +67,10 @@ class IbPath:
 
 
 def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
-    """Return each path that NCCL's logs name, once per end; none if a rank died, because its peers then log errors."""
+    """Return each failed path that NCCL's logs name, once per end; () if a rank died.
+
+    After a death, the dead rank's peers log such errors too.
+    """
     if trial.outcome not in FAILED - {Outcome.WRONG_DATA} or any(end.ended in DIED for end in trial.ranks):
         return ()
     found: dict[tuple[str, str, str], IbPath] = {}

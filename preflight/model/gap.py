@@ -45,17 +45,17 @@ NOT_READ = Gap("not read")
 
 
 def known(value: T | Gap) -> T:
-    """Return the value; raise UnreadableFact with the gap's reason if the value is a Gap."""
+    """Return `value` unless it is a Gap; for a Gap, raise UnreadableFact with the gap's reason."""
     if isinstance(value, Gap):
         raise UnreadableFact(value.reason)
     return value
 
 
 def known_or(value: T | Gap, default: D) -> T | D:
-    """Return the value, or `default` if the value is a Gap."""
+    """Return `value` unless it is a Gap; for a Gap, return `default`."""
     return default if isinstance(value, Gap) else value
 
 
 def or_none(value: T | Gap) -> T | None:
-    """Return the value, or None if the value is a Gap."""
+    """Return `value` unless it is a Gap; for a Gap, return None."""
     return None if isinstance(value, Gap) else value

@@ -1,4 +1,4 @@
-"""The survey of the network paths between nodes, before the joint trials.
+"""The survey of the network paths between nodes, before the trials on all nodes.
 
 The survey shows which nodes reach each other, and through which interface.
 """

@@ -158,7 +158,7 @@ class RunSpec:
 
 
 def joint_dir(run_dir: str) -> str:
-    """Return the folder, inside the run directory, for the phase that all nodes run together."""
+    """Return the folder in the run directory for the trials that all nodes run together."""
     return f"{run_dir}/joint"
 
 

@@ -232,5 +232,5 @@ class StuckReport(Printable):
 
     @property
     def in_short(self) -> str:
-        """Return the answer in one sentence."""
+        """Return the verdict and the summary in one sentence."""
         return f"{self.verdict}: {self.summary}"

@@ -40,7 +40,7 @@ def trial_plan(
     wanted: Wanted, candidates: tuple[Candidate, ...], backend: str, sizes: tuple[int, ...], *,
     on_gpus: bool, cpu_path: bool, nodes: int = 1, ranks_per_cpu: float = 1.0,
 ) -> TrialPlan:  # fmt: skip
-    """Return the plan of the trials for these candidates and sizes (bytes)."""
+    """Return the plan of the trials for these configurations (`candidates`) and sizes in bytes."""
     effort = wanted.profile.effort
     return TrialPlan(
         candidates=candidates,

@@ -180,7 +180,7 @@ def odd_by_host(group: Group) -> dict[str, list[Odd]]:
 
 
 def why_of(state: NodeState) -> str:
-    """Return, in words, why a node is in its state."""
+    """Return a text on why a node is in its state."""
     return "; ".join(state.reasons) or state.verdict
 
 

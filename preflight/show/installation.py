@@ -13,7 +13,7 @@ SIGNS = {Soundness.OK: "", Soundness.NOTE: "note: ", Soundness.PROBLEM: "PROBLEM
 
 
 def installation_page(installation: Installation) -> Page:
-    """Return the page: the answer, and all parts of the installation."""
+    """Return the page: whether the installation is sound, and all its parts."""
     word, tone = ANSWERS[installation.exit_code]
     answer = answer_line(word, tone, _summary(installation.parts))
     rows = [

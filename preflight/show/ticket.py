@@ -311,10 +311,10 @@ def _machine(node: NodeFacts) -> Iterator[str]:
 
 
 def _counters(report: Report) -> list[str]:
-    """Return the error counters that grew, or that none grew, or why they could not be read.
+    """Return lines with the error counters that grew, or a line that says that none grew or why they are unknown.
 
-    With several nodes, these are this node's counters before the joint trials. The counters of each port during a joint
-    trial are recorded with that trial.
+    With several nodes, these are this node's counters before the trials on all nodes. The counters of each port during
+    such a trial are recorded with that trial.
     """
     if isinstance(report.counters, Gap):
         return [] if report.counters == NOT_TESTED else [f"  not read: {line(report.counters.reason)}"]

@@ -37,7 +37,7 @@ def run_isolated(
     functions: Mapping[str, Callable[[], Json]], limits_s: Mapping[str, float],
     meanwhile: Callable[[], object] = tuple, when_stopped: Callable[[Interrupted], object] | None = None,
 ) -> dict[str, Answer]:  # fmt: skip
-    """Return an Answer per function.
+    """Run the functions in child processes in parallel, and return an Answer per function, by name.
 
     A function that raises, dies or takes longer than its limit has a `failure`.
 

@@ -1,4 +1,4 @@
-"""Queries about a machine whose answers are not files; every answer is JSON, so that it can be recorded."""
+"""Queries about a machine whose results are not in files; every result is JSON, so that it can be recorded."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Machine(ABC):
         return bool(self.read("exists", path))
 
     def ask(self, question: str) -> Json:
-        """Return the kernel's or a library's answer to a question of `system/kernel_queries.py`, as JSON."""
+        """Return the result of a query of `system/kernel_queries.py` to the kernel or a library, as JSON."""
         return self.read("ask", question)
 
 
@@ -119,7 +119,7 @@ def _reason(path: str, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recorder(Machine):
-    """A machine that records every read and its answer, readable or not."""
+    """A machine that records every read and its result, whether the read succeeded or not."""
 
     machine: Machine
     record: Record = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Recorder(Machine):
 
 @dataclass(frozen=True, slots=True)
 class Replay(Machine):
-    """A machine that answers from a record; such a machine raises NotRecorded for a read that was not recorded."""
+    """A machine that returns recorded results; a read that was not recorded raises NotRecorded."""
 
     record: Record
 

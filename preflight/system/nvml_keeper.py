@@ -120,7 +120,7 @@ def _address(handle: Any) -> int | None:
 
 
 def main() -> None:
-    """Answer queries about the memory in use until stdin ends."""
+    """Reply to queries about the memory in use until stdin ends."""
     nvml = open_nvml(sys.argv[1] if len(sys.argv) > 1 else None)
     failures = failures_of(nvml)
     handles = {}

@@ -72,7 +72,7 @@ def launch(
 
 
 def rank_environment(spec: RunSpec) -> dict[str, str]:
-    """Return the environment variables that the agent gets with its order and passes on to the per-rank supervisors."""
+    """Return the environment variables that the agent gets with its order and passes on to the per-rank agents."""
     own = {"PREFLIGHT_EVENTS": events_path(spec.run_dir), "PREFLIGHT_LIFELINE": lifeline_path(spec.run_dir)}
     if spec.gpus.uuids:
         own |= {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus.uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -82,7 +82,7 @@ def rank_environment(spec: RunSpec) -> dict[str, str]:
 
 
 def meet_without_ranks(peers: Peers, launched: Launch, watch: Watcher, kill_at: float) -> None:
-    """Tell the other nodes that this node could not start its ranks, and wait until the run is over."""
+    """Inform the other nodes that this node could not start its ranks, and wait until the run is over."""
     while not launched.is_over:
         reading, writing = peers.files()
         wait_for(reading, writing, POLL_S)

@@ -73,7 +73,7 @@ def make_folders(path: str) -> None:
 
 
 def make_joint_dir(run_dir: str) -> None:
-    """Create the folders of the joint trials before any process writes into them."""
+    """Create the folders for the trials on all nodes, before any process writes into them."""
     os.mkdir(joint_dir(run_dir), 0o700)
     make_folders(joint_dir(run_dir))
 

@@ -91,7 +91,7 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
 
 
 def is_lost(gpu: Gpu) -> bool:
-    """Return whether the driver reported the GPU as lost in the answer for any of the GPU's values."""
+    """Return whether the driver reported the GPU as lost when any of the GPU's values was read."""
     values = (getattr(gpu, field.name) for field in fields(gpu))
     return any(isinstance(value, Gap) and value.reason.startswith(IS_LOST) for value in values)
 

@@ -31,7 +31,7 @@ class Shared:
 
 
 def why_not_joint(solo_results: Mapping[int, SoloResult]) -> str:
-    """Return why these nodes can't be tried together, or "" if there is no obstacle."""
+    """Return why these nodes can't run trials together; "" if there is no obstacle."""
     for node_rank, solo in solo_results.items():
         where = f"{solo.host} (node {node_rank})"
         if solo.problem:

@@ -38,7 +38,7 @@ class NcclPlan:
 def plan_nccl(
     node: NodeFacts, gpus: tuple[int, ...], inherited: tuple[tuple[str, str], ...], *, for_speed: bool
 ) -> NcclPlan:
-    """Return the plan for these GPUs (NVML indices); speed candidates only if the profile has time for them."""
+    """Return the plan for these GPUs (NVML indices); `for_speed` adds configurations that may be faster."""
     view = view_of(node, gpus)
     always, unread = nccl_candidates(inherited)
     settings, unfit = conservative_settings(view)

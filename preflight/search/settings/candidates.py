@@ -32,7 +32,7 @@ def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candi
 def inherited_candidate(
     inherited: tuple[tuple[str, str], ...], backend: str
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the candidate of the inherited environment if the backend reads any of it, else why it is left out."""
+    """Return the inherited environment as a configuration if the backend reads any of it; else why it is left out."""
     read = [f"{name}={value}" for name, value in inherited if matters(name, backend)]
     if read:
         return (Candidate(AS_IS, (), "what the job gets now: " + " ".join(read), Scope.ANYWHERE),), ()
@@ -43,12 +43,12 @@ def inherited_candidate(
 
 
 def netif_candidate_name(name: str) -> str:
-    """Return the name of the candidate that chooses the interface `name`."""
+    """Return the name of the configuration that selects the interface `name`."""
     return f"netif {name}"
 
 
 def netif_candidate(netif: Netif) -> Candidate:
-    """Return the candidate that chooses one interface: by its plain name for gloo, by an exact match for NCCL."""
+    """Return the configuration that selects one interface: by its plain name for gloo, by an exact match for NCCL."""
     env = (("GLOO_SOCKET_IFNAME", netif.name), ("NCCL_SOCKET_IFNAME", f"={netif.name}"))
     return Candidate(netif_candidate_name(netif.name), env, f"{netif.name} is up and has an address", Scope.ONE_NODE)
 

@@ -1,21 +1,22 @@
-"""Whether a failure depends on the settings, or comes and goes regardless of them.
+"""Decide whether a failure depends on the settings, or comes and goes regardless of them.
 
-Pure.
+The functions do no I/O.
 
 A workaround is confirmed by a run without it: the fault must then return. But a fault at every second start also looks
-like fail, work, fail, work. So the control runs the default settings n times and the workaround n times, in a new
-random order each time. If one run with the workaround fails, it is not a workaround. If none fails, Fisher's exact test
-decides: a fault that does not depend on the settings puts all its f failures on the default settings in at most C(n, f)
-of C(2n, f) cases. If all n fail, this probability is 1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
+like fail, work, fail, work. So the A/B confirmation (control) runs the default settings n times and the workaround n
+times, in a new random order each time. If one run with the workaround fails, it is not a workaround. If none fails,
+Fisher's exact test decides: a fault that does not depend on the settings puts all its f failures on the default
+settings in at most C(n, f) of C(2n, f) cases. If all n fail, this probability is 1 of 6 for n = 2, 1 of 70 for n = 4, 1
+of 924 for n = 6.
 
 Default settings that fail only in some of their runs need more runs. Further blocks of n and n runs follow, each in its
 own random order, and the probabilities multiply. The bound holds for any number of blocks: blocks count only if no run
 with the workaround has failed so far, and every block makes that less probable. The number of settings that the search
-tried needs no correction, because only one configuration comes to the control, and only its new runs count.
+tried needs no correction, because only one configuration comes to the confirmation, and only its new runs count.
 
 If no workaround is confirmed, a fault is steady if trials with the same settings end alike, in the search and in the
-control. These trials must fail in the same way (a hang, an error, wrong data). A hang or an error must also happen at
-the same place (the start, or a collective). If trials with the same settings end differently, the fault is
+confirmation. These trials must fail in the same way (a hang, an error, wrong data). A hang or an error must also happen
+at the same place (the start, or a collective). If trials with the same settings end differently, the fault is
 intermittent. Details that vary even with a steady fault are not compared: the rank that is named, the text of its
 error, and which of many calls failed.
 """
@@ -109,7 +110,7 @@ class Tally:
 
 
 def place_text(place: str) -> str:
-    """Return the place of a failure in words, to be placed after the words for how it failed."""
+    """Return words for the place of a failure, to be printed after the way in which it failed; "" if unknown."""
     return {"": "", IN_START: " at the start"}.get(place, f" during {place}")
 
 
@@ -283,7 +284,10 @@ def times_repeated(env: Env, reruns: Iterable[Rerun]) -> int:
 
 
 def times_worked(candidate: Candidate, results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> int:
-    """Return how often the candidate's settings worked; a trial that was skipped for lack of time counts too."""
+    """Return how often the configuration's settings worked.
+
+    A trial that was skipped for lack of time counts as working.
+    """
     tried: list[TrialResult | Rerun] = [*results, *reruns]
     key = _key(candidate.name, candidate.env)
     return sum(_way(each) in (Way.WORKS, None) for each in tried if _key(each.candidate, each.env) == key)

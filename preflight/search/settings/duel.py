@@ -1,4 +1,4 @@
-"""How candidates are compared with the default settings, and which of them is worth recommending. Pure.
+"""How configurations are compared with the default settings, and which of them is worth recommending.
 
 A process group keeps its CPUs, queues, memory and rings for its whole life. So two equal groups may differ by 5% as
 long as they live. With this noise, one pair of groups rates every fourth equal candidate as faster, however often its
@@ -67,7 +67,7 @@ def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tup
 
 
 def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
-    """Return the mean log ratio of times for each pair and decision point; above 0 the candidate is faster.
+    """Return the mean log ratio of times for each pair and decision point; above 0 the configuration is faster.
 
     Logarithms are used because noise on times is multiplicative, and because swapping the sides must only change the
     sign.

@@ -74,7 +74,7 @@ class Signs:
         return any(ours.rpartition(".")[0] != theirs.rpartition(".")[0] for ours, theirs in pairs)
 
     def has_other_gid(self, candidate: Candidate) -> bool:
-        """Return whether an error names a GID index that the candidate does not set."""
+        """Return whether an error names a GID index that the configuration does not set."""
         indices = {match[1] for line in self.errors for match in GID_INDEX.finditer(line)}
         return bool(indices - {value for _, value in candidate.env})
 
@@ -116,7 +116,7 @@ def ib_is_suspect(default: TrialResult) -> bool:
 
 
 def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: Sequence[int]) -> IbOrder:
-    """Return the order in which the candidates are tried if InfiniBand failed with default settings."""
+    """Return the order in which configurations are tried if InfiniBand failed with default settings."""
     signs = _signs(default, node_sizes)
     sockets = tuple(each for each in candidates if {name for name, _ in each.env} <= SOCKETS and each.only_cures)
     of_ways = [(way, each) for way in WAYS for each in candidates if way.variable in dict(each.env)]
@@ -130,9 +130,9 @@ def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: 
 
 
 def _port_sets(candidates: Sequence[Candidate], signs: Signs) -> list[Candidate]:
-    """Return the candidates that use only some RDMA ports; candidates without a port that an error names come first.
+    """Return the configurations that only select RDMA ports, those without a port that an error names first.
 
-    If there are errors, candidates with more ports come first; else candidates with fewer ports do.
+    Next, if there are errors, configurations with more ports come first; without errors, those with fewer ports.
     """
     errors = " ".join(signs.errors)
 

@@ -23,7 +23,7 @@ USABLE = frozenset({PortState.ACTIVE, PortState.ACTIVE_DEFER})
 
 
 def between_nodes(solo_results: Mapping[int, SoloResult], chosen: NetifSet | None) -> Iterator[Candidate]:
-    """Yield candidates that may repair or speed up NCCL between these nodes; none for other backends."""
+    """Yield configurations that may repair or speed up NCCL between these nodes; none for other backends."""
     if all(solo.dialect == "nccl" for solo in solo_results.values()):
         by_env: dict[object, Candidate] = {}
         for each in _planned(solo_results, chosen):
@@ -58,9 +58,10 @@ def _rails(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 
 
 def _adapters(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
-    """Yield a candidate with the ports that are active on every node, and one with only the fastest of these ports.
+    """Yield a configuration with the ports that are active on every node, and one with only the fastest of them.
 
-    A candidate that would change nothing is left out. Single ports are tried by other candidates (`_without_ports`).
+    A configuration that would change nothing is left out. Single ports are tried by other configurations
+    (`_without_ports`).
     """
     by_node = [{(port.hca, port.port): port for port in _active(node)} for node in nodes]
     common = set.intersection(*map(set, by_node)) if by_node else set()
@@ -79,9 +80,9 @@ def _exactly(places: set[tuple[str, int]]) -> str:
 
 
 def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
-    """Yield, for each usable port that all nodes have, a candidate with this port alone.
+    """Yield, for each usable port that all nodes have, a configuration with this port alone.
 
-    With three or more such ports, for each port also yield a candidate with all the others.
+    With three or more such ports, also yield, for each port, a configuration with all ports but this one.
     """
     by_node = [{(port.hca, port.port) for port in usable_ports(node)} for node in nodes]
     common = set.intersection(*by_node)
@@ -96,10 +97,10 @@ def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 
 
 def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
-    """Yield candidates that keep every port: no GPUDirect, no adapters between ranks of one node, a fixed GID index.
+    """Yield three configurations that keep all ports: no GPUDirect, no adapters inside a node, a fixed GID index.
 
-    Each candidate costs speed, or sets a value that NCCL finds itself. It is therefore tried only if the log points at
-    it (infiniband.py).
+    Each costs speed, or sets a value that NCCL finds itself. It is therefore tried only if the log suggests it
+    (infiniband.py).
     """
     nodes = [solo.facts for solo in solo_results.values()]
     usable = [usable_ports(node) for node in nodes]
@@ -120,7 +121,7 @@ def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
 
 
 def _without_rdma(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
-    """Yield a candidate that uses TCP sockets, if a node has an active RDMA port.
+    """Yield a configuration that uses TCP sockets, if a node has an active RDMA port.
 
     If a plugin brings the network, NCCL_NET=Socket is set, because NCCL_IB_DISABLE turns off only NCCL's own
     InfiniBand.
@@ -142,7 +143,10 @@ def _without_rdma(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]
 
 
 def _connections(nodes: Sequence[NodeFacts], chosen: NetifSet | None) -> Iterator[Candidate]:
-    """Yield a candidate with more queue pairs if every node has RDMA, else with more TCP connections on a fast link."""
+    """Yield a configuration with more queue pairs if every node has RDMA, else with more TCP connections.
+
+    TCP connections are added only on a fast link.
+    """
     speed_mbit_s = known_or(chosen.speed_mbit_s, 0) if chosen else 0
     if all(_active(node) for node in nodes):
         reason = "switches that choose a path by hash (ECMP) spread several queue pairs over several paths"

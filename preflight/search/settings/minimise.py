@@ -1,4 +1,4 @@
-"""Find a minimal set of settings with which the collectives work. Pure and always terminates.
+"""Find a minimal set of settings with which the collectives work. The search does no I/O and always terminates.
 
 This is a bisection (delta debugging). The first step enables all workarounds together: if they fail too, no setting
 helps. If they work, settings are dropped in order, the least suspect first, as many at once as possible. The first

@@ -112,7 +112,7 @@ def rails_to_try(node: NodeFacts, profile: Profile, dialect: str) -> tuple[HcaPo
 
 
 def rail_candidates(ports: tuple[HcaPort, ...]) -> Iterator[Candidate]:
-    """Yield, for each port in order, the candidate that sends all data of the node through that port.
+    """Yield, for each port in order, the configuration that sends all data of the node through that port.
 
     With P2P and shared memory off, NCCL has only the network between the GPUs of one node, and only one port of it.
     NVLS is switched off by name, because NVLS does not depend on P2P (facts 1.1).

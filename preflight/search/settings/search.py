@@ -43,7 +43,7 @@ FEWEST = "fewest settings"  # the result of a search among settings, measured at
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The arguments of `next_step`, and the results by candidate."""
+    """The arguments of `next_step`, and the results by configuration."""
 
     candidates: Sequence[Candidate]
     screen_all: bool
@@ -79,20 +79,20 @@ def next_step(
 
     If the default settings fail but the inherited settings work, the search finds which of the inherited settings are
     needed (`inherited` lists them one by one). Otherwise it searches the conservative `settings` for a workaround
-    (minimise.py), or tries every candidate if there are none. The control (control.py) follows, with `runs_each` runs
-    of the default settings and as many of the workaround.
+    (minimise.py), or tries every configuration if there are none. The A/B confirmation (control.py) follows, with
+    `runs_each` runs of the default settings and as many of the workaround.
 
     If the default settings work, inherited settings that look far slower are compared with them. With `screen_all`,
-    every candidate is tried, and comparisons follow. A candidate that fails although the default settings work has a
-    control too. The best candidate that passed is measured again, because the best of several equal ones looks better
-    by chance. A thorough search ends with the candidate `last`, which only shows more about the default settings. If
-    the default settings look slow (by the `baseline` or because one rank is late), they are repeated before anything
-    else. With `on_gpus`, the limits for late GPU ranks apply.
+    every configuration is tried, and comparisons follow. A configuration that fails although the default settings work
+    gets an A/B test too. The best configuration that passed is measured again, because the best of several equal ones
+    looks better by chance. A thorough search ends with the configuration `last`, which only shows more about the
+    default settings. If the default settings look slow (by the `baseline` or because one rank is late), they are
+    repeated before anything else. With `on_gpus`, the limits for late GPU ranks apply.
 
     If a rank of the default settings died by SIGKILL, they are repeated first, because the kill came from outside.
-    Nothing more is tried after a process that SIGKILL does not end, because every candidate would run on the GPU of
-    that process. Nothing more is tried either if the same settings ended differently and no control can confirm a
-    workaround any more. Settings that failed once are no workaround, even if they worked before or work later: the
+    Nothing more is tried after a process that SIGKILL does not end, because every configuration would run on the GPU of
+    that process. Nothing more is tried either if the same settings ended differently and no A/B confirmation can prove
+    a workaround any more. Settings that failed once are no workaround, even if they worked before or work later: the
     search continues without them.
     """
     if known.unkillable or is_lost(known.results, known.reruns):

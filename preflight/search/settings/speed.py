@@ -53,7 +53,7 @@ def _further_p2p(view: NodeView) -> Iterator[Candidate | LeftOut]:
 
 
 def _p2p_off(view: NodeView) -> Iterator[Candidate | LeftOut]:
-    """Yield a candidate with P2P off if peer copies cross a host bridge, where host memory may be faster."""
+    """Yield a configuration with P2P off if peer copies cross a host bridge, where host memory may be faster."""
     levels, own = _pcie_levels(view), default_level(view)
     crossing = [level for level in ("PHB", "SYS") if level in levels and (_covers(own, level) or not own)]
     if not crossing or view.denied_p2p():

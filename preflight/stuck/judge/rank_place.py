@@ -100,7 +100,7 @@ class JobState:
 
     @property
     def ras_answers(self) -> list[RasAnswer]:
-        """Return the answers of NCCL's RAS, from the nodes on which RAS answered."""
+        """Return the replies of NCCL's RAS, from the nodes on which RAS replied."""
         return [node.ras for node in self.nodes if not isinstance(node.ras, Gap)]
 
 

@@ -29,7 +29,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A node's answer or the reason why there is none, with the times of question and answer (this host's clock)."""
+    """A node's answer, or the reason why there is none, and the times (this host's clock) of question and answer."""
 
     value: Json = None
     failure: str = ""

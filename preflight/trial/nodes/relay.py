@@ -45,7 +45,7 @@ class Relay:
         return self._watch.fds
 
     def outbound(self) -> Iterator[Message]:
-        """Yield the messages that other nodes lack, ordered by step: new keys, and the answers of this node."""
+        """Yield the messages that other nodes do not have yet, ordered by step: new keys, and this node's answers."""
         appeared = self._watch.drain()
         if appeared is None or not self._has_looked:
             appeared, self._has_looked = os.listdir(self._channel.directory), True

@@ -1,4 +1,4 @@
-"""torchrun's agent for one node: fork a supervisor per rank from the process that has imported torch.
+"""torchrun's agent for one node: fork an agent (supervisor) per rank from the process that has imported torch.
 
 The agent of torchrun itself starts one interpreter per rank, each of which imports torch again; on two processors these
 imports take longer than most trials. The ranks get the same environment with either agent. Every rendezvous in torch
@@ -145,7 +145,7 @@ def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
 
 
 def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> ChildProcess:
-    """Fork a rank's supervisor; if this process has more than one thread, the child executes a new interpreter."""
+    """Fork a per-rank agent; if this process has more than one thread, the child executes a new interpreter."""
     agent, is_sound = os.getpid(), processes.thread_count() == 1
 
     def be_supervisor(_: Parent) -> None:

@@ -141,7 +141,7 @@ def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
 
 
 def ask(child: Child, question: dict[str, Any]) -> None:
-    """Send a question to a child that reads questions. The child's events up to `done` are the answer."""
+    """Send a question to a child that reads questions; the child's events up to `done` are the answer."""
     child.events = []
     if child.is_done:
         _move(child, ASKED)
