@@ -1,4 +1,4 @@
-"""How an option is declared, the groups of --help, and the options that nearly every command has."""
+"""The kinds of options, the groups of options in --help, and the options that nearly every command has."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
 
 @contextmanager
 def shadowed(is_on: bool) -> Iterator[None]:
-    """If `is_on`, exit with 0 instead of 1 or 3, also after a failure of preflight, and say so on stderr.
+    """Exit with 0 instead of 1 or 3 if `is_on` is set, also after a failure of preflight, and say so on stderr.
 
     The verdict is in the report, and the exit code has no effect. So a site can observe a gate before it enforces it.
     """

@@ -322,7 +322,7 @@ class DoctorOptions:
 
 
 class DocumentKind(str, Enum):
-    """Which document a schema describes."""
+    """The kind of document that a schema describes."""
 
     REPORT = "report"
     STUCK = "stuck"

@@ -26,7 +26,7 @@ UNASKED = Request()
 
 
 class OnUnknown(Enum):
-    """What `run` does if the check is inconclusive."""
+    """The action of `preflight run` if the check is inconclusive."""
 
     START = "start"
     STOP = "stop"

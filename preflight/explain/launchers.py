@@ -1,4 +1,4 @@
-"""How to carry out a remedy's step with the launcher in use: set a variable, raise a limit, get another log."""
+"""The ways to carry out a remedy's step with the launcher in use: set a variable, raise a limit, get another log."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ EARLY_S, OWN_PACE = 60.0, 4.0  # an early look comes after so long, and after so
 
 
 class Look(Enum):
-    """Whether `preflight stuck` should examine the job now, and for what reason."""
+    """The decision whether `preflight stuck` should examine the job now, and for what reason."""
 
     NO = auto()
     EARLY = auto()  # it was never silent for so long; nothing is printed

@@ -1,4 +1,4 @@
-"""Whether an earlier report is still valid for a job that starts now."""
+"""Decide whether an earlier report is still valid for a job that starts now."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SURE_WORDS = {
 
 
 class BugFit(Enum):
-    """Whether a bug fits a job; UNKNOWN if nothing contradicts the bug but a fact that it depends on is not known."""
+    """The answer to whether a bug fits a job; UNKNOWN if nothing contradicts the bug but a needed fact is not known."""
 
     YES = "yes"
     UNKNOWN = "unknown"

@@ -101,7 +101,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class NcclDiagnosis:
-    """What NCCL's own diagnosis printed in one trial, and the reason if the diagnosis did not finish."""
+    """The output of NCCL's own diagnostics in one trial, and the reason if the diagnostics did not finish."""
 
     nccl: str  # its version
     lines: tuple[str, ...]  # without NCCL's prefix, as far as they were kept

@@ -1,4 +1,4 @@
-"""How a result of the Python API is displayed: `print` prints its page, and a notebook shows HTML.
+"""The display of a result of the Python API: `print` prints its page, and a notebook shows HTML.
 
 Other packages build the pages: the API registers their functions in WRITERS. A record that did not come from the API
 prints its short form.

@@ -100,7 +100,7 @@ class Reason(Word):
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """What a rank does during the watch: its activity, its call, and whether it makes progress."""
+    """A rank's state during the watch: its activity, its call, and whether it makes progress."""
 
     rank: int | Gap
     host: str

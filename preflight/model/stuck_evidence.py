@@ -341,7 +341,7 @@ class JobSoftware:
 
     @property
     def twice(self) -> str:
-        """A component of which ranks have mapped several versions, as a text with the paths; "" if there is none."""
+        """A text on a component of which ranks have mapped several versions, with the paths; "" if there is none."""
         for name, several in self.versions.items():
             if len(several) > 1:
                 own = [each for each in self.libraries if each.component == name and each.version]

@@ -62,7 +62,7 @@ class LeftOut:
 
 
 class Outcome(Word):
-    """How a trial ended."""
+    """The way in which a trial ended."""
 
     OK = "ok"
     HANG = "hang"
@@ -125,7 +125,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class RankEnd:
-    """How one rank's process ended in a trial."""
+    """The end of one rank's process in a trial: the way in which it ended, the stage, and its last output."""
 
     rank: int
     ended: str  # done | timeout | error | signal | stuck | stopped | killed | unkillable | usage

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Detail(Enum):
-    """How much of a page is printed."""
+    """The amount of a page that is printed."""
 
     VERDICT = "the verdict's line"
     SCREEN = "one screen"

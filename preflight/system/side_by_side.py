@@ -23,7 +23,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended; `code` is None if its time limit ended it."""
+    """The end of a program; `code` is None if its time limit ended it."""
 
     code: int | None
     stdout: str

@@ -1,1 +1,1 @@
-"""Which GPUs to use, how each is tested without NCCL, and which speeds their links should reach."""
+"""The choice of the GPUs, the plan of their tests without NCCL, and the speeds that their links should reach."""

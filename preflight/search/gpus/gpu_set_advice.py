@@ -1,4 +1,4 @@
-"""Whether the chosen GPUs are close together in the topology, and which free set of the same size is closer."""
+"""Advice on the chosen GPUs: whether they are close in the topology, and which free set of this size is closer."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ OWN_BY_NODE = ("IFNAME", "NCCL_IB_HCA", "VISIBLE_DEVICES", "TOPO_FILE", "HOSTNAM
 
 
 class Must(Enum):
-    """Whether nodes may differ in a fact."""
+    """The degree to which a fact must be equal on all nodes."""
 
     EQUAL = "must be equal"
     BETTER = "should be equal"

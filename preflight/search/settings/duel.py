@@ -1,17 +1,17 @@
-"""How configurations are compared with the default settings, and which of them is worth recommending.
+"""Compare configurations with the default settings, and select the one that is worth recommending.
 
 A process group keeps its CPUs, queues, memory and rings for its whole life. So two equal groups may differ by 5% as
-long as they live. With this noise, one pair of groups rates every fourth equal candidate as faster, however often its
-sides alternate. The unit of evidence is therefore a new pair of groups; the turns inside a pair only cancel drift. In
-200 runs of scripts/bench_decisions.py (8 candidates; 5% noise between groups, shared by all measurements of a group;
-10% within; medians of 20; averages over 10,000 runs):
+long as they live. With this noise, one pair of groups rates every fourth equal configuration as faster, however often
+its sides alternate. The unit of evidence is therefore a new pair of groups; alternating samples inside a pair only
+cancels drift. In 200 runs of scripts/bench_decisions.py (8 configurations; 5% noise between groups, shared by all
+measurements of a group; 10% within; medians of 20; averages over 10,000 runs):
 
     pairs                      6      7      8     10     12
     false recommendations    0.7    0.7    0.7    0.6    0.5   (at most 2 are allowed)
     20% faster found        192    196    197    197    197   (at least 190)
 
-Without the heats (a short comparison in one pair each), the search misses the best of eight candidates in 7 of 200
-runs. Without the minimum gain for a comparison, twice as many runs recommend a candidate falsely.
+Without the short comparisons in one pair each ("heats"), the search misses the best of eight configurations in 7 of 200
+runs. Without the minimum gain for a comparison, twice as many runs recommend a configuration falsely.
 """
 
 from __future__ import annotations

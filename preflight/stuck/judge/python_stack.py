@@ -103,7 +103,7 @@ IMPORT_FILES = re.compile(r"^<frozen importlib|/importlib/")
 
 @dataclass(frozen=True, slots=True)
 class StackPlace:
-    """What a thread does according to its Python stack: the activity, the call and the job's own line."""
+    """A thread's state according to its Python stack: the activity, the call and the job's own line."""
 
     activity: Activity
     doing: str  # the call

@@ -1,4 +1,4 @@
-"""What each rank of a job does, from its Python stack and the kernel's data about its threads."""
+"""The state of each rank of a job, from its Python stack and the kernel's data about its threads."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ FOR_HELPERS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What all ranks of a job do, by rank number, and the evidence.
+    """The state of all ranks of a job, by rank number, and the evidence.
 
-    `servers` says what the processes do that give a serving engine's ranks their work.
+    `servers` has the states of the processes that give a serving engine's ranks their work.
     """
 
     nodes: tuple[NodeEvidence, ...]

@@ -213,7 +213,7 @@ class Follower:
         return f"{place.name_of(0)} at {place.host} was not reached: {tried}"
 
     def finish(self, why: str) -> None:
-        """Tell node 0 why this node stopped, if there is a reason, and close the connection."""
+        """Inform node 0 why this node stopped, if there is a reason, and close the connection."""
         if self._link is not None:
             if why and self._is_welcome:
                 with contextlib.suppress(MeetingError):

@@ -33,7 +33,7 @@ Learn = Callable[[Mapping[int, SoloResult]], QuerySteps]  # what is asked of the
 
 @dataclass(slots=True)
 class FollowerState:
-    """What node 0 knows about another node that has identified itself."""
+    """The data that node 0 keeps about another node, once that node has identified itself."""
 
     link: Link
     hello: Hello

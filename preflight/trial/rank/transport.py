@@ -1,4 +1,4 @@
-"""What NCCL's own log shows: the transport of this rank's data, and the warnings. Gloo writes no such log."""
+"""The content of NCCL's own log: the transport of this rank's data, and the warnings. Gloo writes no such log."""
 
 from __future__ import annotations
 
