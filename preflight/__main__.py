@@ -33,9 +33,10 @@ def main() -> NoReturn:
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:
-    """End the process with exit code 128 + signal.
+    """End the process at once with exit code 128 + signal.
 
-    Nothing has begun yet. An exception would not do, because the modules that are being loaded may replace or drop it.
+    The run has not begun yet. An exception would not do, because the modules that are being loaded may replace or drop
+    it.
     """
     try:
         os.write(2, b"preflight: stopped by %s\n" % STOPPING[number])

@@ -1,4 +1,4 @@
-"""`--on k8s:N`: the Job from data/k8s_job.yaml that checks several nodes of Kubernetes together, and kubectl."""
+"""The Job for `--on k8s:N`, from data/k8s_job.yaml, which checks several Kubernetes nodes together, and kubectl."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ REPORT_S = 0.4  # for judging and writing
 
 @dataclass(frozen=True, slots=True)
 class LookedAgain:
-    """The second reading, combined with the run's earlier results."""
+    """The results of the second reading, and the run's results to which the second reading adds."""
 
     disturbed: str  # why no speed counts, "" if no other process used the GPUs
     hardware: Hardware | Gap

@@ -170,7 +170,7 @@ def visit(
 
 
 def _why(lost: Lost, code: int | None, last: str, limit_s: float, *, has_started: bool) -> str:
-    """Return why a node sent no report."""
+    """Return why a node sent no report, from the end of its command and the last line of its stderr."""
     words = f": {last}" if last else ""
     match lost:
         case Lost.LATE if has_started:

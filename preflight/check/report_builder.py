@@ -230,7 +230,7 @@ def _by_host(solo_results: Mapping[int, SoloResult]) -> Iterator[Finding]:
 
 
 def _rails(run: RunRecord, trials: Sequence[TrialResult], disturbed: str) -> tuple[RailTest, ...] | Gap | None:
-    """Return the per-port RDMA tests, a Gap if the tests were not run, None if no tests were due."""
+    """Return the per-port RDMA tests; a Gap if they were due but not run; None if they were not due."""
     default = default_trial(trials)
     if not rails_to_try(run.node, run.request.profile, run.path.dialect) or default is None or not works(default):
         return None

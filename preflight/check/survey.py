@@ -76,7 +76,7 @@ def capture(machine: Machine) -> str:
 
 
 def survey(node: NodeFacts, gpus: str | None) -> Survey:
-    """Judge a node's facts, for the requested GPUs or all usable ones; UsageError if a requested GPU is missing."""
+    """Return the survey of a node for the requested GPUs or all usable ones; UsageError if a GPU is missing."""
     chosen = chosen_gpus(node, gpus)
     wants_gpus = has_nvidia_hardware(node) or bool(other_gpus(node))
     bugs = load_known_bugs() if wants_gpus else ()  # a quick probe must not pay for it

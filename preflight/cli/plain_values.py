@@ -1,4 +1,4 @@
-"""Take command-line values that need no conversion without typer's converter, which loads pydantic (0.1 s)."""
+"""Accept command-line values that need no conversion without typer's converter, which loads pydantic (0.1 s)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PlainFirst:
-    """Accepts a parameter's value instead of typer; a value that needs conversion is left to typer."""
+    """A converter that accepts plain values itself, and leaves a value that needs conversion to typer."""
 
     kind: Any
     parser: Callable[[str], Any] | None

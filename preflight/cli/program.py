@@ -275,7 +275,7 @@ class GroupedCommand(TyperCommand):
 
 
 class LazyCommand(TyperCommand):
-    """A command that is loaded only when it runs, so that `--help` need not load all of them."""
+    """A command that is loaded only when it runs, so that `--help` need not load all commands."""
 
     def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
         """Load the command's options and return the context of the real command, which parses the arguments.

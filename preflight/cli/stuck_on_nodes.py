@@ -86,7 +86,7 @@ def around(asked: StuckOptions, environ: Mapping[str, str]) -> Mapping[str, str]
 
 
 def answer_back(asked: StuckOptions) -> None:
-    """Send this node's evidence about the only job that fits, as one line; null if there is none."""
+    """Send this node's evidence about the job as one line; null if no job, or more than one job, fits."""
     end_with_stdin()
     say_back({"started": True})
     machine = live_machine()

@@ -144,7 +144,7 @@ def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
 
 
 def seconds(option: str, text: str | None) -> float:
-    """Return a time in seconds, or 0 if the option was not given."""
+    """Return the value of `option` in seconds; 0 if the option was not given."""
     return 0.0 if text is None else parse_duration_s(text, option)
 
 
@@ -154,7 +154,7 @@ def silences_of(record: str | None) -> tuple[Silence, ...]:
 
 
 def shape_of(config: str | None) -> ModelShape | None:
-    """Return the shape in a config.json, or None if none was given."""
+    """Return the model shape in a config.json; None if no file was given."""
     return None if config is None else parse_model_shape(read_input(config, MODEL_CONFIG), config)
 
 

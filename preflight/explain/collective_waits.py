@@ -119,7 +119,7 @@ def _wait(packed: str, rank: str, group: str) -> Wait | None:
 
 
 def _merge(old: Wait, new: Wait) -> Wait:
-    """Return the older record, with values that it lacks taken from the newer one."""
+    """Return a wait with the values of the older record, or of the newer record if the older record lacks them."""
     unknown = [part.name for part in fields(Wait) if getattr(old, part.name) == part.default]
     return replace(old, **{name: getattr(new, name) for name in unknown})
 

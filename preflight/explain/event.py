@@ -33,7 +33,7 @@ def by_number(ranks: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time stamp; two time stamps are comparable only if their `clock` is the same."""
+    """A time stamp in a log; two time stamps are comparable only if their `clock` (the format) is the same."""
 
     clock: str = UNKNOWN
     seconds: float = 0.0

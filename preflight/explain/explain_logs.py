@@ -120,7 +120,7 @@ def explain(
     stuck: Iterable[StuckAnswer] = (),
     empty: Iterable[str] = (),
 ) -> Explanation:
-    """Read every log once and return what ended the run.
+    """Read every log once and return the explanation of the run's end.
 
     `refused` holds unreadable files, with the reasons, and `empty` the ranks whose logs hold nothing.
     """
@@ -165,7 +165,7 @@ def explain(
 
 
 def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict:
-    """Return the verdict.
+    """Return the verdict on the run: cause named, healthy, not enough evidence, or unfinished.
 
     A run is healthy only if its success comes after every alarming event that the run did not survive.
     """

@@ -39,7 +39,7 @@ def with_cause(trial: TrialResult) -> TrialResult:
 
 
 def _that_tell(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return the ranks whose output may hold the cause.
+    """Return the ends of the ranks whose output may show the cause.
 
     If a signal ended a rank at fault, ranks that only lost their connection to it are left out.
     """

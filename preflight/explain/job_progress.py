@@ -98,7 +98,7 @@ class NcclStarts:
     paths: set[str] = field(default_factory=set)  # P2P, SHM, NET: what channels were connected by
 
     def read(self, text: str, source: int, line: int) -> None:
-        """Record a line of NCCL's INFO output."""
+        """Record the NCCL start-up step in a line of NCCL's INFO output, if the line has one."""
         key = process(text)
         if key not in self.steps and len(self.steps) >= MOST_PROCESSES:
             return

@@ -1,4 +1,4 @@
-"""The steps of NCCL's start-up in its INFO log, and the process that printed a line."""
+"""The steps of NCCL's start-up, as its INFO log shows them, and the process that printed a line."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_v
 
 
 class _Machine:
-    """The stack of a pickle, with the operations that build plain values."""
+    """An interpreter of pickle operations, with a stack, limited to operations that build plain values."""
 
     def __init__(self, source: str) -> None:
         self.result: object = None

@@ -34,7 +34,7 @@ class Survival:
         self._last_death = _last_by_source(self._deaths)
 
     def survived(self, event: Event) -> bool:
-        """Return whether the run survived the event.
+        """Return whether the run survived the event: it continued or succeeded after the event.
 
         After it came a success, or in the same log a working restart, a ready server or enough work steps. Work after a
         launcher has given up the job belongs to another program, and proves nothing.
@@ -95,7 +95,7 @@ class Survival:
 
 
 def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iterable[Event]) -> list[Event]:
-    """Return the successes without those that a script printed after its launcher had given up the job."""
+    """Return the job's successes, without those that a script printed after its launcher had given up the job."""
     given_up = [death for death in deaths if GIVEN_UP.search(death.text)]
     begun = tuple(starts)
 

@@ -121,7 +121,7 @@ def form_of(words: Iterable[str]) -> str:
 
 
 def digest(text: str) -> bytes:
-    """Return the hash of a form or of a word."""
+    """Return the hash of a text, which is a line's form or a word."""
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 

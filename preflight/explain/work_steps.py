@@ -59,7 +59,7 @@ class StepCounter:
 
     @property
     def is_counting(self) -> bool:
-        """Return whether more steps would add information."""
+        """Return whether steps are still counted, because their number may change a conclusion."""
         return self.count < self._until and self._left_bytes > 0
 
     def read(self, text: bytes) -> None:

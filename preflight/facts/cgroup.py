@@ -89,7 +89,7 @@ def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ..
 
 
 def parse_cgroup_path(text: str, controller: str) -> str:
-    """Return this process's path in a controller's hierarchy, from /proc/self/cgroup; "/" if none.
+    """Return this process's path in a controller's hierarchy, from /proc/self/cgroup; "/" if the file names no path.
 
     Version 2 has the controller "".
     """
@@ -140,7 +140,7 @@ def cpus_of(quota_us: int, period_us: int) -> float | Limit:
 
 
 def parse_event_count(text: str, name: str) -> int:
-    """Return the number after a name in memory.events, memory.oom_control or pids.events."""
+    """Return the number that follows `name` in memory.events, memory.oom_control or pids.events."""
     for line in text.splitlines():
         found, _, count = line.partition(" ")
         if found == name:

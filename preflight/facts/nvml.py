@@ -38,7 +38,7 @@ HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 @dataclass(frozen=True, slots=True)
 class NvmlFacts:
-    """All facts from one start of NVML."""
+    """All facts that a single start of NVML gives."""
 
     driver: DriverFacts
     gpus: tuple[Gpu, ...]
@@ -191,7 +191,7 @@ def _active(gpu: Gpu) -> list[NvLink]:
 
 
 def _p2p(pairs: Sequence[Json]) -> tuple[GpuP2p, ...]:
-    """Return the driver's statement for each pair and capability."""
+    """Return the driver's status of each capability of peer access for each pair of GPUs."""
 
     def status(answer: Json) -> Any:
         return gap_or(lambda: values.parse_number(values.P2P_STATUSES, answered(answer), "P2P status"))

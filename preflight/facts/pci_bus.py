@@ -184,7 +184,10 @@ def parse_speed(text: str) -> float:
 
 
 def parse_width(text: str) -> int:
-    """Parse a link's number of lanes. A device inside a root complex has no lanes, and the kernel gives 0 or 255."""
+    """Return a link's number of lanes; UnreadableFact if it has none.
+
+    A device inside a root complex has no lanes, and the kernel gives 0 or 255.
+    """
     lanes = parse_whole(text, "link width")
     if not 0 < lanes <= 32:
         raise UnreadableFact(f"link width: the kernel says {lanes}, so there is no link")

@@ -128,7 +128,7 @@ def _measure(writers: Writers, count: int, run: _Run, start: float) -> StorageSp
 
 
 def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
-    """Return the real path of the directory, and the number of bytes that each writer may write."""
+    """Return the real path of the directory, and the maximum number of bytes for each writer's file."""
     now = time.monotonic()
     by = now + (run.end_at - now) / (run.steps + 1)
     (look,) = writers.carry_out(Task(LOOK, by, by), 1, lambda _: None)

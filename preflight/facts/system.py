@@ -126,7 +126,7 @@ def parse_cpu_model(cpuinfo: str) -> str:
 
 
 def parse_overcommit(text: str) -> Overcommit:
-    """Parse vm.overcommit_memory."""
+    """Return the policy that a value of vm.overcommit_memory stands for."""
     mode = parse_whole(text, "overcommit_memory")
     if mode not in (each.value for each in Overcommit):
         raise UnreadableFact(f"overcommit_memory: {mode} is none of 0, 1 and 2")

@@ -257,7 +257,7 @@ def _in(unit_bytes: int, size_bytes: object) -> str | None:
 
 
 def _number(value: object) -> float:
-    """Return `value` if it is a finite number, else UNREAD."""
+    """Return `value` if it is a finite number, else UNREAD, which marks a missing value."""
     if type(value) is float or type(value) is int:  # a bool is an int, but no number; and this runs often
         return float(value) if -1e300 < value < 1e300 else UNREAD
     return UNREAD

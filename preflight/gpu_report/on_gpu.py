@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def torch_facts() -> dict[str, Any]:
-    """Return the versions, the result of a fork, and thread counts.
+    """Return the versions of torch, CUDA and NCCL, the GPUs, whether a fork after the import works, and thread counts.
 
     The threads are counted before and after torch's import, and after CUDA's start.
     """
@@ -75,7 +75,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def context() -> dict[str, Any]:
-    """Return, for each of a few steps, its time, the GPUs that have a CUDA context after it, and their used memory."""
+    """Return the time of each of a few steps, and after it the GPUs with a CUDA context and their used memory."""
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     cuda: Any = torch.cuda  # its classes carry no types

@@ -38,7 +38,7 @@ FIRST_OF_ALL = b"1000"  # /proc/PID/oom_score_adj of what the kernel kills first
 
 
 class Children:
-    """Starts children, waits for them, and passes signals on to one of them, the main child."""
+    """The starter of child processes, which waits for them and passes signals on to one of them, the main child."""
 
     def __init__(self) -> None:
         # While SIGCHLD is ignored the kernel reaps children itself, and nobody learns how they ended.
@@ -174,7 +174,7 @@ class Children:
                 return
 
     def _was_sent_to_all(self, number: int) -> bool:
-        """Return whether the witness also got signal `number`, which was then sent to the whole process group.
+        """Return whether signal `number` went to the whole process group, because the witness got it too.
 
         The witness answers at once, so no waiting time has to be guessed. A dead witness is replaced, and a signal that
         the dead witness may have missed is passed on.

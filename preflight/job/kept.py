@@ -54,7 +54,7 @@ class Kept:
                 self.file = os.open(self.path + ".end", os.O_WRONLY | os.O_APPEND | OPEN_OWN)
 
     def add(self, data: bytes) -> None:
-        """Keep a piece of output. On a full disk the piece is lost, but the job goes on."""
+        """Keep a piece of output. On a full disk the piece is not kept, but the job goes on."""
         self._counts[WRITTEN] += len(data)
         self._counts[IN_LINE] = not data.endswith(b"\n")
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The order of `preflight run`, passed from the process that read the options to the one that carries it out."""
+"""The order of `preflight run`: the process that reads the options passes it to the process that carries it out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job's output.
+"""The output of the job: how it reaches preflight's own output, and how a part of it is kept.
 
 A file is passed to the job unchanged; a pipe or a terminal gets the output through a copier.
 
@@ -121,7 +121,7 @@ class Stream:
 
 
 class Streams:
-    """Both streams of the job."""
+    """The two output streams of the job, stdout and stderr."""
 
     def __init__(self, folder: Folder) -> None:
         self._all: list[Stream] = []

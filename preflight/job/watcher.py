@@ -154,7 +154,7 @@ class Watcher:
         return bool(select.select([self._ended], [], [], wait_s)[0])
 
     def _own(self, arguments: Sequence[str], output: int, *, is_for_a_running_job: bool = False) -> int | None:
-        """Run a command of preflight; return its exit code.
+        """Run a command of preflight and return its exit code.
 
         Return None if the command was killed at its limit or at the job's end.
         """

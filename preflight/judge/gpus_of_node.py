@@ -71,7 +71,7 @@ def has_nvidia(node: NodeFacts) -> bool:
 
 
 def not_passed_in(node: NodeFacts) -> bool:
-    """Return whether a container shows GPUs on the bus but got access to none of them."""
+    """Return whether the PCI bus shows GPUs but the container has access to none of them."""
     if isinstance(node.device_nodes, Gap):
         return False
     return is_contained(node) and bool(pci_devices(node)) and not nodes_of_gpus(node)

@@ -61,7 +61,7 @@ class IbPath:
         return self.peer.partition(" ")[0]
 
     def evidence(self) -> Evidence:
-        """Return the path, and the error that this end reports for it."""
+        """Return the path, and the error that the reporting end logged for it, as evidence."""
         towards = f"{self.end} to {self.peer}" if self.peer else self.end
         return Evidence("network path", f"{towards}: {self.why}", self.source)
 

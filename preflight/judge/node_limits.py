@@ -54,7 +54,7 @@ def local_ranks_of(node: NodeFacts, case: Case) -> int:
 
 
 def must_have_ranks(node: NodeFacts, case: Case) -> int:
-    """Return the number of ranks on this node; NotApplicable if the node has no ranks."""
+    """Return the number of ranks on this node; raise NotApplicable if the node has no ranks."""
     ranks = local_ranks_of(node, case)
     if not ranks:
         raise NotApplicable("no rank would run here")

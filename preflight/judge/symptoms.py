@@ -30,7 +30,7 @@ class Symptom:
     line: str
 
     def evidence(self) -> Evidence:
-        """Return the line as evidence."""
+        """Return the line as evidence, with the trial and the rank as its source."""
         return Evidence("error text", self.line, f"trial {self.candidate}, rank {self.rank}")
 
 

@@ -87,7 +87,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Thresholds for one hardware class of node."""
+    """The speeds of known-good nodes of one hardware class, from which thresholds are computed."""
 
     baseline_schema: int
     hardware: tuple[tuple[str, str], ...]  # what must be equal for a comparison: backend, ranks, GPU model

@@ -39,7 +39,7 @@ class SpeedChange:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
-    """All differences of one node."""
+    """All differences of one node from its earlier report."""
 
     host_before: str
     host: str  # now; another host than before if two sibling nodes were compared

@@ -16,7 +16,7 @@ from preflight.model.word import Word
 
 
 class CounterKind(Word):
-    """The meaning of a counter's increase."""
+    """The meaning of an increase of a counter: how serious it is."""
 
     FATAL = "fatal"  # an error that corrupts or ends a job: uncorrected ECC, Xid, fatal AER, a link that went down
     SURVIVED = "survived"  # an error that ends no job but is not normal: a retrained link, a refused request
@@ -33,7 +33,7 @@ NOT_KEPT = "the kernel keeps no"  # prefix of a gap's reason if the kernel has n
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One counter at one moment."""
+    """The value of one counter at one moment."""
 
     subject: str  # "GPU 3", "mlx5_0:1", "eth0", "0000:1b:00.0"
     name: str
@@ -58,7 +58,7 @@ class CounterChange:
 
 
 def changes(before: tuple[Counter, ...], after: tuple[Counter, ...]) -> tuple[CounterChange, ...]:
-    """Return the change of each counter that is in one of the readings or in both.
+    """Return the increase of each counter that is in at least one of the two readings.
 
     The change of a counter that fell is a Gap: the counter was reset during the run.
     """
@@ -96,7 +96,7 @@ class OutsideKind(Word):
 
 @dataclass(frozen=True, slots=True)
 class OutsideEvent:
-    """The number of times that one kind of outside event happened during the run."""
+    """A kind of event outside the job's processes (such as an OOM kill), and how often it happened during the run."""
 
     kind: OutsideKind
     times: int
@@ -107,7 +107,10 @@ Counts = Mapping[OutsideKind, tuple[int | Gap, str]]  # with the source
 
 
 def events_between(before: Counts, after: Counts) -> tuple[OutsideEvent, ...]:
-    """Return the events between two readings; a counter that either reading lacks gives no event."""
+    """Return the events that happened between two readings of the counters.
+
+    A counter that either reading lacks gives no event.
+    """
     found = []
     for kind, (count, source) in after.items():
         earlier = before[kind][0] if kind in before else Gap("not read")

@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class JobKind(Word):
-    """The kind of a job on GPUs."""
+    """The kind of a job on GPUs, such as copies within a pair or matrix products."""
 
     PAIR_DATA = "pair_data"  # whether copies between two GPUs arrive intact
     PAIR_SPEED = "pair_speed"  # how fast these copies are
@@ -52,7 +52,7 @@ class DeviceJob:
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """The jobs that one process runs, one after another."""
+    """The jobs that one process runs one after another."""
 
     places: tuple[int, ...]
     owner: int  # the one of these places whose per-rank agent has its process run the jobs

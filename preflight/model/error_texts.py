@@ -16,7 +16,7 @@ from preflight.model.nccl_diagnostics import PAIR_FAILED, printed
 
 
 class ErrorText(NamedTuple):
-    """The meaning of a log line, its pattern and its suspects.
+    """The meaning of a log line, its pattern, and the families of settings that the line makes suspect.
 
     The pattern is for a linear-time engine: it has no look-around and no nested repetition.
     """

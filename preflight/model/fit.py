@@ -100,7 +100,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """The memory that a node has free."""
+    """The memory that a node has free for the job."""
 
     ranks: int  # the job's ranks on this node
     gpu_free_bytes: int | Gap  # on the fullest of the GPUs

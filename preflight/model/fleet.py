@@ -75,7 +75,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class CheckEnds:
-    """For one check, the number of nodes on which it ended in each way."""
+    """The number of nodes on which one check ended in each of the five ways."""
 
     check: str
     ends: tuple[tuple[str, int], ...]  # all five of CheckOutcome, in their order
@@ -109,7 +109,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class LearntBound:
-    """A reference of a baseline, its threshold, and the number of good nodes from which it detects a loss of 5%."""
+    """A reference of a baseline, its threshold, and how many good nodes it needs to detect a loss of 5%."""
 
     reference: Reference
     floor: float  # as a share: below it a node is rejected, after all repetitions

@@ -16,7 +16,7 @@ GPU_FILE = re.compile(r"nvidia\d{1,6}", re.ASCII)  # below /dev, one for each GP
 
 
 class Mode(Word):
-    """The state of a driver mode: on or off."""
+    """The state of a mode of the driver: on or off."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"

@@ -11,7 +11,7 @@ from preflight.model.word import Word
 
 
 class CopyBy(Word):
-    """The engine that moves data between two GPUs: NCCL uses kernels, `tensor.to()` uses the copy engine."""
+    """The method of a copy between two GPUs: kernels, as in NCCL, or the copy engine, as in `tensor.to()`."""
 
     COPY_ENGINE = "copy_engine"
     SM = "sm"

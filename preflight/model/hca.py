@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class PortState(Word):
-    """The logical state of a port, in the kernel's words."""
+    """The logical state of a port, with the kernel's names."""
 
     NOP = "NOP"
     DOWN = "DOWN"
@@ -20,7 +20,7 @@ class PortState(Word):
 
 
 class PhysState(Word):
-    """The physical state of a port, in the kernel's words."""
+    """The physical state of a port, with the kernel's names."""
 
     NO_STATE = "NoState"
     SLEEP = "Sleep"
@@ -208,7 +208,7 @@ class RdmaFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnreadLine:
-    """A line of a pasted text that could not be read completely; the gap in `content` holds the reason."""
+    """A line of a pasted text that could not be read completely; `content` is a Gap with the reason."""
 
     line: int  # from 1
     content: str | Gap

@@ -80,7 +80,7 @@ class RouteTrial:
 
     @property
     def shown(self) -> GroupOutcome:
-        """The result for the node at fault; UNTRIED if the route also failed between good nodes."""
+        """The conclusion about the node at fault; UNTRIED if the route also failed between good nodes."""
         fails_beside = isinstance(self.beside, GroupTrial) and self.beside.observed is GroupOutcome.DEAD
         is_void = fails_beside and self.trial.observed is not GroupOutcome.OK
         return GroupOutcome.UNTRIED if is_void else self.trial.observed

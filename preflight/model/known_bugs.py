@@ -111,7 +111,7 @@ class KnownBug:
         return BugFit.UNKNOWN if self.where or self.not_known(around) else BugFit.YES
 
     def not_known(self, around: Surroundings) -> tuple[str, ...]:
-        """Return the facts that decide whether the bug fits but are not known, in words."""
+        """Return the names of unknown facts that decide whether the bug fits."""
         lacks = {
             f"the version of {self.component}": bool(self.span) and not around.versions.get(self.component),
             "the CPU's architecture": bool(self.architecture) and not around.architecture,

@@ -36,7 +36,7 @@ class GpuOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeVariables:
-    """For a process that is started once per node, the variables that give its position.
+    """The variables that give the position of a process that is started once per node.
 
     The first variable that is set counts.
     """

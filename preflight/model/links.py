@@ -26,7 +26,7 @@ class PcieRate:
 
 @dataclass(frozen=True, slots=True)
 class NvlsRule:
-    """The number of GPUs of a compute capability above which NCCL uses NVLS for all-reduce."""
+    """The number of GPUs above which NCCL uses NVLS for all-reduce, for one compute capability."""
 
     compute_capability: str
     above_gpus: int

@@ -24,7 +24,7 @@ class TimedLine:
 
 @dataclass(frozen=True, slots=True)
 class KernelHistory:
-    """The lines of the kernel log about Xids and links, and the time that the log covers."""
+    """The lines of the kernel log about Xids and links, and the time span that the log covers."""
 
     now_s: float  # since the boot
     begins_s: float  # the time of the oldest line, since boot; 0 if no line since boot was overwritten
@@ -41,7 +41,7 @@ class KernelHistory:
 
 
 def xids_in(lines: Sequence[TimedLine]) -> Iterator[tuple[str, int, TimedLine]]:
-    """Yield the GPU's bus address (as the driver writes it), the Xid, and the line."""
+    """Yield (bus address of the GPU as the driver writes it, Xid, line) for each line that reports an Xid."""
     for line in lines:
         if match := XID_LINE.search(line.text):
             yield match[1].lower(), int(match[2]), line
@@ -67,5 +67,5 @@ def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
 
 
 def interfaces_in(lines: Sequence[TimedLine]) -> frozenset[str]:
-    """Return the interfaces whose drivers write messages about links at all."""
+    """Return the interfaces about whose links the kernel log has any message."""
     return frozenset(match[1] for line in lines if (match := LINK.search(line.text)))

@@ -137,7 +137,7 @@ def printed(*patterns: str) -> str:
 
 
 def form_of(text: str) -> Diag | None:
-    """Return the form of a line without its prefix; None if no row matches."""
+    """Return the form (row of the table) that a line without its prefix has; None if no row matches."""
     return next((form for form in FORMS if re.match(form.pattern, text)), None)
 
 

@@ -49,7 +49,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """NCCL's choice for a collective of a size; `collective` is empty if the NCCL version does not print it."""
+    """The algorithm and protocol that NCCL chose for a collective of one size.
+
+    `collective` is empty if the NCCL version does not print it.
+    """
 
     collective: str
     size_bytes: int

@@ -13,7 +13,7 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RasReview:
-    """The result of reviewing GitHub issue threads on a range of releases.
+    """The conclusion for a range of NCCL releases, from a review of GitHub issue threads.
 
     A release that is in no row was not reviewed.
     """

@@ -54,7 +54,7 @@ class NodeOffers:
 
 @dataclass(frozen=True, slots=True)
 class PathTask:
-    """One connection attempt that a node is asked to make."""
+    """One connection attempt, as the order to a node to make it."""
 
     netif: str
     address: str  # from which it connects
@@ -103,7 +103,7 @@ class ClockOffset:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSurvey:
-    """The result of the survey: paths, clocks and shared storage of the nodes."""
+    """The result of the network survey: paths, clocks and shared storage of the nodes."""
 
     nodes: tuple[NodeOffers, ...]
     results: tuple[PathResult, ...]  # with many nodes only failures, and no more than a report can hold

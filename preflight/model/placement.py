@@ -1,4 +1,4 @@
-"""The position of this node in a run of several nodes, and its sources; host lists in Slurm's notation."""
+"""The position of this node in a run of several nodes, and its source; host lists in Slurm's notation."""
 
 from __future__ import annotations
 

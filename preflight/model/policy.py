@@ -38,7 +38,7 @@ class Lookback:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The minimum bus bandwidth with default settings."""
+    """The minimum bus bandwidth that a policy requires with default settings."""
 
     collective: Collective
     size_bytes: int

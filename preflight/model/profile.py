@@ -1,4 +1,4 @@
-"""The thoroughness of a run, and the parts that it leaves out."""
+"""The profiles of a run: how thorough it is, and which parts it leaves out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Timing = tuple[float, int, int, int]  # seconds at one size, fewest and most rep
 
 
 class Profile(Word):
-    """The thoroughness of a run, the quickest first. A new profile is a new name here and a new row in EFFORTS."""
+    """The profiles of a run, the quickest first. A new profile is a new name here and a new row in EFFORTS."""
 
     QUICK = "quick"
     STANDARD = "standard"

@@ -12,7 +12,7 @@ from preflight.model.gap import Gap
 
 
 class Form(Enum):
-    """The JSON form of a value."""
+    """The form of a value in JSON, such as object, array or null."""
 
     GAP = auto()  # null
     SCALAR = auto()

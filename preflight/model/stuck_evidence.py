@@ -352,7 +352,7 @@ class JobSoftware:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvidence:
-    """The evidence from one node."""
+    """The evidence about a job from one node."""
 
     schema_version: int
     host: str

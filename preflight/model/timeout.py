@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class Framework(Word):
-    """The frameworks for which timeout/frameworks.py has a setting, by the framework's own name."""
+    """The frameworks for which timeout/frameworks.py has a setting, with the names that they use themselves."""
 
     TORCH = "torch"
     TORCHRUN = "torchrun"
@@ -70,7 +70,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One component of the time budget: a time, its multiplier, and the reason for both."""
+    """One component of the time budget: a time, its multiplier, and the reason for both values."""
 
     name: str
     part: Part

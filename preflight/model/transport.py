@@ -1,4 +1,4 @@
-"""The transports that carried a trial's data. Only this module writes and reads their text form in the report."""
+"""The transports that carried a trial's data. Only this module writes and reads the text form of transports."""
 
 from __future__ import annotations
 

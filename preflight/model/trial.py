@@ -137,7 +137,7 @@ class RankEnd:
 
 @dataclass(frozen=True, slots=True)
 class TrialCause:
-    """The cause that a failed trial's own logs prove, by the name that `preflight explain` uses."""
+    """The cause of a failed trial that its own logs prove, with the name that `preflight explain` uses."""
 
     cause: str
     verdict: str
@@ -147,7 +147,7 @@ class TrialCause:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The trial of one configuration on all ranks."""
+    """The result of the trial of one configuration on all ranks."""
 
     candidate: str
     reason: str
@@ -206,7 +206,7 @@ NOT_REGISTERED = "usage"  # RankEnd.ended if the module of --backend does not re
 
 
 def unregistered_backend(trial: TrialResult) -> str:
-    """Return the ranks' message that their module does not register the backend.
+    """Return the ranks' error message that the module of --backend does not register the backend.
 
     The result is "" if any rank ended in another way; killed ranks are ignored.
     """
@@ -260,7 +260,7 @@ def odds(one: int, other: int) -> int:
     """Return the number of possible orders of `one` failures and `other` successes.
 
     If a fault does not depend on the settings, every order is equally likely, because the order of the runs was random.
-    By chance alone, failures therefore look like the effect of a workaround in 1 of N cases, where N is the result.
+    By chance alone, failures therefore look like the effect of a workaround in 1 of N cases, with N the result.
     """
     return math.comb(one + other, one)
 

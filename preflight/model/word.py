@@ -1,4 +1,4 @@
-"""The words of a closed set, such as the verdicts."""
+"""The base class of closed sets of words, such as the verdicts."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class XidMeaning(Word):
 
 @dataclass(frozen=True, slots=True)
 class XidRow:
-    """A group of Xids with one meaning."""
+    """A group of Xids that allow the same conclusion."""
 
     numbers: frozenset[int]
     meaning: XidMeaning
@@ -97,7 +97,7 @@ UNLISTED = XidRow(frozenset(), XidMeaning.REPORT, "no action is known except a r
 
 
 def row_of(number: int) -> XidRow:
-    """Return the row of an Xid; UNLISTED, which proves nothing, if no row has the number."""
+    """Return the row of an Xid; UNLISTED, from which nothing follows, if no row has the number."""
     return next((row for row in ROWS if number in row.numbers), UNLISTED)
 
 

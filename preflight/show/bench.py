@@ -54,7 +54,7 @@ def _default(report: Report) -> TrialResult | None:
 
 
 def _speeds(trial: TrialResult, report: Report) -> list[Block]:
-    """Return a row for each collective at the smallest size and three large ones, with the expected speed."""
+    """Return a table with a row for each collective: the measured speed at a few sizes, and the expected speed."""
     sizes = sorted({each.size_bytes for each in trial.results})
     large = [size for size in sizes if size >= LARGE_BYTES]
     some = (

@@ -24,7 +24,7 @@ NO_FACT = (
 
 
 def changes_page(difference: Changes) -> Page:
-    """Return the changes that matter, new findings, slower collectives, and the number of other changes."""
+    """Return the page: changes that matter, new findings, slower collectives, and the number of other changes."""
     word, tone = ANSWERS[difference.exit_code]
     answer = answer_line(word, tone, _summary(difference))
     matter = [(node, [each for each in node.changes if each.matters]) for node in difference.nodes]

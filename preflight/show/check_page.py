@@ -158,7 +158,7 @@ def _could_not_look(report: Report) -> list[Block]:
 
 
 def _is_ordinary(fact: str, backend: str) -> bool:
-    """Return whether healthy machines lack this fact too: virtual interfaces have no speed, small VMs have no BIOS."""
+    """Return whether healthy machines lack this fact too; virtual interfaces, for example, have no speed."""
     about_gpus = fact.startswith(("driver", "gpu", "device_nodes", "nvidia_pci", "software.torch.", "rdma.", "xid"))
     return (about_gpus and backend == "gloo") or fact.startswith(
         ("netifs[", "gpus[", "pci[", "nics[", "hca_ports[", "other_devices", "system.product", "system.bios")

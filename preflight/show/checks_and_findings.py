@@ -43,7 +43,7 @@ def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
-    """Return the inconclusive checks by reason; a crashed check is marked as a defect of preflight."""
+    """Return the names of the inconclusive checks by reason; a crashed check is marked as a defect of preflight."""
     defect = "a defect in preflight, please report: "
     unseen = (each for each in skipped if each.outcome is not CheckOutcome.NOT_RUN)
     return grouped((f"{defect if each.crashed else ''}{each.reason}", each.check) for each in unseen)

@@ -115,7 +115,7 @@ def _amount(block: Amount, style: Style) -> list[str]:
 
 
 def _table(block: Table, style: Style) -> list[str]:
-    """Return the table, without columns that do not fit into the width."""
+    """Return the lines of the table, without columns that do not fit into the width."""
     limits = [_limit(column.limit, style.width) for column in block.columns]
     cells = [[shorten(clean(c), limit) for c, limit in zip(row, limits, strict=True)] for row in block.rows]
     lines: list[str] = []
@@ -172,7 +172,7 @@ def _finding(finding: Finding, style: Style) -> list[str]:
 
 
 def _matrix(block: Matrix, style: Style) -> list[str]:
-    """Return the matrix with bars between its blocks, in several parts if the terminal is narrow."""
+    """Return the lines of the matrix, with bars between its blocks; a narrow terminal gets several parts."""
     label = max(width_of(name) for names in block.rows for name in names)
     longest = [4, *(width_of(name) for names in block.columns for name in names), *map(width_of, block.cells.values())]
     cell = 1 + max(longest)

@@ -114,7 +114,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Findings, the most severe first."""
+    """A block of findings, the most severe first."""
 
     findings: tuple[Finding, ...]
 
@@ -151,12 +151,12 @@ def note(text: str) -> Text:
 
 
 def item(text: str, indent: int = 2) -> Text:
-    """Return one of several paragraphs; all its lines but the first are indented further."""
+    """Return a paragraph of a list; all its lines but the first are indented further."""
     return Text(text, indent=indent, hang=indent + 2)
 
 
 def bullet(text: str) -> Text:
-    """Return a paragraph with a dash before it."""
+    """Return a paragraph of a list with a dash before it."""
     return Text(text, indent=2, hang=4, label="- ")
 
 

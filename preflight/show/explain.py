@@ -260,7 +260,7 @@ def _next(explanation: Explanation) -> str:
 
 
 def _read(sources: Sequence[SourceRead]) -> str:
-    """Return how many logs were read, and how many of them could not be read, or could not be read to the end."""
+    """Return a text on how many logs were read, and how many could not be read, or not to their end."""
     names = sources[0].name if len(sources) == 1 else f"{len(sources)} logs"
     notes = sum(bool(source.note) for source in sources)
     return f"{names}{f'; {notes} not, or not whole' if notes else ''} ({ALL})"

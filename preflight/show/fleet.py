@@ -285,7 +285,7 @@ def _odd(groups: Iterable[Group]) -> Iterable[tuple[str, str]]:
 
 
 def _unnamed(group: Group) -> list[Drift]:
-    """Return the settings that differ within a group but for which no outlier is named."""
+    """Return the settings that differ within a group without making any node an outlier."""
     named = {odd.what for odd in group.odd}
     return [each for each in group.drift if each.name not in named]
 

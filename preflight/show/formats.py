@@ -1,4 +1,4 @@
-"""Every format of a report, by its name on the command line."""
+"""The formats of a report, by their names on the command line."""
 
 from __future__ import annotations
 

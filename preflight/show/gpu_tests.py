@@ -33,7 +33,10 @@ HEADERS: tuple[str | Column, ...] = ("GPU", *figures("fp32", "bf16", "h2d", "d2h
 
 
 def hardware_section(report: Report) -> list[Block]:
-    """Return the matrix of the pairs, the table of the GPUs and the counters that grew; empty if no test ran."""
+    """Return the section with the matrix of the pairs, the table of the GPUs and the counters that grew.
+
+    The result is empty if no test ran.
+    """
     blocks = [] if isinstance(report.p2p, Gap) or not report.nodes else _pairs(report.p2p, report.nodes[0])
     blocks += [] if isinstance(report.gpu_tests, Gap) else _gpus(report.gpu_tests)
     return blocks + ([] if isinstance(report.counters, Gap) else _counters(report.counters))

@@ -49,7 +49,7 @@ def _set_words(each: NetifSet, is_chosen: bool) -> str:
 
 
 def _matrix(between: NetworkSurvey, chosen: NetifSet) -> list[Table]:
-    """Return a row per node with the GB/s to every other node; `ok` if no speed was measured.
+    """Return tables with a row per node and the GB/s to every other node; `ok` if no speed was measured.
 
     If there are many nodes, a row has only the slowest and the median speed of its node.
     """

@@ -80,7 +80,10 @@ def probe_page(
     gpu_set: GpuSetAdvice | None = None,
     expected: Expected | Gap | None = None,
 ) -> Page:
-    """Return a conclusion, the node's parts, and the findings; the whole page has all facts before the findings."""
+    """Return the page: a conclusion, the node's parts, and the findings.
+
+    The whole page has all facts before the findings.
+    """
     answer = replace(answer_line(*ANSWERS[exit_code], f"{node.host}: {_made_of(node)}"), most_lines=3)
     gpus_text = gpu_set_section(gpu_set) if gpu_set is not None else []
     expected_text = expected_section(expected) if expected is not None else []
@@ -146,7 +149,10 @@ def _defect(check: SkippedCheck) -> list[Block]:
 
 
 def _facts(node: NodeFacts) -> list[Block]:
-    """Return the facts. `?` stands for a fact that could not be read; the end of the page gives the reason."""
+    """Return the sections with all facts.
+
+    `?` stands for a fact that could not be read; the end of the page gives the reason.
+    """
     numa = _section("NUMA nodes", node.numa_nodes, lambda each: table(NUMA_HEADERS, map(_numa_row, each)))
     netifs = _section("Network interfaces", node.netifs, lambda each: table(NETIF_HEADERS, map(_netif_row, each)))
     pci = _section("NVIDIA devices on the PCI bus", node.nvidia_pci, lambda devices: table(

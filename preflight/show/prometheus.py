@@ -22,7 +22,7 @@ Metric = tuple[str, str, Iterable[Sample]]  # name, what it means, samples
 
 
 def render_prometheus(report: Report) -> str:
-    """Return the metrics.
+    """Return the metrics of a report in Prometheus' text format.
 
     Names and labels are stable, and every value of a closed set has a series, which is 0 or 1.
     """

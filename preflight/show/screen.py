@@ -54,7 +54,7 @@ def _fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequ
 
 
 def _foot(rows: Sequence[tuple[str, str]]) -> list[Block]:
-    """Return the lines at the end of a screen: names, each with a text of at most three lines."""
+    """Return the last lines of a screen: names, each with a text of at most three lines."""
     column = max(len(name) for name, _ in rows) + 2
     return [
         BLANK,

@@ -148,7 +148,7 @@ def _sums(safe: SafeTimeout) -> list[Block]:
 
 
 def _term_row(term: Term) -> tuple[str, ...]:
-    """Return a component as a row of the table."""
+    """Return a component of the time budget as a row of the table."""
     counts = seconds_text(term.counts_s) if term.counts_s else "in the above"
     return term.name, seconds_text(term.value), f"x {term.factor}", counts, SOURCES[term.source]
 

@@ -1,4 +1,4 @@
-"""The verdict and the findings that decided it, most important first: the order of every short output."""
+"""The verdict and the findings that decided it, most important first, in the order that every short output uses."""
 
 from __future__ import annotations
 

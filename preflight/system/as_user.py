@@ -29,9 +29,10 @@ class _Sets(ctypes.Structure):  # one of two words
 
 
 def become_user(uid: int) -> None:
-    """Take a user's ids and groups if this process is root's and the user is not root; PermissionError if not allowed.
+    """Switch this process to the ids and groups of user `uid`, if it is root's and the user is not root.
 
-    A change of the uid clears the parent-death signal (prctl(2)), so this function sets that signal again.
+    Raise PermissionError if that is not allowed. A change of the uid clears the parent-death signal (prctl(2)), so this
+    function sets that signal again.
     """
     if os.geteuid() != 0 or uid == 0:
         return

@@ -245,7 +245,7 @@ def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
 
 
 def pid_of(process: subprocess.Popen[bytes]) -> int:
-    """Return the pid of a child that preflight reaps itself.
+    """Return the pid of a child that preflight itself will reap.
 
     Popen's clean-up must not take the child's exit status first.
     """

@@ -230,7 +230,10 @@ def _replace(target: str, data: bytes, mode: int) -> None:
 
 
 def _keep_mode(target: str, new: int) -> None:
-    """Give the new file the mode of this user's file that it replaces. Another user's file never widens the mode."""
+    """Give the new file the mode of the file that it replaces, if that file is this user's.
+
+    Another user's file never widens the mode.
+    """
     try:
         old = os.lstat(target)
     except FileNotFoundError:

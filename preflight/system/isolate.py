@@ -202,9 +202,9 @@ def isolate_calls(
 
 
 def _one_child(crew: Crew[str], program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
-    """Run one child and record its answers until it finishes, hangs in a call, dies in one, or time is up.
+    """Run one child and record its answers; return True if no call remains for another child.
 
-    Return True if no call remains for another child.
+    The child ends when it has finished, hangs in a call, dies in one, or time is up.
     """
 
     def answer(parent: Parent) -> None:

@@ -93,7 +93,7 @@ def _names(path: str) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """Return at most MAX_FILE_BYTES, read in pieces, because /proc/sys refuses a single read of megabytes."""
+    """Return the first MAX_FILE_BYTES of a file, read in pieces, since /proc/sys refuses one read of megabytes."""
     data = b""
     with open(path, "rb", buffering=0) as file:
         while len(data) < MAX_FILE_BYTES and (piece := file.read(PIECE_BYTES)):

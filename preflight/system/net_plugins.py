@@ -49,7 +49,7 @@ def _existing(paths: tuple[str, ...]) -> Iterator[str]:
 
 
 def _cached(cache: str) -> dict[str, str]:
-    """Return the paths of all libraries of the loader's cache whose names could be a plugin's, by name."""
+    """Return, by name, the paths of those libraries in the loader's cache that may be plugins."""
     try:
         with open(cache, "rb") as file:
             paths = re.findall(rb"/[^\0]{0,4000}/[^\0/]{1,255}\.so(?=\0)", file.read())

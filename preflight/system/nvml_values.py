@@ -81,7 +81,7 @@ def whole_numbers(numbers: Any) -> Json:
 
 
 def memory_sizes(info: Any) -> Json:
-    """Return the memory sizes.
+    """Return the sizes in an NVML memory record, in bytes.
 
     Only the second version of NVML's record has `reserved`; the first version counts reserved memory as used.
     """
@@ -97,7 +97,7 @@ def process_records(entries: Any) -> Json:
 
 
 def field_value(nvml: Any, handle: Any, field_id: int) -> Json:
-    """Return a field value; each field has a return code of its own.
+    """Return the value of an NVML field, whose return code is checked separately.
 
     A driver that does not know a field returns INVALID_ARGUMENT, or the code that it returns for a field that never
     exists (field 230 came with R565). In both cases the driver does not offer the field, so the code is treated as
@@ -131,12 +131,12 @@ def bits_set(words: Any) -> Json:
 
 
 def cuda_version(number: int) -> str:
-    """Return 13.2 for 13020."""
+    """Return a CUDA version in words: 13.2 for NVML's 13020."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
-    """Return the meaning of a number; UnreadableFact if the number is not known."""
+    """Return the meaning of an NVML number according to `words`; UnreadableFact if the number is not in it."""
     value = int(number)
     if value not in words:
         raise UnreadableFact(f"NVML gave {value} for the {what}, which this version of preflight does not know")
@@ -144,7 +144,7 @@ def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
 
 
 def parse_set(numbers: Json, what: str) -> tuple[int, ...]:
-    """Return the numbers of a set; UnreadableFact if the set is empty."""
+    """Return the numbers in a set such as CPUs, as a tuple; UnreadableFact if the set is empty."""
     if not numbers:
         raise UnreadableFact(f"NVML gave an empty {what}")
     return tuple(int(number) for number in numbers)

@@ -57,7 +57,7 @@ def look_at(directory: str) -> Json:
 
 
 def reason(error: OSError) -> str:
-    """Return the system's text for an error, without the error number."""
+    """Return the operating system's text for an error, without the error number."""
     text = os.strerror(error.errno) if error.errno else str(error)
     return text[:1].lower() + text[1:]
 

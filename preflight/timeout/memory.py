@@ -122,7 +122,7 @@ def gradient_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def gather_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield the memory that gathering a full checkpoint may need on a GPU."""
+    """Yield the GPU memory that a rank may need to gather a full checkpoint."""
     if job.save is Save.FULL and job.strategy in DIVIDES_WEIGHTS and job.world_size > 1:
         missing = params.total - _share(params.total, job.world_size)
         yield _term("gather of the full weights", missing, WEIGHT_BYTES[job.dtype], 1,
@@ -193,7 +193,7 @@ def _term(
 
 
 def _share(count: int, split: int) -> int:
-    """Return the size of the largest of `split` nearly equal parts of `count`."""
+    """Return the size of the largest part if `count` is split into `split` nearly equal parts."""
     return -(-count // max(1, split))
 
 

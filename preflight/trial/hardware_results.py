@@ -67,7 +67,7 @@ class HardwareWatch:
         self.counters = probe_counters(self.machine)
 
     def stop(self, left_s: float) -> tuple[CounterChange, ...]:
-        """Return how much each counter changed.
+        """Stop watching, and return how much each counter changed.
 
         Xids come from NVML's events if the kernel log could not be read.
 
@@ -119,7 +119,7 @@ def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, .
 
 
 def _is_ours(change: CounterChange, chosen: Collection[int], others: Collection[str]) -> bool:
-    """Return whether a counter belongs to a chosen GPU or to no GPU.
+    """Return whether a counter belongs to a chosen GPU, or to no GPU at all.
 
     Other GPUs of a shared node belong to other jobs.
     """

@@ -1,4 +1,4 @@
-"""The launcher's side of a run: give the agent its order, read the ranks' reports, and end all processes in time."""
+"""The launcher's part in a run: give the agent its order, read the ranks' reports, and end all processes in time."""
 
 from __future__ import annotations
 

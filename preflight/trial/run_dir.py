@@ -67,7 +67,7 @@ def _has_ended(path: str) -> bool:
 
 
 def make_folders(path: str) -> None:
-    """Create the folders of one phase."""
+    """Create the folders that one phase of a run needs."""
     for folder in FOLDERS:
         os.mkdir(os.path.join(path, folder), 0o700)
 
@@ -105,7 +105,7 @@ def _refuse_without_room(parent: str) -> None:
 
 
 def events_path(run_dir: str) -> str:
-    """Return the path of the FIFO through which the conductor and the agent report to the launcher."""
+    """Return the path of the FIFO through which the coordinator and the agent report to the launcher."""
     return os.path.join(run_dir, "events")
 
 
@@ -133,12 +133,12 @@ def machine_path(run_dir: str) -> str:
 
 
 def write_spec(spec: RunSpec) -> None:
-    """Write the ranks' specification atomically, because the ranks of the joint trials wait for the file."""
+    """Write the ranks' specification atomically, because ranks wait for the file before the trials on all nodes."""
     _write(spec_path(spec.run_dir), encode(spec))
 
 
 def write_machine(run_dir: str, node: NodeFacts, gpus: tuple[int, ...]) -> None:
-    """Write the facts in the form of a report, and the numbers of the GPUs that the ranks represent."""
+    """Write the facts of the simulated machine in the form of a report, and the numbers of the GPUs of the ranks."""
     _write(machine_path(run_dir), {"node": encode(node), "gpus": list(gpus)})
 
 

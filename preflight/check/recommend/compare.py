@@ -15,7 +15,7 @@ MIN_ROUNDS = 6
 
 
 def compare(duel: Duel) -> Comparison:
-    """Return the result of the comparison of a configuration with the default settings.
+    """Return the result of a paired comparison, computed from its raw samples.
 
     The configuration wins if its mean gain exceeds MIN_GAIN, the one-sided 99% lower bound over the rounds is above 0,
     and its loss is below MIN_GAIN for every collective and decision size. A round is one new pair of process groups
@@ -36,7 +36,7 @@ def compare(duel: Duel) -> Comparison:
 
 
 def loses(comparison: Comparison) -> bool:
-    """Return whether the default settings are clearly faster: more than MIN_GAIN on average, with 99% confidence.
+    """Return whether the default settings are clearly faster: by more than MIN_GAIN on average, with 99% confidence.
 
     The upper bound of the gain is as far above the mean as the lower bound is below it, on a logarithmic scale.
     """

@@ -66,7 +66,7 @@ def recommend(
     context: MachineContext = NO_CONTEXT,
     control: Control = NO_CONTROL,
 ) -> Advice:
-    """Return the settings to source, or no settings and the reason.
+    """Return the advice: the settings to source, or no settings and the reason.
 
     A workaround is recommended only if the A/B confirmation supports it. If the same settings worked and failed,
     nothing else is recommended. The default settings stay unless another configuration won a comparison with them. If

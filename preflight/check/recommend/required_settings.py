@@ -121,7 +121,7 @@ def _until(context: MachineContext) -> str:
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:
-    """Return the result that represents a trial: all_reduce at the largest decision size."""
+    """Return a trial's main result: all_reduce at the largest decision size; None if the trial timed no collective."""
     results = decision_results(trial.results, cpu_path)
     same = (each for each in results if each.collective is results[0].collective)
     return max(same, key=lambda result: result.size_bytes, default=None)

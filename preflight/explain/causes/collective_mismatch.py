@@ -66,10 +66,11 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _calls(evidence: LogEvidence) -> tuple[tuple[Event, LastFrame], tuple[Event, LastFrame]] | None:
-    """Return two ranks that waited in calls of different collectives, each with the end of its traceback.
+    """Return two ranks that waited in different collectives, each with the last frame of its traceback.
 
     One rank timed out; the other rank timed out too, or lost the connection to the first. If a rank has no traceback,
-    nothing is proved, because ranks of different groups may wait for this rank in different calls.
+    nothing is proved, because ranks of different groups may wait for this rank in different calls. Return None without
+    proof.
     """
     waited = [(event, at) for event, at in evidence.waited() if event.rank and WAITED.search(event.text)]
     waited.sort(key=lambda one: TIMED_OUT.search(one[0].text) is None)
@@ -88,7 +89,7 @@ def _is_far_ahead(one: Wait, other: Wait) -> bool:
 
 
 def _data_were_lost(evidence: LogEvidence) -> bool:
-    """Return whether the network or the hardware failed, or a process was killed.
+    """Return whether the network or the hardware failed, or a process was killed, so that data may be lost.
 
     A rank may then still wait for the last data of a collective that other ranks have completed.
     """

@@ -69,7 +69,10 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 def _trains(evidence: LogEvidence) -> bool:
-    """Return whether the job trains. A job of reinforcement learning trains next to a serving engine."""
+    """Return whether the job trains, in contrast to a mere serving engine.
+
+    A job of reinforcement learning trains next to a serving engine.
+    """
     return any(record.phase is Phase.TRAINING for source in evidence.sources for record in source.phases)
 
 

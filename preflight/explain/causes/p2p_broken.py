@@ -178,7 +178,7 @@ OF_GPUS = fixed(
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for an engine's own path between GPUs, or for direct copies that fail."""
+    """Return the steps for a failure in an engine's own direct-copy code, or for direct copies that fail."""
     engine = _of_engine(claim.events[0]) if claim.events else None
     return OF_GPUS(evidence, claim) if engine is None else Remedy(*engine.steps)
 

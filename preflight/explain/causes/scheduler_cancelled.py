@@ -105,7 +105,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 def _is_reaction(evidence: LogEvidence, cancelled: Event) -> bool:
-    """Return whether a process of the job had died before.
+    """Return whether a process of the job had died before the cancellation.
 
     The scheduler then stops the other processes with the same message.
     """

@@ -45,7 +45,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _verdict(events: tuple[Event, ...]) -> str:
-    """Return the headline for the error that the kernel returned.
+    """Return the headline for the error that the kernel returned about /dev/shm.
 
     A full /dev/shm comes first, because it may be the reason why a peer found no segment.
     """

@@ -40,7 +40,7 @@ def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
 
 
 def _cpus_near(node: NodeFacts, gpu: Gpu) -> frozenset[int]:
-    """Return the CPUs near a GPU, according to NVML, else the CPUs of the GPU's NUMA node."""
+    """Return the CPUs near a GPU: those that NVML names, else those of the GPU's NUMA node."""
     if not isinstance(gpu.cpu_affinity, Gap):
         return frozenset(gpu.cpu_affinity)
     near = (each for each in known_or(node.numa_nodes, ()) if each.id == gpu.numa_node)

@@ -89,7 +89,7 @@ def repair_of_copies(node: NodeFacts, over_nvlink: bool) -> str:
 
 
 def nvlink_pairs(node: NodeFacts) -> frozenset[frozenset[int]]:
-    """Return the pairs of GPUs (nvml_index) that NVLink connects."""
+    """Return the pairs of GPUs (nvml_index) that NVLink connects; empty if the paths are unknown."""
     paths = known_or(node.gpu_paths, ())
     return frozenset(frozenset((path.a, path.b)) for path in paths if NVLINK.fullmatch(known_or(path.level, "")))
 

@@ -45,7 +45,7 @@ ONE = {
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The chosen GPUs on one side of a boundary."""
+    """The name of one side of a boundary, and the chosen GPUs on this side."""
 
     name: str
     gpus: tuple[int, ...]
@@ -61,7 +61,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class GpuSetAdvice:
-    """The boundaries that the chosen GPUs cross, and a better set; that set is empty if no free set is better."""
+    """The boundaries that the chosen GPUs cross, and a better set of GPUs, which is empty if there is none."""
 
     gpus: tuple[int, ...]
     crossings: tuple[Crossing, ...]

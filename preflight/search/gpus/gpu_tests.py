@@ -189,7 +189,7 @@ def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
 
 
 def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
-    """Return the driver's status of peer reads between two GPUs (NVML indices), or of peer writes if reads are OK."""
+    """Return the driver's status of peer reads between two GPUs (NVML indices); if reads are OK, of peer writes."""
     if isinstance(node.gpu_p2p, Gap):
         return node.gpu_p2p
     found = next((pair for pair in node.gpu_p2p if {pair.a, pair.b} == {a, b}), None)

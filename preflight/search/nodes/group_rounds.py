@@ -88,7 +88,7 @@ def _late_rank(result: CollectiveResult) -> int | None:
 
 
 def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
-    """Return the rounds with the outcome of each group.
+    """Return the rounds with the outcome of each group filled in.
 
     Whether a group is slow follows from the best speed of every node in groups of the same size, over all rounds.
     """
@@ -101,7 +101,7 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return the trials of single ranks with their outcomes.
+    """Return the trials of single ranks with their outcomes filled in.
 
     A rank counts as slow if it is much slower than the other ranks (SLOW_RANK_SHARE). For a node in `dead`, only
     "works" or "fails" counts.

@@ -131,7 +131,10 @@ def _pairs(members: Sequence[int], seed: str) -> Iterator[tuple[int, int]]:
 def results_of(
     planned: Mapping[int, Sequence[PathTask]], answers: Mapping[int, Sequence[PathResult]]
 ) -> tuple[PathResult, ...]:
-    """Return a result for every planned attempt. An attempt that no node reported is untried and proves nothing."""
+    """Return a result for every planned connection attempt.
+
+    An attempt that no node reported is untried and proves nothing.
+    """
     found: list[PathResult] = []
     for node_rank, tasks in planned.items():
         answered = {(each.netif, each.to_node, each.to_netif): each for each in answers.get(node_rank, ())}

@@ -101,7 +101,7 @@ class _Pairs:
         return {node: each for node, each in found if each is not None}
 
     def suspects(self) -> list[int]:
-        """Return the nodes that have not passed and are not yet named as dead or slow."""
+        """Return the nodes that have not passed in any pair and are not yet named as dead or slow."""
         accused = self.accused()
         return [node for node in range(self.node_count) if node not in self.good and node not in accused]
 

@@ -115,7 +115,7 @@ def _interfaces(name: str, netifs: Mapping[int, str], why: str) -> Shared:
 
 
 def hosts_by_rank(solo_results: Mapping[int, SoloResult]) -> tuple[str, ...]:
-    """Return the host of every rank."""
+    """Return the host of every rank, in rank order."""
     return tuple(solo.host for solo in solo_results.values() for _ in range(solo.ranks))
 
 

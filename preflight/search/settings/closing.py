@@ -48,7 +48,7 @@ def leaves_time(default: TrialResult, known: Known, runs_each: int) -> bool:
 
 
 def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
-    """Return the durations in seconds of a run with the failing default settings, and of a run that works."""
+    """Return (duration of a run with the failing default settings, duration of a run that works), in seconds."""
     again = [each.duration_s for each in known.reruns if each.candidate == DEFAULT]
     worked = [each.duration_s for each in known.results if is_sound(each) and each.candidate != DEFAULT]
     return min([default.duration_s, *again]), max(worked[-2:], default=0.0)

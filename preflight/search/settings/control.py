@@ -238,7 +238,7 @@ def proof_text(control: Control, default: TrialResult) -> str:
 
 
 def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tuple[bool, ...]:
-    """Return a random order of `runs_each` runs with the default settings (True) and as many with others (False)."""
+    """Return a random order of runs: `runs_each` with the default settings (True) and as many with others (False)."""
     turns = [True] * runs_each + [False] * runs_each
     Random(f"{seed} {name}{f' {block}' if block else ''}").shuffle(turns)
     return tuple(turns)

@@ -44,9 +44,10 @@ Point = tuple[Collective, int]
 
 
 def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
-    """Return the sizes in bytes that decide: 32 MiB and the largest, or on the CPU the two largest from 64 KiB.
+    """Return the message sizes in bytes by which configurations are compared.
 
-    The size nearest to 32 MiB takes its place, because totals are rounded to whole elements per rank.
+    They are 32 MiB and the largest size, or on the CPU the two largest sizes from 64 KiB. The size nearest to 32 MiB
+    takes its place, because totals are rounded to whole elements per rank.
     """
     ordered = sorted(set(sizes))
     large = [size for size in ordered if size >= SMALLEST_THAT_DECIDES_BYTES] or ordered

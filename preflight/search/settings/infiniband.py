@@ -61,7 +61,7 @@ class Signs:
 
     @property
     def by_network_inside(self) -> bool:
-        """Whether ranks of one node were connected by the adapters, from rail to rail."""
+        """Whether ranks of one node communicated over the adapters, from one network plane (rail) to another."""
         return any(path.startswith("NET/IB") for path in self.inside)
 
     def says(self, pattern: re.Pattern[str]) -> bool:

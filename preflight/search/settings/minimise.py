@@ -45,7 +45,7 @@ class Cure:
 
 
 def always(_: Env) -> bool:
-    """Return True, as if every failure had been repeated."""
+    """Return True: a test in the form of `is_repeated` that treats every failure as repeated."""
     return True
 
 
@@ -67,7 +67,7 @@ def find_cure(
     is_repeated: Callable[[Env], bool] = always,
     proved: Sequence[Setting] = (),
 ) -> Cure:
-    """Return the next step of the search.
+    """Return the next step of the search for the fewest settings with which the collectives work.
 
     The first `unsuspected` settings of `ordered` are the least suspect.
 
@@ -92,7 +92,7 @@ def find_cure(
 def minimise_inherited(
     inherited: Sequence[Setting], results: Sequence[TrialResult], is_repeated: Callable[[Env], bool] = always
 ) -> Cure:
-    """Return the next step if the inherited settings work and the default settings fail.
+    """Return the next step of the search if the inherited settings work and the default settings fail.
 
     The inherited settings then take the place of all workarounds.
     """
@@ -100,7 +100,7 @@ def minimise_inherited(
 
 
 def _tried(results: Sequence[TrialResult]) -> dict[Env, TrialResult]:
-    """Return the results by the variables that each trial set: no variables for the default settings.
+    """Return the results of trials by the variables that each trial set; the default settings set none.
 
     The inherited environment is left out, because it is no trial of settings.
     """

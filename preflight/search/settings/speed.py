@@ -23,7 +23,7 @@ def speed_candidates(view: NodeView) -> tuple[tuple[Candidate, ...], tuple[LeftO
 
 
 def default_level(view: NodeView) -> str:
-    """Return the farthest level at which NCCL uses peer copies over PCIe by default, or "" if it is unknown."""
+    """Return the farthest path (in NCCL's terms) over which NCCL uses P2P over PCIe by default; "" if unknown."""
     amd = view.is_amd()
     if view.version is not None and view.version >= PXB_FOR_ALL_SINCE:
         few = len(view.gpus) <= AMD_GPUS_WITH_SYS

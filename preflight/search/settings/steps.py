@@ -1,4 +1,4 @@
-"""The steps that a search asks the coordinator to take, and the knowledge with which the search chooses them."""
+"""The steps that a search asks the coordinator to take, and the results from which the search chooses them."""
 
 from __future__ import annotations
 

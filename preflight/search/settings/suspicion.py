@@ -54,5 +54,5 @@ def suspected_families(default: TrialResult | None, broken_pairs: Sequence[objec
 
 
 def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setting, ...]:
-    """Return the settings with the suspect ones last; within both groups the planned order stays."""
+    """Return the settings with the suspect ones last; inside both groups, the planned order is kept."""
     return tuple(sorted(settings, key=lambda setting: bool(families.intersection(setting.families))))

@@ -448,7 +448,7 @@ def _read_memory(machine: Machine, pid: int) -> Json:
 
 
 def parse_stat(text: str) -> Json:
-    """Parse /proc/PID/stat: name (any characters), state, parent, and start in clock ticks since boot."""
+    """Return the name (any characters), state, parent, and start (clock ticks since boot) from /proc/PID/stat."""
     head, _, rest = text.rpartition(")")
     fields = rest.split()
     return {
@@ -460,7 +460,7 @@ def parse_stat(text: str) -> Json:
 
 
 def parse_uid(status: str) -> int:
-    """Parse the effective owner in /proc/PID/status; ValueError if it is missing."""
+    """Return the effective owner from the text of /proc/PID/status; ValueError if it is missing."""
     for line in status.splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])

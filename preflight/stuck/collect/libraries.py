@@ -135,7 +135,7 @@ def read_nccl_version(path: str) -> str:
 
 
 def find_in_file(path: str, pattern: re.Pattern[bytes]) -> str:
-    """Return the first group of a pattern's first match in a file; "" if nothing matches or the file can't be read.
+    """Return the first group of the first match of `pattern` in a file; "" without a match or if it can't be read.
 
     Only a regular file is opened, because another user may have put a device at that path.
     """

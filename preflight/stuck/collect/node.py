@@ -194,7 +194,7 @@ def collect_node(
 
 
 def _not_seen(answers: dict[str, Answer], job: FoundJob, ras: RasAnswer | Gap, stacks: list[Stacks]) -> Iterator[str]:
-    """Yield the evidence that could not be read, with the step that would make that evidence readable."""
+    """Yield texts on evidence that could not be read, each with the step that would make it readable."""
     for name, answer in answers.items():
         if answer.failure:
             yield f"{name}: {answer.failure}"

@@ -89,7 +89,7 @@ class Dump:
 
 
 def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag | Gap:
-    """Return the lag in the ranks' dumps; a Gap if the dumps show no lag.
+    """Return the ranks that are behind according to the ranks' dumps; a Gap if the dumps show none.
 
     With `dumps`, new dumps are requested first.
     """

@@ -59,7 +59,10 @@ def _may_be_a_bug(culprits: Sequence[Culprit]) -> bool:
 
 
 def _verdict(job: JobState) -> StuckVerdict:
-    """Return the verdict; `answer` turns STUCK into UNKNOWN if it can't name the ranks that hold up the job."""
+    """Return the verdict on the job.
+
+    `answer` later turns STUCK into UNKNOWN if it can't name the ranks that hold up the job.
+    """
     alive, waiting = job.alive, job.waiting
     if not alive:
         return StuckVerdict.UNKNOWN
@@ -154,7 +157,7 @@ def _without_stacks(job: JobState) -> str:
 
 
 def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
-    """Yield evidence that suggests a cause but proves nothing."""
+    """Yield texts on evidence that suggests a cause but proves nothing."""
     for node in job.nodes:
         if verdict is not StuckVerdict.NOT_STUCK:
             busy = [gpu for gpu in known_or(node.gpus, ()) if known_or(gpu.utilization_percent, 0.0) >= BUSY_PERCENT]
@@ -169,7 +172,7 @@ def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
 
 
 def _not_seen(job: JobState) -> Iterator[str]:
-    """Yield the evidence that could not be read, with the step that would make that evidence readable."""
+    """Yield texts on evidence that could not be read, each with the step that would make it readable."""
     for node in job.nodes:
         start = f"{node.host}: " if len(job.nodes) > 1 else ""
         yield from (f"{start}{each}" for each in node.not_seen)

@@ -96,7 +96,7 @@ def meet(source: str, address: str, port: int, token: bytes, own_rank: int, thei
 
 
 def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
-    """Have small and then large messages echoed; return the result, a detail, and the rate in bytes per second.
+    """Send small and then large messages that the peer echoes; return (result, detail, rate in bytes per second).
 
     A slow path is not broken: the path passes if any part of a large message comes back.
     """

@@ -45,7 +45,7 @@ class Member:
         return [*self.probes.fds, *(self.relay.fds if self.relay else ())]
 
     def report(self, launched: LaunchResult) -> SoloResult:
-        """Return this node's single-node result."""
+        """Return this node's single-node result, which is built at the first call."""
         if self.solo is None:
             self.solo = self.report_solo(launched)
         return self.solo

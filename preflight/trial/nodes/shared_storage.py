@@ -23,7 +23,7 @@ NOT_ASKED = Gap("no --checkpoint-dir was given")
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """The result of a node's child that wrote the node's own file, or read another node's file."""
+    """The result of writing a node's own file, or of reading another node's file."""
 
     done_bytes: int = 0
     took_s: float = 0.0
@@ -38,7 +38,7 @@ Results = dict[int, FileResult]  # by node rank
 
 
 def ask_storage(hosts: Mapping[int, str], run_id: str, directory: str) -> Asking[SharedStorage | Gap]:
-    """Make every node write and sync a file and then read another node's file, twice; remove the files."""
+    """Have every node write and sync a file and then read another node's file, twice; then remove the files."""
     if not directory:
         return NOT_ASKED
     stem = hashlib.sha256(run_id.encode()).hexdigest()[:12]

@@ -26,7 +26,7 @@ Json = Any
 
 
 def write(asked: Json, written: set[str]) -> Json:
-    """Write and fsync this node's file; return the file's size, checksum and write time, or the obstacle."""
+    """Write and fsync this node's file; return its size, checksum and write time, or the reason why that failed."""
     path = os.path.join(asked["directory"], asked["name"])
     try:
         room = os.statvfs(asked["directory"])

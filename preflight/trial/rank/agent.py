@@ -104,7 +104,7 @@ class ForkingAgent(SimpleElasticAgent):
                 self._failures[worker.global_rank] = failure
 
     def _stop_workers(self, worker_group: WorkerGroup, *_: Any, **__: Any) -> None:
-        """Report to the launcher which rank died first; the launcher then ends the other ranks.
+        """Report to the launcher which rank died first, so that the launcher ends the other ranks.
 
         Before that, the launcher records the ranks' files in /dev/shm. Ranks that still run after LAUNCHER_S seconds
         are ended here.

@@ -84,7 +84,7 @@ def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffer
 
 
 def caller(collective: Collective, buffers: Buffers, ranks: Ranks) -> Callable[[], object]:
-    """Return the call to time.
+    """Return a function that makes the collective call to be timed.
 
     The torch function is looked up only once, because torch 2.13 warns at every further look-up.
     """

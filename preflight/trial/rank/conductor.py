@@ -272,7 +272,7 @@ class Conductor:
         return self._spec.backend.name == "gloo" and unmet
 
     def _note_no_effect(self, result: TrialResult) -> TrialResult:
-        """Return the result, with the outcome NO_EFFECT if its transport is that of the default settings.
+        """Return the result; the outcome becomes NO_EFFECT if the trial's transport is that of the default settings.
 
         Such a trial proves nothing, and its configuration is never recommended.
         """

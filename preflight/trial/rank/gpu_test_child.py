@@ -27,7 +27,7 @@ def turn_key(label: str, place: int) -> str:
 
 
 def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked: Iterable[dict[str, Any]]) -> None:
-    """Run the jobs of group after group, {"label": unique in the run, "group": ...}, on CUDA contexts that are kept.
+    """Run groups of jobs one after another, each {"label": unique in the run, "group": ...}, and keep CUDA contexts.
 
     If a GPU has no memory left for a job, the job is skipped without a fault, and the next job runs. Any CUDA error
     ends this process, because everything that follows in the same context would fail too.
@@ -105,7 +105,10 @@ def _watch(assignment: Assignment, devices: Devices, job: DeviceJob) -> Watched:
 
 
 def _await_turn(assignment: Assignment, job: DeviceJob, label: str, report: Report) -> None:
-    """Wait until the GPUs before this GPU have copied. Simultaneous copies would share links and memory channels."""
+    """Wait until the GPUs with lower places have finished their copies.
+
+    Simultaneous copies would share links and memory channels.
+    """
     report({"stage": "turn"})
     channel = Channel(assignment.store.path)
     until = time.monotonic() + TURN_S

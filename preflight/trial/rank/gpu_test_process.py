@@ -34,7 +34,7 @@ CRASHED = ("signal", "error")
 
 @dataclass(slots=True)
 class GpuTestProcess:
-    """This agent's process for GPU tests; the process keeps its CUDA contexts until an error occurs.
+    """The process with which this agent tests GPUs; the process keeps its CUDA contexts until an error occurs.
 
     Only this rank's GPU and the GPUs that are tested with it are visible to the process. If a group crashes the
     process, the group is repeated in a new process to which only that group's GPUs are visible, because a context on

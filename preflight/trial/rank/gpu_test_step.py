@@ -44,7 +44,7 @@ class GpuTestRounds:
         self.time_slow_pairs_again(until)
 
     def take(self, rounds: tuple[GpuTestRound, ...], until: float, repetition: int = 0) -> None:
-        """Make all supervisors run the rounds until time is up; each result goes to the launcher at once."""
+        """Make all per-rank agents run the rounds until time is up; each result goes to the launcher at once."""
         broken_now: set[tuple[int, int]] = set()
         for each in rounds:
             if self.unkillable or until - time.monotonic() < LEAST_S:

@@ -161,7 +161,7 @@ def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[Ran
 
 
 def classify(answers: Sequence[RankAnswer], why: str) -> TrialVerdict:
-    """Return what happened in a trial. A cause outranks its consequences.
+    """Return the verdict on a trial: its outcome, a description, and the ranks at fault. A cause outranks its effects.
 
     A death outranks a rank's own error, which outranks a stuck rank, which outranks a rank that waited or lost a peer.
     """
@@ -201,7 +201,7 @@ def _is_past_init(end: RankEnd) -> bool:
 
 
 def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
-    """Return the verdict on a hang: if some ranks stayed silent and others timed out, name the silent ranks."""
+    """Return the verdict on a hang; if some ranks stayed silent and others timed out, the silent ranks are at fault."""
     stopped = tuple(end.rank for end in ends if end.ended == "stopped")
     if stopped:
         where = _stage_of(ends, stopped[0])

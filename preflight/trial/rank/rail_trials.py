@@ -30,7 +30,7 @@ def rail_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
 def try_rails(
     rails: Sequence[HcaPort], attempt: Callable[[Candidate], TrialResult], why_no_more: Callable[[], str]
 ) -> list[RailTest]:
-    """Return the result of each port; if no time is left, a port is skipped, with the reason.
+    """Test the RDMA ports one after another and return their results; without time, a port is skipped.
 
     Each port that hangs takes a whole stage limit. If the first MOST_HANGS ports all hang, the other ports are not
     tried.

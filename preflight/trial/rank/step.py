@@ -180,7 +180,7 @@ def _debug_file(child: children.Child) -> str:
 
 
 def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
-    """Return the assignment of this rank's child on one side of a step; `also` overrides the candidate's variables."""
+    """Return the input of this rank's child on one side of a step; `also` overrides the configuration's variables."""
     spec = rank.spec
     place = spec.place
     candidate = spec.trials.on_this_node(step.candidates[side])
@@ -267,10 +267,10 @@ def _outcome(child: children.Child) -> dict[str, Any]:
 
 
 class FirstLimit:
-    """The limit of the first collective of a trial, in one run.
+    """The time limit of the first collective of the trials in one run.
 
-    The limit is the plan's until, after failed default settings, a trial has shown how long a first collective takes.
-    The limit is also shorter if copies between GPUs are known to be broken.
+    At first, the limit is that of the plan. It may change once the default settings have failed and a trial has shown
+    how long a first collective takes. The limit is also shorter if copies between GPUs are known to be broken.
     """
 
     def __init__(self, limits: StageLimits, nodes: int) -> None:
@@ -280,7 +280,7 @@ class FirstLimit:
         self._error_s = 0.0
 
     def note(self, result: TrialResult, answers: Sequence[RankAnswer]) -> None:
-        """Record how a trial of the search ended."""
+        """Record how a trial of the search ended, which may change the limit."""
         if result.outcome is Outcome.OK and result.candidate != DEFAULT:
             events = [event for answer in answers for event in answer["events"]]
             self._took_s = max([self._took_s, *(event["first_s"] for event in events if "first_s" in event)])

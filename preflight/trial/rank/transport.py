@@ -65,7 +65,7 @@ def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
 
 
 def gives_up(pattern: str, pid: int, read: dict[str, int]) -> bool:
-    """Return whether a process's log has a new line in which NCCL gives up a transfer over InfiniBand.
+    """Return whether NCCL has given up a transfer over InfiniBand, according to a new line of a process's log.
 
     `read` holds for each log the number of bytes read so far, and is updated. An incomplete line is read at the next
     call.
