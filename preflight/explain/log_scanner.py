@@ -47,7 +47,8 @@ IGNORED = re.compile(
 )
 FINALIZER = b", in _run_finalizers"  # of multiprocessing, which prints what they raise
 IGNORED_BYTES = 300
-ITS_END = re.compile(rb"^(?:\[[^\]\n]{1,40}\]:? ?)?[\w.]{0,100}(?:Error|Exception|Interrupt)\b", re.MULTILINE)  # a traceback's
+# The last line of a traceback.
+ENDED = re.compile(rb"^(?:\[[^\]\n]{1,40}\]:? ?)?[\w.]{0,100}(?:Error|Exception|Interrupt)\b", re.MULTILINE)
 # Lines in which a sign is no fault: vLLM and SGLang go on without their own all-reduce, SGLang without the models that
 # it can't import; a name of the web is not the job's; and a text that the job works on may speak of divisors.
 NO_FAULT = (
@@ -188,11 +189,9 @@ class Scanner:
         if not any(index in self._open for index, *_ in matches):
             return self._is_barren(block, at)
         has_sign = any(self._signs[index][1] for index, *_ in matches)
-        if has_sign and any(self._signs[index][0] == run_ends.EXCEPTION for index, *_ in matches):
-            before = self._before(block, start)
-            if (begins := _ignored_from(before)) >= 0:
-                self.evidence.forget_traceback(len(self.evidence.sources) - 1, line - before.count(b"\n", begins))
-                return False
+        is_exception = any(self._signs[index][0] == run_ends.EXCEPTION for index, *_ in matches)
+        if has_sign and is_exception and self._is_ignored(line, self._before(block, start)):
+            return False
         changed = False
         for index, low, high in matches:
             name, cause, authority, _ = self._signs[index]
@@ -342,8 +341,7 @@ class Scanner:
                 self.evidence.frames[event.source, event.line] = event, frame
 
     def _raised(self, event: Event, raised: context_lines.Raised, text: str, before: bytes) -> None:
-        if (begins := _ignored_from(before)) >= 0:
-            self.evidence.forget_traceback(event.source, event.line - before.count(b"\n", begins))
+        if self._is_ignored(event.line, before):
             return
         if raised.is_echo:
             kept, most = self.evidence.echoes, RAISED_KEPT
@@ -356,6 +354,15 @@ class Scanner:
         if len(kept) < most:
             kept.append((event, raised))
             self._work.begin()
+
+    def _is_ignored(self, line: int, before: bytes) -> bool:
+        """Return whether Python ignored the exception in line `line`; if so, forget the exception's traceback."""
+        begins = before.rfind(b"Traceback (most recent call last)")
+        ignored = IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins) or FINALIZER in before[begins:]
+        if begins < 0 or not ignored or ENDED.search(before, begins):
+            return False
+        self.evidence.forget_traceback(len(self.evidence.sources) - 1, line - before.count(b"\n", begins))
+        return True
 
     def _before(self, block: bytes, start: int) -> bytes:
         """Return the text before a position, even if that text is in an earlier block."""
@@ -372,13 +379,6 @@ class Scanner:
         self._open.discard(index)
         self._prefilter = compile_any([self._signs[i][3] for i in sorted(self._open)] or ["a^"])
         return True
-
-
-def _ignored_from(before: bytes) -> int:
-    """Return where the traceback at the end of a text begins if Python ignored its exception; else -1."""
-    begins = before.rfind(b"Traceback (most recent call last)")
-    is_ignored = IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins) or FINALIZER in before[begins:]
-    return begins if begins >= 0 and is_ignored and not ITS_END.search(before, begins) else -1
 
 
 def _around(text: str, start: int, end: int) -> str:

@@ -1,4 +1,4 @@
-"""The records of `preflight fit`: the memory that a job needs, by place and phase, and the free memory."""
+"""The records of the memory that a job needs, by place and phase, and the free memory."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The result of `preflight fit`: whether the job fits into memory. The worst verdict of all needs decides."""
+    """Whether a job fits into memory, as `preflight timeout --params` prints it. The worst verdict of all needs decides."""
 
     verdict: FitVerdict
     needs: tuple[MemoryNeed, ...]
