@@ -72,7 +72,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a job fits into memory, as `preflight timeout --params` prints it. The worst verdict of all needs decides."""
+    """Whether a job fits into memory, as `preflight timeout --params` prints it. The worst verdict counts."""
 
     verdict: FitVerdict
     needs: tuple[MemoryNeed, ...]
