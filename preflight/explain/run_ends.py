@@ -29,19 +29,24 @@ RUN_ENDS: dict[str, str] = {
     r"\[after training is done\]",
     # Printed as a process exits on its own, or by `time` of the shell: it is an end if nothing alarming precedes it.
     LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit|"
-    r"Application shutdown complete\.|Finished server process \[|^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d",
+    r"Application shutdown complete\.|Finished server process \[|^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d|"
+    r"Shutting down FastAPI HTTP server|"
+    r" - (?:Abort|Destroy) COMPLETE|Destroyed \d{1,4} ?communicators on CUDA device|"
+    r"NCCL watchdog thread terminated normally|Closing env plugin|"
+    r"^peak memory consumption: \d|^final_\w{1,40} val_loss:",  # modded-nanogpt
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
     r"\[runner\.py:\d{1,5}:main\] cmd = |Starting elastic_operator with|"
     r"Started server process \[|Automatically detected platform",
     # A server got SIGINT or SIGTERM (launcher.py of vLLM): what its engine prints then is no fault.
-    TOLD_TO_STOP: r"\[shutdown\] API server: shutdown triggered",
+    TOLD_TO_STOP: r"\[shutdown\] API server: shutdown triggered|Gracefully stopping http server",
     # No error before it ended the start.
     READY: r"Starting vLLM (?:API )?server|Application startup complete\.|The server is fired up and ready to roll",
     SUCCESS: r"\"status\": ?\"success\"|\"name\":\"complete\",\"context\":\{\"status\":0\}|"
     r"# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
     rf"{_JOB} (?:run |[Ss]uite )?(?:is |has |was )?(?:been )?"
     r"(?:[Ff]inished|[Cc]ompleted?|succeeded|ended successfully)\b|Total wall time: \d|"
+    r"Total (?:running|(?:pre-?)?training) time:? {1,3}\d{1,4}:\d\d:\d\d|"
     r"Training (?:done\b|time:? \d{1,4}:\d\d:\d\d|took \d{1,4}:\d\d:\d\d)|[Rr]eturn code[:= ]{1,3}0\b|"
     r"All done|TRAINING COMPLETE|status ok exit 0|\*{5} train metrics \*{5}|"
     r"exits successfully|worker group successfully finished|condition met: (?:Succeeded|Complete)|"

@@ -74,6 +74,10 @@ class Survival:
         """Return whether an event came after the run's success or stop order, with no new work in between."""
         return any(self._follows(event, done) for done in (*self._successes, *self._stops))
 
+    def is_after_stop(self, event: Event) -> bool:
+        """Return whether an event came after a server was asked to stop, with no new work in between."""
+        return any(self._follows(event, stop) for stop in self._stops)
+
     def _follows(self, event: Event, done: Event) -> bool:
         if event.source == done.source:
             if any(start.order < event.order for start in self._after(done, self._starts)):

@@ -34,9 +34,37 @@ def test_processes_that_exit_on_their_own_after_no_error_have_ended() -> None:
 
 
 @pytest.mark.parametrize(
+    "left",
+    ["peak memory consumption: 16662 MiB", "final_int8_zlib_roundtrip val_loss:2.0727 val_bpb:1.2244 eval_time:1401ms",
+     "n1:7:7 [0] NCCL INFO comm 0x8b017a0 rank 0 nranks 1 cudaDev 0 busId ca000 - Abort COMPLETE",
+     "[I ProcessGroupNCCL.cpp:844] [Rank 0] NCCL watchdog thread terminated normally",
+     "INFO 09-20 19:11:53 [launcher.py:101] Shutting down FastAPI HTTP server."],
+)  # fmt: skip
+def test_what_a_process_prints_as_it_exits_is_an_end_only_if_nothing_failed(left: str) -> None:
+    work = [f"step {i}/40 loss: 2.{i}" for i in range(6)]
+    assert verdict_of(*work, left) is ExplainVerdict.HEALTHY
+    assert verdict_of(*work, *RAISED, left) is not ExplainVerdict.HEALTHY
+    assert verdict_of(left, *work) is ExplainVerdict.UNFINISHED
+
+
+def test_the_status_of_ray_tune_is_no_end() -> None:
+    assert verdict_of("Current time: 2026-11-28 12:00:00. Total running time: 30s", *RAISED) is not ExplainVerdict.HEALTHY
+
+
+def test_what_a_server_prints_after_it_was_asked_to_stop_is_no_fault() -> None:
+    begun = ("INFO:     Started server process [7]", "INFO:     Application startup complete.")
+    asked = "INFO 08-15 01:50:29 launcher.py:45] Gracefully stopping http server"
+    ended = ("INFO:     Waiting for application shutdown.", "INFO:     Application shutdown complete.")
+    raised = (*RAISED, "zmq.error.ZMQError: Operation not supported")
+    assert verdict_of(*begun, asked, *raised, *ended) is ExplainVerdict.HEALTHY
+    assert verdict_of(*begun, *raised, asked, *ended) is ExplainVerdict.CAUSE_NAMED
+
+
+@pytest.mark.parametrize(
     "ended",
     ["Training time 5:49:46", "2024-07-30 01:53:39 - LOGS - Training took 00:17:37.67", "Total wall time: 0:00:43",
      "vLLM Benchmark Suite Completed", "Return code: 0", "INFO Training done",
+     "INFO:root:Total pretraining time 16:24:08.377092", "Total running time:  7:20:14.828826",
      '{"timestamp":1745007562.1,"name":"complete","context":{"status":0}}'],
 )  # fmt: skip
 def test_words_with_which_programs_report_their_end(ended: str) -> None:

@@ -32,7 +32,11 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
-    raised = [(event, error) for event, error in evidence.raised() if is_failed or event.order > last_success]
+    raised = [
+        (event, error)
+        for event, error in evidence.raised()
+        if (is_failed or event.order > last_success) and not evidence.survival.is_after_stop(event)
+    ]
     if (known := _known(evidence, raised)) is not None:
         return known
     if not raised and (refused := own_events) and (refused[0].sign == BUILD or not _went_on(evidence, refused[-1])):
