@@ -48,7 +48,9 @@ def test_what_a_process_prints_as_it_exits_is_an_end_only_if_nothing_failed(left
 
 
 def test_the_status_of_ray_tune_is_no_end() -> None:
-    assert verdict_of("Current time: 2026-11-28 12:00:00. Total running time: 30s", *RAISED) is not ExplainVerdict.HEALTHY
+    assert (
+        verdict_of("Current time: 2026-11-28 12:00:00. Total running time: 30s", *RAISED) is not ExplainVerdict.HEALTHY
+    )
 
 
 def test_what_a_server_prints_after_it_was_asked_to_stop_is_no_fault() -> None:
