@@ -66,13 +66,15 @@ Deadline = Annotated[
 ]
 ProbeDeadline = Annotated[
     float | None,
-    timed("Stop after T (30, 1m) with partial results and exit code 3 [default: no limit].", "--deadline", group=TRIED),
+    timed(
+        "Stop after T (30s, 1m) with partial results and exit code 3 [default: no limit].", "--deadline", group=TRIED
+    ),
 ]
 Minutes = Annotated[
     float | None,
     typer.Option(
         metavar="N",
-        help="Minutes for which --profile burn repeats its tests under load: 10, 1h [default: 10].",
+        help="Minutes for which --profile burn repeats its tests under load, such as 10 or 1h [default: 10].",
         parser=_minutes,
         rich_help_panel=TRIED,
         hidden=True,
@@ -268,7 +270,7 @@ Endpoint = Annotated[
     str | None,
     valued(
         "HOST:PORT",
-        "Port on node 0 [default: from the scheduler].",
+        "Address of node 0, and a port there [default: from the scheduler].",
         "--rdzv-endpoint",
         group=NODES,
     ),

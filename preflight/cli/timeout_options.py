@@ -100,7 +100,9 @@ FromRun = Annotated[
         rare=True,
     ),
 ]
-OnGpus = Annotated[str | None, valued("LIST", "GPUs of the job, as for `check`.", "--gpus", group=JOB, rare=True)]
+OnGpus = Annotated[
+    str | None, valued("LIST", "GPUs of the job, such as 0-3, or UUIDs.", "--gpus", group=JOB, rare=True)
+]
 SeqLen = Annotated[
     str | None,
     valued("N", "Tokens per sequence, to estimate the memory of activations; needs --config.", group=JOB, rare=True),

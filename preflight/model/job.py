@@ -1,4 +1,4 @@
-"""The training job that the user wants to run, as far as its timeout and its memory depend on it."""
+"""The properties of a training job that decide which timeout the job needs and how much memory it takes."""
 
 from __future__ import annotations
 

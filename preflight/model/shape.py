@@ -1,4 +1,4 @@
-"""The JSON shape of a fact's type, defined once for both the codec and the JSON Schema."""
+"""The JSON form (null, number, object, array, ...) of each type in our records; codec and JSON Schema both use it."""
 
 from __future__ import annotations
 

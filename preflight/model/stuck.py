@@ -147,14 +147,15 @@ class RankPlace:
 
     @property
     def rest(self) -> str:
-        """Whether the rank's process sleeps or runs, in words: `pid 102 has slept for 40 s`."""
+        """Whether the rank's process sleeps or runs, in words: `rank 2 (pid 102) has slept for 40 s`."""
         if self.spins:
             rest = "runs without a pause, in one place"
         elif self.stands and isinstance(self.for_s, float):
             rest = f"has slept for {duration_text(self.for_s)}"
         else:
             rest = "did not run during the watch" if self.stands else "runs, or wakes now and then"
-        return f"pid {self.pid} {rest}"
+        who = f"rank {self.rank} (pid {self.pid})" if isinstance(self.rank, int) else f"pid {self.pid}"
+        return f"{who} {rest}"
 
 
 def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         too_long = f"{step} {takes}, but preflight advises at most {found.cap_s:,} s"
         if found.longest_source is Source.ASSUMED:
             return f"perhaps no timeout is enough: {too_long}. --checkpoint-dir DIR measures your storage"
-        return f"{too_long}. Shorten {step}, or run it where no other rank waits"
+        return f"{too_long}. Shorten {step}, or run it so that no other rank waits for it"
     if current_s is not None and found.pg_timeout_s <= current_s:
         is_guess = found.longest_source is Source.ASSUMED
         guess = " (the storage is assumed: --checkpoint-dir measures it)" if is_guess else ""

@@ -98,7 +98,10 @@ def matters(name: str, dialect: str) -> bool:
 
 
 def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> tuple[Setting, ...]:
-    """Return each inherited variable that a trial of `dialect` reads, except variables that the trial itself sets."""
+    """Return each inherited variable that a trial's backend reads, except variables that the trial itself sets.
+
+    `dialect` names the backend's variables: "nccl" or "gloo".
+    """
     harness = dict(NCCL_TRIAL_ENV) if dialect == "nccl" else {}
     return tuple(
         Setting(name, ((name, value),), (), Scope.ANYWHERE)

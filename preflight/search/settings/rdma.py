@@ -65,7 +65,7 @@ def is_usable(port: HcaPort) -> bool:
 
 
 def usable_ports(node: NodeFacts) -> list[HcaPort]:
-    """Return the ports of a node that NCCL uses."""
+    """Return the RDMA ports of a node that NCCL would use."""
     return [port for port in known_or(node.hca_ports, ()) if is_usable(port)]
 
 
