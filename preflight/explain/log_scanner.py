@@ -45,7 +45,8 @@ IGNORED = re.compile(
     rb"Exception ignored in|Error in atexit\._run_exitfuncs|--- Logging error ---|"
     rb"Import of [^\n]{1,200} failed with: $"
 )
-FINALIZER = b", in _run_finalizers"  # of multiprocessing, which prints what they raise
+# multiprocessing prints what its finalizers raise, and wandb what its own process did not answer.
+APART = re.compile(rb", in _run_finalizers|/wandb/sdk/lib/sock_client\.py\"")
 IGNORED_BYTES = 300
 # The last line of a traceback.
 ENDED = re.compile(rb"^(?:\[[^\]\n]{1,40}\]:? ?)?[\w.]{0,100}(?:Error|Exception|Interrupt)\b", re.MULTILINE)
@@ -358,7 +359,7 @@ class Scanner:
     def _is_ignored(self, line: int, before: bytes) -> bool:
         """Return whether Python ignored the exception in line `line`; if so, forget the exception's traceback."""
         begins = before.rfind(b"Traceback (most recent call last)")
-        ignored = IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins) or FINALIZER in before[begins:]
+        ignored = IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins) or APART.search(before, max(0, begins))
         if begins < 0 or not ignored or ENDED.search(before, begins):
             return False
         self.evidence.forget_traceback(len(self.evidence.sources) - 1, line - before.count(b"\n", begins))

@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Sign, by_nccl, by_signs, fixed, shared
+import re
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, by_nccl, by_signs, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.nccl_diagnostics import VERSION_DIFFERS, printed
 
 VERDICT = "Software versions do not fit together ({who}{host}): NCCL, CUDA, the driver or the GPU's generation."
 DIFFERS = "The ranks run different versions. NCCL's own check says: {said}."
+IMPORT_SIGN = "version.import"
+IMPORT = re.compile(r"cannot import name '(\w{1,60})' from '([\w.]{1,120})")
+LACKS = "Python packages of different releases are mixed ({{who}}{{host}}): {module} has no {name}."
+LOADED = (
+    'Print the loaded versions: python -c "import torch; print(torch.__version__, torch.version.cuda, '
+    'torch.cuda.nccl.version(), torch.cuda.get_arch_list())"; nvidia-smi',
+    "Look for a second copy: pip list | grep -i -e nccl -e nvidia; echo $LD_LIBRARY_PATH; ldconfig "
+    "-p | grep nccl. Unset LD_LIBRARY_PATH or remove the wrong copy.",
+    "If the driver is too old, update it, or install the torch wheel for the CUDA that nvidia-smi shows. If the "
+    "GPU is too new, install a torch whose get_arch_list() names it.",
+    "Use the same container image on every node.",
+)
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return this cause for an error about a version, else for versions that NCCL's diagnostics compare; else None."""
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
-    return by_signs(VERDICT)(evidence, events)
+    lacks = IMPORT.search(events[0].text) if events[0].sign == IMPORT_SIGN else None
+    verdict = LACKS.format(name=lacks[1], module=lacks[2]) if lacks else VERDICT
+    return by_signs(verdict)(evidence, events)
+
+
+def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Return the steps: for a failed import between two Python packages, how to find releases that fit."""
+    lacks = IMPORT.search(claim.events[0].text) if claim.events[0].sign == IMPORT_SIGN else None
+    if lacks is None:
+        return Remedy(*LOADED)
+    package = lacks[2].partition(".")[0]
+    frame = evidence.frame(claim.events[0])
+    importer = f" (line {frame.line} of {frame.file})" if frame is not None else ""
+    if f"/{package}/" in importer:
+        return Remedy(
+            f"{package} imports from itself{importer}, so files of two releases are mixed. Reinstall it: python -m pip "
+            f"uninstall -y {package}, again until nothing is left, then python -m pip install the release you want.",
+            "Use the same container image on every node.",
+        )
+    return Remedy(
+        f"python -m pip show {package} prints the installed release of {package}; python -m pip check prints packages "
+        "that need another release.",
+        f"Install the release of {package} that the importing package{importer} was made for, or an importing package "
+        f"that fits your {package}.",
+        "Use the same container image on every node.",
+    )
 
 
 CAUSE = Cause(
@@ -31,9 +70,11 @@ CAUSE = Cause(
              r"undefined symbol: _?[Zz]?\w{0,12}(?:nccl|cuda|cublas|cudnn|nvJitLink|nvtx)\w{0,80}|"
              r"undefined symbol: _ZNK?\d(?:at|c10|torch)|undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|"
              r"version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|NVJITLINK)\S{0,30} not found"),
-        Sign("version.nccl", Authority.SETUP, "ranks run different versions of NCCL",
+        Sign(IMPORT_SIGN, Authority.SETUP, "a Python package lacks what another package imports from it",
              r"cannot import name '\w{1,60}' from '(?:vllm|torch|transformers|flash_attn|deepspeed|apex|triton|"
-             r"xformers|sglang|megatron|transformer_engine)|Mismatched NCCL version detected|"
+             r"xformers|sglang|megatron|transformer_engine)[\w.]{0,100}"),
+        Sign("version.nccl", Authority.SETUP, "ranks run different versions of NCCL",
+             r"Mismatched NCCL version detected|"
              r"NCCL version mismatch with remote peer|NCCL_VERSION mismatch|ncclLibrary version mismatch|"
              r"Message truncated : received \d{1,9} bytes instead"),
         Sign("version.init", Authority.UNEXPLAINED_DEATH,
@@ -47,15 +88,7 @@ CAUSE = Cause(
              r"nv\w{0,16})\.so[.\d]{0,16}: cannot open shared object|libnccl\.so\.\d{1,3} => not found"),
     ),
     judge=judge,
-    remedy=fixed(
-        'Print the loaded versions: python -c "import torch; print(torch.__version__, torch.version.cuda, '
-        'torch.cuda.nccl.version(), torch.cuda.get_arch_list())"; nvidia-smi',
-        "Look for a second copy: pip list | grep -i -e nccl -e nvidia; echo $LD_LIBRARY_PATH; ldconfig "
-        "-p | grep nccl. Unset LD_LIBRARY_PATH or remove the wrong copy.",
-        "If the driver is too old, update it, or install the torch wheel for the CUDA that nvidia-smi shows. If the "
-        "GPU is too new, install a torch whose get_arch_list() names it.",
-        "Use the same container image on every node.",
-    ),
+    remedy=remedy,
     confirmed_if="the versions of NCCL, CUDA or the driver differ between ranks, or do not fit each other",
     confirm_with="preflight probe",
     outranks=("illegal_instruction", "not_nccl", "segfault_worker"),

@@ -1,0 +1,67 @@
+"""Lines that look like a cause and are none: what Python ignored, a time limit after an error, an echo of HCCL."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explain.logs import cause_of_lines, explain_bytes
+
+STEP = "step {}/900 loss: 2.{}"
+IN_WORKER = (
+    "Traceback (most recent call last):",
+    '  File "/opt/torch/utils/data/_utils/signal_handling.py", line 66, in handler',
+    "    _error_if_any_worker_fails()",
+    "RuntimeError: DataLoader worker (pid 1109404) is killed by signal: Aborted. ",
+)
+IGNORED = "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f1fce83f560>"
+OUT_OF_MEMORY = (
+    "Traceback (most recent call last):",
+    '  File "/home/me/train.py", line 493, in main',
+    "    loss = step(batch)",
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 522.00 MiB. GPU 0 has 39 GiB",
+)
+LIMIT = "slurmstepd: error: *** JOB 1879328 ON cn50 CANCELLED AT 2026-01-24T05:08:11 DUE TO TIME LIMIT ***"
+
+
+def test_an_exception_that_python_ignored_is_no_cause() -> None:
+    assert cause_of_lines([IGNORED, *IN_WORKER, *OUT_OF_MEMORY]) == "cuda_oom_masked"
+    assert cause_of_lines([*IN_WORKER, *OUT_OF_MEMORY]) == "dataset_worker_died"
+
+
+def test_an_error_after_one_that_python_ignored_counts() -> None:
+    assert cause_of_lines([IGNORED, *IN_WORKER[:-1], "KeyError: 1", OUT_OF_MEMORY[-1]]) == "cuda_oom_masked"
+
+
+def test_an_own_error_shortly_before_the_time_limit_is_the_cause() -> None:
+    work = [STEP.format(number, number) for number in range(100, 106)]
+    assert cause_of_lines([*work, *OUT_OF_MEMORY, LIMIT]) == "cuda_oom_masked"
+    assert cause_of_lines([*OUT_OF_MEMORY, *work, LIMIT]) == "scheduler_time_limit"  # the job worked on
+    assert cause_of_lines([*OUT_OF_MEMORY, *["waiting for data"] * 300, LIMIT]) == "scheduler_time_limit"
+    assert cause_of_lines([*work, LIMIT, *OUT_OF_MEMORY]) == "scheduler_time_limit"
+
+
+def test_the_error_of_a_refused_hccl_call_is_an_echo() -> None:
+    lines = (
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "/opt/vllm/distributed/base_device_communicator.py", line 35, in all_reduce',
+        "[rank1]: RuntimeError: InnerRunOpApi:OpParamMaker.cpp:281 OPS function error: HcclAllreduce, error code is 6",
+        "[rank1]: EI0006: [PID: 1292363] Getting socket times out. Reason: Remote Rank did not send the data in time.",
+    )
+    assert cause_of_lines(list(lines)) == "accelerator_runtime_ascend"
+
+
+@pytest.mark.parametrize(("importer", "step"), [
+    ("/opt/torch/_inductor/mm_scaled.py", "python -m pip uninstall -y torch"),
+    ("/opt/vllm/attention.py", "python -m pip show torch"),
+])  # fmt: skip
+def test_packages_of_two_releases_are_named_with_the_one_to_reinstall(importer: str, step: str) -> None:
+    lines = (
+        "Traceback (most recent call last):",
+        f'  File "{importer}", line 23, in <module>',
+        "    from torch._inductor.kernel.mm_common import persistent_grid",
+        "ImportError: cannot import name 'persistent_grid' from 'torch._inductor.kernel.mm_common' (/opt/torch/mm.py)",
+    )
+    explanation = explain_bytes("\n".join([*lines, ""]).encode())
+    assert explanation.causes[0].cause == "version_mismatch"
+    assert "torch._inductor.kernel.mm_common has no persistent_grid" in explanation.summary
+    assert step in explanation.causes[0].remedy
