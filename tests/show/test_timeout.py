@@ -164,7 +164,7 @@ def test_the_range_of_what_was_not_measured_is_told_where_it_matters() -> None:
 
 
 def test_a_pause_that_no_cap_covers_is_told_the_number_that_would() -> None:
-    assert "Shorten the evaluation, or run it where no other rank waits" in SAFE["not_enough"].verdict
+    assert "Shorten the evaluation, or run it so that no other rank waits for it" in SAFE["not_enough"].verdict
 
 
 def test_what_is_assumed_of_shards_grows_with_the_nodes() -> None:
