@@ -65,3 +65,29 @@ def test_packages_of_two_releases_are_named_with_the_one_to_reinstall(importer: 
     assert explanation.causes[0].cause == "version_mismatch"
     assert "torch._inductor.kernel.mm_common has no persistent_grid" in explanation.summary
     assert step in explanation.causes[0].remedy
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ValueError: Number of microbatches (1) must be greater than or equal to the number of stages (8).",
+        "ValueError: require 2 GPUs, but only 1 GPUs available",
+        "ValueError: loaded model_parallel_size 2 is different from saved mp_world_size 4",
+        "ValueError: Expected a string path to an existing deepspeed config, or a dictionary. Received: ../zero2.json",
+        "AssertionError: You are using an untested ZeRO Optimizer. Please add <\"zero_allow_untested_optimizer\">",
+    ],
+)  # fmt: skip
+def test_options_that_do_not_fit_together_are_no_ordinary_error(error: str) -> None:
+    lines = ("Traceback (most recent call last):", '  File "/opt/x/engine.py", line 9, in __init__', "    raise", error)
+    assert cause_of_lines(list(lines)) == "framework_argument_error"
+
+
+def test_an_assertion_that_compares_two_options_in_a_constructor_is_about_options() -> None:
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "/opt/megatron/optimizer_param_scheduler.py", line 66, in __init__',
+        "    assert self.lr_warmup_steps < self.lr_decay_steps",
+        "AssertionError",
+    )
+    assert cause_of_lines(list(lines)) == "framework_argument_error"
+    assert cause_of_lines([*lines[:2], "    assert self.loss < best", lines[3]]) == "not_nccl"

@@ -26,7 +26,9 @@ PENDING = "pending placement group"
 CHECK = re.compile(
     r"_?(?:validate|check|verify|parse|get)_(?:\w{1,40}_)?(?:args|arguments|config|configuration|options|and_set)|__post_init__"
 )
-CHECKED = re.compile(r"\bassert [^\n]{0,40}\b(?:args|cfg|config|hparams)\.")
+CHECKED = re.compile(
+    r"\bassert [^\n]{0,40}\b(?:args|cfg|config|hparams)\.|\bassert self\.\w{1,40} (?:[<>]=?|==) self\.\w{1,40}$"
+)
 REFUSED = re.compile(r"(?:Assertion|Value|Runtime|NotImplemented|Config\w{0,10}|Argument)Error$")
 NEAR_END = 10  # lines
 LONGEST = 160
@@ -124,7 +126,10 @@ CAUSE = Cause(
              r"not aligned with the quantized weight shape|number of (?:required|requested) GPUs exceeds|"
              r"is (?:greater|larger) than the (?:number of available|total number of) GPUs|"
              r"(?:tensor|pipeline|data|context|expert)[- _](?:model[- _])?parallel[^\n]{0,20}size[^\n]{0,80}(?:must|"
-             r"cannot|is not)"),
+             r"cannot|is not)|"
+             r"[Nn]umber of (?:microbatches|MPI ranks|GPUs|(?:attention )?heads|layers|experts)[^\n]{0,40} (?:must|"
+             r"should|has to) |requires? \d{1,5} GPUs, but only|exceeds number of (?:CUDA|available)|"
+             r"is different from saved \w"),
         Sign("arguments.ray", Authority.SETUP, "Ray has no place for what the engine asks for",
              r"Cannot provide a placement group of|\): \d{1,5}\+? pending placement group|"
              r"Ray does not allocate any GPUs on the driver node|"
@@ -137,6 +142,7 @@ CAUSE = Cause(
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
              r"does not support comm\+GEMM overlap|Launch app with UB_SKIPMC|(?:cannot|"
              r"can not) be used (?:together )?with -|"
+             r"an existing deepspeed config|untested ZeRO Optimizer|"
              r"is (?:only )?incompatible with --|mutually exclusive|argument --\S{1,60}: (?:invalid|expected)|"
              r"[Uu]nknown (?:(?:communication |distributed )?backend|parallel mode)"),
     ),
