@@ -169,7 +169,7 @@ Collectives = Annotated[
     str | None,
     valued(
         "LIST",
-        "Collectives to measure: all_reduce,broadcast or nccl-tests' names, or all.",
+        "Collectives to measure, such as all_reduce,broadcast (nccl-tests' names are valid, too), or all.",
         "--collectives",
         group=TRIED,
         rare=True,
@@ -211,7 +211,12 @@ Starts = Annotated[str, typer.Option("--starts", hidden=True)]
 StartsOverSockets = Annotated[bool, typer.Option("--starts-over-sockets", hidden=True)]
 ForEngine = Annotated[
     Engine | None,
-    choice(f"Also name the options of a serving engine: {words(Engine)}.", "--for", metavar="NAME", group=PRINTED),
+    choice(
+        f"Also print this engine's options against the faults found (untested): {words(Engine)}.",
+        "--for",
+        metavar="NAME",
+        group=PRINTED,
+    ),
 ]
 StartsIfUnknown = Annotated[bool, typer.Option("--starts-if-unknown", hidden=True)]
 Keep = Annotated[

@@ -21,7 +21,7 @@ UnmeasuredEnv = Annotated[
     str | None,
     valued(
         "PATH",
-        "Write untested settings for a FOUND or LIKELY cause.",
+        "If a cause is named, write the variables that may help to PATH (untested).",
         "--env-out",
         group=PRINTED,
     ),

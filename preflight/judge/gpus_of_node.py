@@ -144,7 +144,7 @@ def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
         if isinstance(value, Gap) and not value.reason.startswith(NOT_OFFERED):
             raise UnreadableFact(f"the {what} of GPU {gpu.nvml_index} could not be read: {value.reason}")
     if all(isinstance(value, Gap) for _, value in listed):
-        raise NotApplicable(f"the driver reports no {what} for these GPUs")
+        raise NotApplicable(f"the driver can't report {what} for these GPUs")
 
 
 def is_busy(gpu: Gpu) -> bool:

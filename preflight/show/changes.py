@@ -61,7 +61,7 @@ def changes_page(difference: Changes) -> Page:
 def _summary(difference: Changes) -> str:
     since = f" since {rfc3339(difference.since)}" if difference.since else ""
     if not difference.nodes:
-        return "the reports have no node in common; give two reports of one node, or one report of each of two nodes"
+        return "no node is in both reports; give two reports that share a node, or two reports with one node each"
     count = sum(each.matters for node in difference.nodes for each in node.changes)
     told = [f"{counted(count, 'change')} that may matter"] if count else ["no change that matters"]
     if difference.new_findings:

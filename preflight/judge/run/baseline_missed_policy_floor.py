@@ -74,14 +74,14 @@ def baseline_missed(case: Case) -> Findings:
             f"{what(worst)} is {worst.share:.1%} of the baseline (minimum {worst.floor:.1%}), but the software "
             f"differs: {software}; make a new baseline with it"
         )
-    least = f"{'' if below else f'few good nodes have less than {worst.usual:.1%}; '}minimum {worst.floor:.1%}"
+    rare = "" if below else f"; few good nodes have less than {worst.usual:.1%}"
     are = "is" if len(slow) == 2 else "are"
-    others = f"; {counted(len(slow) - 1, 'other value')} {are} below the minimum" if len(below) > 1 else ""
+    others = f". {counted(len(slow) - 1, 'other speed')} {are} also below the minimum" if len(below) > 1 else ""
     yield baseline_missed.finding(
         Severity.FAIL if below else Severity.WARN,
         f"{case.nodes[0].host} {what(worst)}",
-        f"the speed is {worst.share:.1%} of the baseline ({worst.reference.nodes} nodes; {least}), confirmed in "
-        f"{TIMES} measurements{others}",
+        f"the speed is {worst.share:.1%} of the baseline of {worst.reference.nodes} nodes, and must be at least "
+        f"{worst.floor:.1%} (confirmed in {TIMES} measurements){rare}{others}",
         "find the slow rank or link in the report; `--profile burn` tests each one alone. Compare nodes with "
         "`preflight fleet`. If healthy nodes have newer software, make a new baseline from them",
         *(_evidence(each, case.baseline_source) for each in slow[:MOST_NAMED]),
