@@ -189,7 +189,7 @@ Tests = Annotated[
     str | None,
     valued(
         "LIST",
-        "Tests in addition to the collectives: pairs, gpus, rails; 'collectives' adds no test [default: by profile].",
+        "Tests besides the collectives: pairs, gpus, rails (RDMA ports); 'collectives': none [default: by profile].",
         "--tests",
         group=TRIED,
         rare=True,
@@ -304,7 +304,7 @@ MachineOption = Annotated[
     str | None,
     valued(
         "FILE",
-        "Read a capture of another machine instead of this machine; - is stdin.",
+        "Read a file of `preflight capture` instead of this machine; - is stdin.",
         "--machine",
         group=ELSEWHERE,
         rare=True,
@@ -314,7 +314,7 @@ PlayedMachine = Annotated[
     str | None,
     valued(
         "FILE",
-        "Simulate the machine of a capture, with a stand-in for NCCL as --backend.",
+        "Simulate the machine in a file of `preflight capture`, with a stand-in for NCCL as --backend.",
         "--machine",
         group=ELSEWHERE,
         rare=True,

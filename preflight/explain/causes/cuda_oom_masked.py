@@ -99,7 +99,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    confirmed_if="torch.cuda.max_memory_allocated() on that rank is near the GPU's size",
+    confirmed_if="torch.cuda.max_memory_allocated() on that rank is near the GPU's memory size",
     confirm_with="run the same command with half the batch",
     outranks=("not_nccl", "nccl_plugin_problem"),
 )  # fmt: skip

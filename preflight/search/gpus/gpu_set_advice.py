@@ -176,7 +176,7 @@ def _node_name(locality: Locality, group: Sequence[int]) -> str:
 def _reason(crossings: Sequence[Crossing], worst: str, others: Sequence[Crossing], better_worst: str) -> str:
     left = {each.boundary for each in others}
     gone = [ONE[each.boundary] for each in crossings if each.boundary not in left]
-    parts = [f"its GPUs share {' and '.join(gone)}"] if gone else []
+    parts = [f"these GPUs share {' and '.join(gone)}"] if gone else []
     parts += [
         f"its GPUs span {len(other.sides)} {each.boundary.value} instead of {len(each.sides)}"
         for each in crossings
