@@ -94,8 +94,7 @@ FromRun = Annotated[
     str | None,
     valued(
         "FILE",
-        "Use the pauses of an earlier run: FILE is the preflight-run.json that `run` wrote after the job "
-        "succeeded.",
+        "Use the pauses of an earlier run: FILE is the preflight-run.json that `run` wrote after the job succeeded.",
         group=KNOWN,
         rare=True,
     ),

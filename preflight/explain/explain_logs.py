@@ -58,7 +58,7 @@ PROSE = "This does not look like a log. Give preflight the output of the job."
 # What torchrun, DeepSpeed and SGLang print if a SIGTERM ends them, or a rank whose launcher had sent it none.
 SIGTERM = re.compile(
     r"Received (?:15|Signals\.SIGTERM) death signal|got signal: 15\b|SIGTERM received\. signum=|return code = -15\b|"
-    r"terminated with signal SIGTERM|Main process received SIGTERM|SIGTERM received at time="
+    r"terminated with signal SIGTERM|Main process received SIGTERM"
 )
 WHO_SENT_IT = (
     "A scheduler, a time limit, a person or the program that started the job sent it. sacct -j JOBID, kubectl "
@@ -186,7 +186,8 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
     )
     if not works:
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE
-    return ExplainVerdict.HEALTHY if _all_left(evidence) and _is_whole(evidence) else ExplainVerdict.UNFINISHED
+    has_ended = _all_left(evidence) and not _errors(evidence) and _is_whole(evidence)
+    return ExplainVerdict.HEALTHY if has_ended else ExplainVerdict.UNFINISHED
 
 
 def _breaks_off(evidence: LogEvidence) -> bool:

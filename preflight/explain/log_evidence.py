@@ -137,7 +137,8 @@ class LogEvidence:
         starts = self.of(run_ends.START)
         self.events[run_ends.SUCCESS] = of_the_job(self.of(run_ends.SUCCESS), deaths, starts)
         stops = self.of(run_ends.TOLD_TO_STOP)
-        self.survival = Survival(steps, self.of(run_ends.SUCCESS), deaths, restarts, readies, starts, stops)
+        successes, lefts = self.of(run_ends.SUCCESS), self.of(run_ends.LEFT)
+        self.survival = Survival(steps, successes, deaths, restarts, readies, starts, stops, lefts)
         for sign, events in self.events.items():
             if sign in run_ends.ALARMS:
                 self.events[sign] = list(filter(self._is_left, events))

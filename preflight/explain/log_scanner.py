@@ -45,17 +45,21 @@ IGNORED = re.compile(
     rb"Exception ignored in|Error in atexit\._run_exitfuncs|--- Logging error ---|"
     rb"Import of [^\n]{1,200} failed with: $"
 )
-# multiprocessing prints what its finalizers raise, and wandb what its own process did not answer.
-APART = re.compile(rb", in _run_finalizers|/wandb/sdk/lib/sock_client\.py\"")
+FINALIZER = b", in _run_finalizers"  # of multiprocessing, which prints what they raise
+WANDB = b'/wandb/sdk/lib/sock_client.py"'  # a connection to wandb's own process
 IGNORED_BYTES = 300
 # The last line of a traceback.
-ENDED = re.compile(rb"^(?:\[[^\]\n]{1,40}\]:? ?)?[\w.]{0,100}(?:Error|Exception|Interrupt)\b", re.MULTILINE)
+PREFIXES = rb"(?:[^\s:()\]|>]{1,60}[:\])|>]{1,2} {0,3}|\([^()\n]{1,60}\) {0,3}){0,3}"
+ENDED = re.compile(rb"^" + PREFIXES + rb"[\w.]{0,100}(?:Error|Exception|Interrupt)(?::|\s*$)", re.MULTILINE)
+CHAINED = re.compile(rb"another exception occurred:|direct cause of the following")
 # Lines in which a sign is no fault: vLLM and SGLang go on without their own all-reduce, SGLang without the models that
 # it can't import; a name of the web is not the job's; and a text that the job works on may speak of divisors.
 NO_FAULT = (
     ("p2p.failed", re.compile(r"To silence this warning")),
     ("version.", re.compile(r"Ignore import error when loading")),
+    ("version.import", re.compile(r"\bWARN")),
     ("rendezvous.", re.compile(r"https?://|HTTPS?Connection")),
+    ("arguments.s", re.compile(r"\A(?!.*Error).*\b(?:INFO|WARNING|DEBUG)\b", re.DOTALL)),
     ("arguments.sizes", re.compile(
         r"\A(?!.*(?:error|assert|fail|refus|rank|size|batch|parallel|head|layer|expert|stage|token|seq|shard|device|gpu))",
         re.IGNORECASE | re.DOTALL,
@@ -73,7 +77,7 @@ SECONDARY = frozenset({
     run_ends.SUCCESS, run_ends.RESTART, run_ends.DONE, run_ends.LEFT, run_ends.READY, run_ends.START,
     run_ends.TOLD_TO_STOP,
 })  # fmt: skip
-ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART})
+ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART, run_ends.TOLD_TO_STOP})
 
 
 def rank_of(name: str) -> str:
@@ -191,7 +195,7 @@ class Scanner:
             return self._is_barren(block, at)
         has_sign = any(self._signs[index][1] for index, *_ in matches)
         is_exception = any(self._signs[index][0] == run_ends.EXCEPTION for index, *_ in matches)
-        if has_sign and is_exception and self._is_ignored(line, self._before(block, start)):
+        if has_sign and is_exception and self._is_ignored(line, text, self._before(block, start)):
             return False
         changed = False
         for index, low, high in matches:
@@ -342,7 +346,7 @@ class Scanner:
                 self.evidence.frames[event.source, event.line] = event, frame
 
     def _raised(self, event: Event, raised: context_lines.Raised, text: str, before: bytes) -> None:
-        if self._is_ignored(event.line, before):
+        if self._is_ignored(event.line, text, before):
             return
         if raised.is_echo:
             kept, most = self.evidence.echoes, RAISED_KEPT
@@ -356,11 +360,17 @@ class Scanner:
             kept.append((event, raised))
             self._work.begin()
 
-    def _is_ignored(self, line: int, before: bytes) -> bool:
+    def _is_ignored(self, line: int, text: str, before: bytes) -> bool:
         """Return whether Python ignored the exception in line `line`; if so, forget the exception's traceback."""
         begins = before.rfind(b"Traceback (most recent call last)")
-        ignored = IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins) or APART.search(before, max(0, begins))
-        if begins < 0 or not ignored or ENDED.search(before, begins):
+        if begins < 0 or ENDED.search(before, begins):
+            return False
+        ignored = IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins)
+        between = before[ignored.end() : begins] if ignored else b""
+        is_own = ignored is not None and (CHAINED.search(between) or not ENDED.search(between))
+        raised = context_lines.read_exception(text)
+        is_wandb = WANDB in before[begins:] and raised is not None and context_lines.ECHO_TYPES.search(raised.type)
+        if not is_own and FINALIZER not in before[begins:] and not is_wandb:
             return False
         self.evidence.forget_traceback(len(self.evidence.sources) - 1, line - before.count(b"\n", begins))
         return True

@@ -30,9 +30,7 @@ RUN_ENDS: dict[str, str] = {
     # Printed as a process exits on its own, or by `time` of the shell: it is an end if nothing alarming precedes it.
     LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit|"
     r"Application shutdown complete\.|Finished server process \[|^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d|"
-    r"Shutting down FastAPI HTTP server|"
-    r" - (?:Abort|Destroy) COMPLETE|Destroyed \d{1,4} ?communicators on CUDA device|"
-    r"NCCL watchdog thread terminated normally|Closing env plugin|"
+    r"Shutting down FastAPI HTTP server|Total (?:running|(?:pre-?)?training) time:? {1,3}\d{1,4}:\d\d:\d\d|"
     r"^peak memory consumption: \d|^final_\w{1,40} val_loss:",  # modded-nanogpt
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
@@ -46,7 +44,6 @@ RUN_ENDS: dict[str, str] = {
     r"# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
     rf"{_JOB} (?:run |[Ss]uite )?(?:is |has |was )?(?:been )?"
     r"(?:[Ff]inished|[Cc]ompleted?|succeeded|ended successfully)\b|Total wall time: \d|"
-    r"Total (?:running|(?:pre-?)?training) time:? {1,3}\d{1,4}:\d\d:\d\d|"
     r"Training (?:done\b|time:? \d{1,4}:\d\d:\d\d|took \d{1,4}:\d\d:\d\d)|[Rr]eturn code[:= ]{1,3}0\b|"
     r"All done|TRAINING COMPLETE|status ok exit 0|\*{5} train metrics \*{5}|"
     r"exits successfully|worker group successfully finished|condition met: (?:Succeeded|Complete)|"
@@ -64,6 +61,7 @@ RUN_ENDS: dict[str, str] = {
     r"backoff limit|BackoffLimitExceeded|CrashLoopBackOff|replica\(s\) failed|Reason: +Error\b|"
     r"\b0/\d{1,2} +(?:Error|Evicted|NodeLost)\b|Failed with result|Main process exited|srun: error: |"
     r"Node failure on|ExecuteUserScriptError|[Tt]raining job failed|[Ss]tatus:? FAILED|Job '\S{1,80}' failed|"
+    r"(?:has failed|is already dead), terminating server|"
     r"gang failed|Trial task failed|make: \*\*\* |[Ff]ailed to start worker|Error executing job with|"
     r"\"status\": ?\"aborted\"|={3,40} \d{1,6} (?:failed|errors?)\b|Terminating process because",
     ABORT: r"(?:exited|crashed) with (?:exit )?code -6|Aborted(?: +\(core dumped\)| {3,40}|\r?$)|"

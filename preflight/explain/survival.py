@@ -24,12 +24,12 @@ class Survival:
     def __init__(
         self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event],
         restarts: Iterable[Event], readies: Iterable[Event] = (), starts: Iterable[Event] = (),
-        stops: Iterable[Event] = (),
+        stops: Iterable[Event] = (), lefts: Iterable[Event] = (),
     ) -> None:  # fmt: skip
         self._steps = steps
         self._successes, self._deaths = tuple(successes), tuple(deaths)
         self._restarts, self._readies = tuple(restarts), tuple(readies)
-        self._starts, self._stops = tuple(starts), tuple(stops)
+        self._starts, self._stops, self._lefts = tuple(starts), tuple(stops), tuple(lefts)
         self._last_success = _last_by_source(self._successes)
         self._last_death = _last_by_source(self._deaths)
 
@@ -72,11 +72,18 @@ class Survival:
 
     def is_after_success(self, event: Event) -> bool:
         """Return whether an event came after the run's success or stop order, with no new work in between."""
-        return any(self._follows(event, done) for done in (*self._successes, *self._stops))
+        return any(self._follows(event, done) for done in self._successes) or self.is_after_stop(event)
 
     def is_after_stop(self, event: Event) -> bool:
-        """Return whether an event came after a server was asked to stop, with no new work in between."""
-        return any(self._follows(event, stop) for stop in self._stops)
+        """Return whether an event came between a server's stop order and the server's end, in the server's own log."""
+        return any(
+            stop.source == event.source and self._follows(event, stop) and not self._had_left(stop, event)
+            for stop in self._stops
+        )
+
+    def _had_left(self, stop: Event, event: Event) -> bool:
+        lefts = self._after(stop, self._lefts)
+        return bool(lefts) and lefts[-1].order < event.order
 
     def _follows(self, event: Event, done: Event) -> bool:
         if event.source == done.source:

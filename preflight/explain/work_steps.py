@@ -20,8 +20,7 @@ STEP = compile_any((
     rf"\b[Ss]teps?[ :=/]{{1,2}} {{0,9}}\d{{1,9}}\b{MEASURED}",
     rf"\b[Ee]poch[^\n]{{0,12}}\d{{1,6}}{MEASURED}",
     rf"\bep \d{{1,6}} train{MEASURED}",
-    r"\b(?:Test|Val(?:idation)?): {1,3}\[ {0,6}\d{1,6}/\d{1,6}\]",
-    r"\bValidation loss: \d[^\n]{1,40}",
+    r"\[ {0,6}\d{1,6}, {0,6}\d{1,6}\] [^\n]{0,20}loss: \d[^\n]{1,40}",
     rf"\bbatch(?:es)?[ :=]{{1,4}}\d{{1,9}}\b{MEASURED}",
     # The same load at another time is work; an engine that does none tells of it as often.
     r"\b\d\d:\d\d:\d\d\b[^\n]{1,120}(?:#running-req|generation throughput): [1-9]",

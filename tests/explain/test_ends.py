@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.explain.explain_logs import Log, explain
 from preflight.model.explanation import ExplainVerdict
 from tests.explain.logs import explain_bytes
 from tests.explain.test_stories import GAVE_UP, RAISED
@@ -36,8 +37,7 @@ def test_processes_that_exit_on_their_own_after_no_error_have_ended() -> None:
 @pytest.mark.parametrize(
     "left",
     ["peak memory consumption: 16662 MiB", "final_int8_zlib_roundtrip val_loss:2.0727 val_bpb:1.2244 eval_time:1401ms",
-     "n1:7:7 [0] NCCL INFO comm 0x8b017a0 rank 0 nranks 1 cudaDev 0 busId ca000 - Abort COMPLETE",
-     "[I ProcessGroupNCCL.cpp:844] [Rank 0] NCCL watchdog thread terminated normally",
+     "INFO:root:Total pretraining time 16:24:08.377092", "Total running time:  7:20:14.828826",
      "INFO 09-20 19:11:53 [launcher.py:101] Shutting down FastAPI HTTP server."],
 )  # fmt: skip
 def test_what_a_process_prints_as_it_exits_is_an_end_only_if_nothing_failed(left: str) -> None:
@@ -66,10 +66,54 @@ def test_what_a_server_prints_after_it_was_asked_to_stop_is_no_fault() -> None:
     "ended",
     ["Training time 5:49:46", "2024-07-30 01:53:39 - LOGS - Training took 00:17:37.67", "Total wall time: 0:00:43",
      "vLLM Benchmark Suite Completed", "Return code: 0", "INFO Training done",
-     "INFO:root:Total pretraining time 16:24:08.377092", "Total running time:  7:20:14.828826",
      '{"timestamp":1745007562.1,"name":"complete","context":{"status":0}}'],
 )  # fmt: skip
 def test_words_with_which_programs_report_their_end(ended: str) -> None:
     work = [f"step {i}/40 loss: 2.{i}" for i in range(6)]
     assert verdict_of(*work, ended) is ExplainVerdict.HEALTHY
     assert verdict_of(*work, *RAISED, f"{GAVE_UP}") is not ExplainVerdict.HEALTHY
+
+
+LOST = (
+    "Traceback (most recent call last):",
+    '  File "/work/update.py", line 41, in main',
+    "    weights[key]",
+    "KeyError: 1",
+)
+SERVED = ("INFO:     Started server process [7]", "INFO:     Application startup complete.")
+ASKED = "(APIServer pid=7) INFO 03-01 11:00:30 [launcher.py:100] [shutdown] API server: shutdown triggered"
+SHUT = "INFO:     Application shutdown complete."
+
+
+def test_what_fails_after_a_servers_end_is_not_excused_by_its_stop_order() -> None:
+    work = [f"step {number}/500 loss: 2.{number}" for number in range(500)]
+    for after in ((), work):
+        assert verdict_of(*SERVED, ASKED, SHUT, *after, *LOST) is ExplainVerdict.CAUSE_NAMED
+    assert verdict_of(*SERVED, ASKED, *work, *LOST) is ExplainVerdict.CAUSE_NAMED
+
+
+def test_a_stop_order_excuses_nothing_in_another_log() -> None:
+    texts = {"server.log": (*SERVED, ASKED, SHUT), "trainer.log": ("step 1/9 loss: 2.5", *LOST)}
+    logs = [Log(name, ["\n".join([*lines, ""]).encode()]) for name, lines in texts.items()]
+    assert explain(logs).verdict is ExplainVerdict.CAUSE_NAMED
+
+
+def test_a_server_whose_engine_is_dead_has_not_ended_in_order() -> None:
+    dead = "CRITICAL 03-01 11:00:30 [launcher.py:99] AsyncLLM is already dead, terminating server process"
+    last = "INFO 03-01 11:00:30 [launcher.py:101] Shutting down FastAPI HTTP server."
+    assert verdict_of(*SERVED, dead, last, SHUT) is ExplainVerdict.NOT_ENOUGH_EVIDENCE
+
+
+def test_the_time_of_the_training_ends_no_job_that_failed_before_or_after() -> None:
+    total = "Total training time: 0:10:00"
+    work = [f"step {i}/40 loss: 2.{i}" for i in range(6)]
+    assert verdict_of(*work, *LOST, total) is ExplainVerdict.CAUSE_NAMED
+    assert verdict_of(*work, total, "Starting evaluation", *LOST) is ExplainVerdict.CAUSE_NAMED
+
+
+@pytest.mark.parametrize("last", ["ERROR: 3 shards are corrupt. Exiting.", "could not read shard 17, giving up"])
+def test_an_error_without_a_known_form_is_not_called_healthy(last: str) -> None:
+    left = "[rank0]:[W430 15:01:06.8 ProcessGroupNCCL.cpp:1250] WARNING: process group has NOT been destroyed before"
+    work = [f"step {i}/40 loss: 2.{i}" for i in range(6)]
+    end = left if last.startswith("ERROR") else "n1:7:7 [0] NCCL INFO comm 0x8b017a0 rank 0 nranks 1 - Abort COMPLETE"
+    assert verdict_of(*work, last, end) is ExplainVerdict.UNFINISHED

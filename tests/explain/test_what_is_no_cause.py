@@ -32,11 +32,31 @@ def test_an_error_after_one_that_python_ignored_counts() -> None:
     assert cause_of_lines([IGNORED, *IN_WORKER[:-1], "KeyError: 1", OUT_OF_MEMORY[-1]]) == "cuda_oom_masked"
 
 
+@pytest.mark.parametrize("prefix", ["", "0: ", "(WorkerDict pid=77) ", "[rank1]: ", "[default0]:"])
+def test_a_traceback_behind_one_that_python_ignored_counts(prefix: str) -> None:
+    ignored = ("Exception ignored in: <function Cache.__del__ at 0x7f>", *IN_WORKER[:1], '  File "c.py", line 1, in f')
+    lines = (*ignored, "AttributeError: 'NoneType' object has no attribute 'x'", *OUT_OF_MEMORY[:3])
+    ecc = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    assert cause_of_lines([prefix + line for line in (*lines, ecc)]) == "xid_or_ecc"
+
+
+def test_an_error_that_passes_through_wandb_ends_the_job_but_a_lost_socket_of_wandb_does_not() -> None:
+    frames = (
+        "Traceback (most recent call last):",
+        '  File "/work/train.py", line 41, in <module>',
+        "    wandb.log(row)",
+        '  File "/opt/wandb/sdk/lib/sock_client.py", line 126, in _sendall_with_error_handle',
+        "    sent = self._sock.send(data)",
+    )
+    assert cause_of_lines([*frames, "OSError: [Errno 28] No space left on device"]) == "disk_full"
+    assert cause_of_lines([*frames, "BrokenPipeError: [Errno 32] Broken pipe"]) == "not_enough_evidence"
+
+
 def test_an_own_error_shortly_before_the_time_limit_is_the_cause() -> None:
     work = [STEP.format(number, number) for number in range(100, 106)]
     assert cause_of_lines([*work, *OUT_OF_MEMORY, LIMIT]) == "cuda_oom_masked"
     assert cause_of_lines([*OUT_OF_MEMORY, *work, LIMIT]) == "scheduler_time_limit"  # the job worked on
-    assert cause_of_lines([*OUT_OF_MEMORY, *["waiting for data"] * 300, LIMIT]) == "scheduler_time_limit"
+    assert cause_of_lines([*OUT_OF_MEMORY, *["waiting for data"] * 100, LIMIT]) == "scheduler_time_limit"
     assert cause_of_lines([*work, LIMIT, *OUT_OF_MEMORY]) == "scheduler_time_limit"
 
 
@@ -51,7 +71,8 @@ def test_the_error_of_a_refused_hccl_call_is_an_echo() -> None:
 
 
 @pytest.mark.parametrize(("importer", "step"), [
-    ("/opt/torch/_inductor/mm_scaled.py", "python -m pip uninstall -y torch"),
+    ("/opt/site-packages/torch/_inductor/mm_scaled.py", "python -m pip uninstall -y torch"),
+    ("/work/torch/_inductor/mm_scaled.py", "git status"),
     ("/opt/vllm/attention.py", "python -m pip show torch"),
 ])  # fmt: skip
 def test_packages_of_two_releases_are_named_with_the_one_to_reinstall(importer: str, step: str) -> None:
@@ -82,6 +103,20 @@ def test_options_that_do_not_fit_together_are_no_ordinary_error(error: str) -> N
     assert cause_of_lines(list(lines)) == "framework_argument_error"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[WARNING] data parallel size 4 is different from saved mp_world_size 8, resharding",
+        "INFO: number of layers in the checkpoint (32) must be read again",
+        "The number of GPUs (6) should be a power of two for the best performance",
+        "WARNING: flash attention disabled: cannot import name 'flash_attn_func' from 'flash_attn' (unknown location)",
+    ],
+)  # fmt: skip
+def test_a_warning_about_options_or_packages_is_no_refusal(said: str) -> None:
+    lines = (said, "Traceback (most recent call last):", '  File "t.py", line 3, in f', "    d[k]", "KeyError: 1")
+    assert cause_of_lines(list(lines)) == "not_nccl"
+
+
 def test_an_assertion_that_compares_two_options_in_a_constructor_is_about_options() -> None:
     lines = (
         "Traceback (most recent call last):",
@@ -91,3 +126,5 @@ def test_an_assertion_that_compares_two_options_in_a_constructor_is_about_option
     )
     assert cause_of_lines(list(lines)) == "framework_argument_error"
     assert cause_of_lines([*lines[:2], "    assert self.loss < best", lines[3]]) == "not_nccl"
+    popped = '  File "/work/ring_buffer.py", line 41, in pop'
+    assert cause_of_lines([lines[0], popped, "    assert self.head == self.tail", lines[3]]) == "not_nccl"

@@ -26,9 +26,8 @@ PENDING = "pending placement group"
 CHECK = re.compile(
     r"_?(?:validate|check|verify|parse|get)_(?:\w{1,40}_)?(?:args|arguments|config|configuration|options|and_set)|__post_init__"
 )
-CHECKED = re.compile(
-    r"\bassert [^\n]{0,40}\b(?:args|cfg|config|hparams)\.|\bassert self\.\w{1,40} (?:[<>]=?|==) self\.\w{1,40}$"
-)
+CHECKED = re.compile(r"\bassert [^\n]{0,40}\b(?:args|cfg|config|hparams)\.")
+COMPARED = re.compile(r"\bassert self\.\w{1,40} (?:[<>]=?|==) self\.\w{1,40}$")  # in a constructor
 REFUSED = re.compile(r"(?:Assertion|Value|Runtime|NotImplemented|Config\w{0,10}|Argument)Error$")
 NEAR_END = 10  # lines
 LONGEST = 160
@@ -66,7 +65,10 @@ def _by_check(evidence: LogEvidence) -> Claim | None:
     frame = evidence.frame(first)
     if frame is None:
         return None
-    if not REFUSED.search(error.type) or not (CHECK.fullmatch(frame.function) or CHECKED.search(frame.source)):
+    is_check = CHECK.fullmatch(frame.function) or CHECKED.search(frame.source)
+    if not REFUSED.search(error.type) or not (
+        is_check or (frame.function == "__init__" and COMPARED.search(frame.source))
+    ):
         return None
     same = tuple(event for event, other in raised if other == error)
     text = f"{error.message or frame.source} (raised at {frame.place_and_function})"
@@ -128,8 +130,8 @@ CAUSE = Cause(
              r"(?:tensor|pipeline|data|context|expert)[- _](?:model[- _])?parallel[^\n]{0,20}size[^\n]{0,80}(?:must|"
              r"cannot|is not)|"
              r"[Nn]umber of (?:microbatches|MPI ranks|GPUs|(?:attention )?heads|layers|experts)[^\n]{0,40} (?:must|"
-             r"should|has to) |requires? \d{1,5} GPUs, but only|exceeds number of (?:CUDA|available)|"
-             r"is different from saved \w"),
+             r"has to) |requires? \d{1,5} GPUs, but only|exceeds number of (?:CUDA|available)|"
+             r"is different from saved mp_"),
         Sign("arguments.ray", Authority.SETUP, "Ray has no place for what the engine asks for",
              r"Cannot provide a placement group of|\): \d{1,5}\+? pending placement group|"
              r"Ray does not allocate any GPUs on the driver node|"
@@ -142,7 +144,7 @@ CAUSE = Cause(
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
              r"does not support comm\+GEMM overlap|Launch app with UB_SKIPMC|(?:cannot|"
              r"can not) be used (?:together )?with -|"
-             r"an existing deepspeed config|untested ZeRO Optimizer|"
+             r"string path to an existing deepspeed config|untested ZeRO Optimizer|"
              r"is (?:only )?incompatible with --|mutually exclusive|argument --\S{1,60}: (?:invalid|expected)|"
              r"[Uu]nknown (?:(?:communication |distributed )?backend|parallel mode)"),
     ),

@@ -7,7 +7,7 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-NEAR = 200  # lines between a rank's own error and the end of the ranks that waited for it
+NEAR = 30  # lines between a rank's own error and the end of the ranks that waited for it
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:

@@ -43,9 +43,14 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     frame = evidence.frame(claim.events[0])
     importer = f" (line {frame.line} of {frame.file})" if frame is not None else ""
     if f"/{package}/" in importer:
+        again = (
+            f"Reinstall it: python -m pip uninstall -y {package}, again until nothing is left, then python -m pip "
+            "install the release you want."
+            if f"-packages/{package}/" in importer
+            else "Check out one release of its repository: `git status` shows changed files."
+        )
         return Remedy(
-            f"{package} imports from itself{importer}, so files of two releases are mixed. Reinstall it: python -m pip "
-            f"uninstall -y {package}, again until nothing is left, then python -m pip install the release you want.",
+            f"{package} imports from itself{importer}, so files of two releases are mixed. {again}",
             "Use the same container image on every node.",
         )
     return Remedy(
@@ -72,7 +77,7 @@ CAUSE = Cause(
              r"version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|NVJITLINK)\S{0,30} not found"),
         Sign(IMPORT_SIGN, Authority.SETUP, "a Python package lacks what another package imports from it",
              r"cannot import name '\w{1,60}' from '(?:vllm|torch|transformers|flash_attn|deepspeed|apex|triton|"
-             r"xformers|sglang|megatron|transformer_engine)[\w.]{0,100}"),
+             r"xformers|sglang|megatron|transformer_engine)(?:\.[\w.]{1,100})?'"),
         Sign("version.nccl", Authority.SETUP, "ranks run different versions of NCCL",
              r"Mismatched NCCL version detected|"
              r"NCCL version mismatch with remote peer|NCCL_VERSION mismatch|ncclLibrary version mismatch|"
