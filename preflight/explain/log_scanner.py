@@ -59,7 +59,7 @@ NO_FAULT = (
     ("version.", re.compile(r"Ignore import error when loading")),
     ("version.import", re.compile(r"\bWARN")),
     ("rendezvous.", re.compile(r"https?://|HTTPS?Connection")),
-    ("arguments.s", re.compile(r"\A(?!.*Error).*\b(?:INFO|WARNING|DEBUG)\b", re.DOTALL)),
+    ("arguments.s", re.compile(r"\A(?!.*(?:Error|exceeds)).*\b(?:INFO|WARNING|DEBUG)\b", re.DOTALL)),
     ("arguments.sizes", re.compile(
         r"\A(?!.*(?:error|assert|fail|refus|rank|size|batch|parallel|head|layer|expert|stage|token|seq|shard|device|gpu))",
         re.IGNORECASE | re.DOTALL,
