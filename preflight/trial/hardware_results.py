@@ -43,9 +43,9 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 
 @dataclass(slots=True)
 class HardwareWatch:
-    """The hardware counters from before the run, and the process that listens for Xids.
+    """A watch on this node's hardware during a run, by counters and by a process that listens for Xids.
 
-    The owner of the agent ends the listener; a simulated machine has none.
+    The code that created `xids` ends that process. A simulated machine has no such process (`xids` is None).
     """
 
     machine: Machine
@@ -55,7 +55,7 @@ class HardwareWatch:
     results: Hardware | Gap | None = None  # set at the first request, which ends the watch
 
     def begin(self, path: BackendChoice, run_dir: str = "") -> None:
-        """Read the counters once the GPUs are awake. On the CPU path, which does not judge Xids, end the listener."""
+        """Read the counters once the GPUs are awake; if the run has no GPUs, only end the process for Xids."""
         self.run_dir = run_dir
         if path.on_cpu or not path.gpus:
             if self.xids is not None:
@@ -67,7 +67,7 @@ class HardwareWatch:
         self.counters = probe_counters(self.machine)
 
     def stop(self, left_s: float) -> tuple[CounterChange, ...]:
-        """Stop watching, and return how much each counter changed.
+        """Stop watching, and return how much each counter has grown since `begin`; `left_s` is the time left.
 
         Xids come from NVML's events if the kernel log could not be read.
 
@@ -138,10 +138,11 @@ def hardware_results(
     left_s: float = LIMIT_S,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> Hardware | Gap:
-    """Return the results of the GPU tests, without speeds if another process used the GPUs.
+    """Return the results of the GPU tests and the changes of the hardware counters, computed at the first call only.
 
-    The result is a Gap with the reason if the GPUs were not tested. `left_s` is the time until the deadline in seconds.
-    With several nodes, the GPUs are tested before the trials on all nodes, and the results from that time are kept.
+    The result is a Gap with the reason if the GPUs were not tested. If another process used the GPUs, `disturbed` is a
+    text about this, and the speeds are left out. `left_s` is the time until the deadline in seconds. With several
+    nodes, the first call is made before the trials on all nodes.
     """
     if watching.results is None:
         watching.results = _results(launched, node, path, watching, disturbed, left_s, tests)

@@ -61,7 +61,7 @@ class LaunchResult:
 
     @property
     def own_trials(self) -> tuple[TrialResult, ...]:
-        """Return the trials that this node made alone."""
+        """Return the trials that this node made alone; if it has made none, the trials of the run."""
         return (self.solo.trials if self.solo else ()) or self.trials
 
     @property
@@ -71,7 +71,7 @@ class LaunchResult:
 
     @property
     def own_control(self) -> Control:
-        """Return the A/B confirmation of the trials that this node made alone."""
+        """Return the A/B confirmation of a workaround from the trials that `own_trials` returns."""
         return self.solo.control if self.solo and self.solo.trials else self.control
 
     @property
@@ -115,21 +115,22 @@ class Launch:
         )  # fmt: skip
 
     def paused(self, seconds: float) -> None:
-        """Record that the ranks were suspended for `seconds`.
+        """Record that the ranks report a suspension of `seconds`.
 
-        The launcher reports the same pauses with `stood_still`.
+        The launcher measures the same suspensions with its own clock (`stood_still`). The longer total of the two
+        counts.
         """
         self.result = replace(self.result, paused_by_ranks_s=self.result.paused_by_ranks_s + seconds)
 
     def stood_still(self, seconds: float) -> None:
-        """Record that the launcher was suspended for `seconds`."""
+        """Record that the launcher itself was suspended for `seconds`."""
         self.result = replace(self.result, paused_here_s=self.result.paused_here_s + seconds)
 
     def end(self) -> None:
         self.result = replace(self.result, done=True)
 
     def stop(self, error: Exception | Interrupted) -> None:
-        """Record the error that ended the launch; everything that the ranks reported before is kept."""
+        """Record the error or signal that ended the launch as `result.problem`; all earlier results are kept."""
         match error:
             case Interrupted():
                 why = f"{error} during {self.result.running or 'the start of torchrun'}"

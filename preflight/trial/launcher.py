@@ -39,7 +39,7 @@ def launch(
 ) -> None:
     """Have the agent run the specification, and record its events, until the run is over or `kill_at` is reached.
 
-    `kill_at` is in seconds of the monotonic clock.
+    `kill_at` is in seconds of the monotonic clock. `watch` is called with the results so far, to show the progress.
 
     At the end, also after an exception such as Ctrl-C, no process of the run is left, and `launched` has all reports
     that arrived. With `peers` (other nodes), this node's own trials are the first phase; the trials on all nodes

@@ -163,7 +163,7 @@ def remove_run_dir(run_dir: str) -> None:
 
 
 def last_words(run_dir: str) -> str:
-    """Return the last error in the torchrun logs, else their last line, as the best available reason for a death."""
+    """Return the last error in the torchrun logs, else their last line, to explain why a rank died; "" without logs."""
     logs = [path for path in Path(run_dir, "torchrun").rglob("*") if path.is_file()]
     lines = [line for path in sorted(logs, key=os.path.getmtime) for line in _last_lines(path)]
     own = [line for line in lines if not TORCHRUN_LOG.match(line)]

@@ -55,7 +55,10 @@ class Follower:
 
     @property
     def needs_no_ranks(self) -> bool:
-        """Return whether the run goes on although this node's ranks have ended."""
+        """Return whether the run may go on after this node's ranks have ended: yes once the trials on all nodes began.
+
+        Node 0 may send its last message after the ranks of this node have ended.
+        """
         return self.node.relay is not None  # node 0's report comes after its stop has ended them
 
     def files(self) -> tuple[list[int], list[int]]:
@@ -213,7 +216,7 @@ class Follower:
         return f"{place.name_of(0)} at {place.host} was not reached: {tried}"
 
     def finish(self, why: str) -> None:
-        """Inform node 0 why this node stopped, if there is a reason, and close the connection."""
+        """Send node 0 the reason `why` this node stopped (unless it is ""), and close the connection."""
         if self._link is not None:
             if why and self._is_welcome:
                 with contextlib.suppress(MeetingError):

@@ -42,7 +42,7 @@ MOST_RESULTS = 4096  # in the report
 
 @dataclass(frozen=True, slots=True)
 class PathAnswer:
-    """The result of one connection attempt, as a node reports it."""
+    """The result of one attempt to connect to another node, as a node reports it to node 0."""
 
     end: PathEnd
     detail: str
@@ -52,7 +52,7 @@ class PathAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ListenAnswer:
-    """The result of listening at one address, as a node reports it."""
+    """The result of listening at one address, as a node reports it to node 0: the port, or the problem."""
 
     port: int
     problem: str
@@ -60,7 +60,10 @@ class ListenAnswer:
 
 
 def survey_network(solo_results: Mapping[int, SoloResult], run_id: str, checkpoint_dir: str) -> QuerySteps:
-    """Ask all nodes for their clocks, for the paths between them and, if a directory is given, about its storage."""
+    """Ask all nodes for their clocks and the paths between them; return the survey (a generator of questions).
+
+    If `checkpoint_dir` is not "", the nodes also test the storage of this directory.
+    """
     since = time.monotonic()
     met = {rank: solo.netif for rank, solo in solo_results.items() if solo.netif}
     clocks = yield from _ask_clocks(solo_results)

@@ -35,7 +35,7 @@ class PathProbe:
         self._places = threading.BoundedSemaphore(MOST_CALLERS)
 
     def listen(self, asked: Json) -> Json:
-        """Listen at a free port on each address; return the ports, prefixes and problems in the requested order."""
+        """Listen at a free port on each address; return port, prefix length and problem of each, in this order."""
         self._token, self._node_rank = bytes.fromhex(asked["token"]), int(asked["node_rank"])
         prefixes = prefix_bits()
         return [self._listen_at(address) | {"prefix_bits": prefixes.get(address)} for address in asked["addresses"]]

@@ -1,8 +1,8 @@
 """The protocol between two nodes' path probes: fixed sizes, limits and deadlines; any other caller is dropped.
 
-both            a token of the run, the node's number
-the caller      a byte (echo or swallow) and a length, then this many bytes; at most MOST_BYTES
-the other       the same bytes, or a single one once it has all
+both            a token of the run, the node's number the caller      a byte (echo or swallow) and a length, then this
+many bytes; at most MOST_BYTES the peer        to "echo" the same bytes; to "swallow" a single byte once all bytes have
+arrived
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Met:
 
 
 def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
-    """Serve one caller until it has finished, sends nothing any more, or proves not to belong to this run."""
+    """Answer one caller until it closes the connection, falls silent, or proves not to belong to this run."""
     with contextlib.suppress(OSError, ValueError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         theirs, _ = HELLO.unpack(_read(sock, HELLO.size, time.monotonic() + HELLO_S))
@@ -71,7 +71,10 @@ def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
 
 
 def meet(source: str, address: str, port: int, token: bytes, own_rank: int, their_rank: int) -> Met:
-    """Connect from an address of this node to an address of another node, and verify the other node's identity."""
+    """Connect from `source`, an address of this node, to another node, and verify that it has the rank `their_rank`.
+
+    `token` identifies the run. The result has a socket only if the verification succeeds.
+    """
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.settimeout(CONNECT_S)

@@ -51,7 +51,7 @@ class Member:
         return self.solo
 
     def begin(self, joint: JointPlan) -> None:
-        """Let this node's ranks start the trials on all nodes, and end the probes, so that only the ranks listen."""
+        """Let this node's ranks start the trials on all nodes, and close the listening sockets of the path probes."""
         self.probes.close()
         # Each node has looked for its own cures by itself, and tested its own GPUs; its RDMA ports are measured as
         # cures are.

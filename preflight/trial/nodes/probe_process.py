@@ -39,13 +39,16 @@ class ProbeProcesses:
         return [self._crew.children[module].fd for module in self._asked]
 
     def start(self, module: str) -> None:
-        """Start a child before its first question, so that the child has finished its imports by then."""
+        """Start the child of `module`, unless it runs. By its first question, its imports are then complete."""
         if module not in self._crew.children:
             command = [sys.executable, "-m", module]
             self._crew.start(module, command, dict(self.environ) | {"PYTHONSAFEPATH": "1"})
 
     def ask(self, number: int, what: str, question: Json, limit_s: float) -> None:
-        """Send a question; within `limit_s`, `answers` returns the answer or a failure."""
+        """Send the question `what` to its child without waiting; `answers` returns the answer later, or a failure.
+
+        `number` identifies the question in `answers`. A child that has not answered after `limit_s` seconds has failed.
+        """
         if what not in MODULES:
             self._failed.append((number, {"failure": f"no such question: {what[:20]}"}))
             return
@@ -58,7 +61,10 @@ class ProbeProcesses:
         self._asked[MODULES[what]] = number
 
     def answers(self) -> list[tuple[int, Json]]:
-        """Return the answers since the last call, with the numbers of their questions; a late child is ended."""
+        """Return (question number, answer or failure) for all questions that ended since the last call.
+
+        A child that is late is ended.
+        """
         found, self._failed = self._failed, []
         for module, answer, lost in self._crew.listen(0.0):
             if not lost:

@@ -43,7 +43,7 @@ Ask = Callable[[int, int, Query], None]  # a node, the number of the question, t
 
 
 def ask(what: str, questions: Mapping[int, Json], limit_s: float) -> Asking[dict[int, Reply]]:
-    """Ask the nodes that have a question, and return their replies by node rank."""
+    """Ask each node in `questions` its own question, and return the replies by node rank; a generator of one Query."""
     return (yield Query(what, questions, limit_s)) if questions else {}
 
 
@@ -61,7 +61,7 @@ class Queries:
     _until: float = 0.0
 
     def turn(self) -> None:
-        """Start the next round of questions if every node has answered or the round's time is up."""
+        """Start the next round if every node has answered or the time of this round is up; else return at once."""
         while self.result is None:
             if self._round is None:
                 self._send(None)
@@ -89,7 +89,7 @@ class Queries:
         return self._round.what if self._round else ""
 
     def take(self, node_rank: int, number: Json, answer: Json) -> None:
-        """Record an answer; an answer to an earlier question came too late and is dropped."""
+        """Record a node's answer to question `number`; an answer to an earlier round came too late and is dropped."""
         if number != self._number or self._round is None or node_rank not in self._round.questions:
             return
         value, failure = (answer.get("value"), answer.get("failure", "")) if isinstance(answer, dict) else (None, "")

@@ -1,7 +1,7 @@
 """The control channel across nodes: each launcher relays the keys of its node's directory that other nodes need.
 
-Inside a node, nothing knows of it: supervisors and conductor use one directory (trial/rank/channel.py). Between nodes
-these keys are sent:
+The processes inside a node know nothing of the relay: the per-rank agents (supervisors), and the coordinator
+(conductor) among them, use one directory (trial/rank/channel.py). Between nodes these keys are sent:
 
     node 0 to all     step/I, store/0   what its conductor publishes
     a node to node 0  end/I/R           once all of its ranks have answered, in one message, kept as ends/I/FIRST
@@ -26,9 +26,9 @@ Send = Callable[[Message], None]
 
 
 class Relay:
-    """The relay of one node, for the node's own `ranks`.
+    """The relay of one node: it sends the keys of this node's ranks, and publishes other nodes' keys on this node.
 
-    Node 0 sends the coordinator's messages and receives answers.
+    Node 0 (`is_leader`) sends the coordinator's messages and receives answers.
     """
 
     def __init__(self, directory: str, ranks: range, is_leader: bool) -> None:
@@ -84,7 +84,7 @@ class Relay:
         return True
 
     def take_ends(self, message: Message, ranks: range) -> None:
-        """Publish the answers of another node's ranks; MeetingError unless they are those of `ranks`."""
+        """Publish the answers of another node's ranks on this node; MeetingError unless they are of `ranks`."""
         step, answers = message.get("step"), unpack(message.get("z"))
         if not isinstance(step, int) or not isinstance(answers, dict) or set(answers) != set(map(str, ranks)):
             raise MeetingError(f"it answers for other ranks than its own {ranks.start} to {ranks.stop - 1}")

@@ -38,7 +38,10 @@ Results = dict[int, FileResult]  # by node rank
 
 
 def ask_storage(hosts: Mapping[int, str], run_id: str, directory: str) -> Asking[SharedStorage | Gap]:
-    """Have every node write and sync a file and then read another node's file, twice; then remove the files."""
+    """Have every node write a file and read another node's file, twice; return the result (a generator of questions).
+
+    The files are removed at the end. Without a `directory` (""), the result is a Gap.
+    """
     if not directory:
         return NOT_ASKED
     stem = hashlib.sha256(run_id.encode()).hexdigest()[:12]

@@ -62,7 +62,7 @@ def _write(path: str, size_bytes: int, work_s: float) -> Json:
 
 
 def read(asked: Json, _: set[str]) -> Json:
-    """Read another node's file until the file has the content that the other node wrote, or time is up."""
+    """Read another node's file until it has the content which that node wrote, or time is up; return the last try."""
     path = os.path.join(asked["directory"], asked["name"])
     since = time.monotonic()
     while True:
@@ -98,7 +98,7 @@ def _read_once(path: str) -> dict[str, Json]:
 
 
 def sweep(_: Json, written: set[str]) -> Json:
-    """Remove the files that this process wrote."""
+    """Remove the files that this process wrote (`written`)."""
     for path in written:
         with contextlib.suppress(OSError):
             os.unlink(path)

@@ -77,12 +77,12 @@ class Link:
         self.sent_at = time.monotonic()
 
     def ping(self, now: float) -> None:
-        """Send a keep-alive message if this end has sent nothing for a while."""
+        """Queue a keep-alive message if this end has sent nothing for PING_S s; `now` is monotonic time."""
         if now - self.sent_at > PING_S:
             self.queue({"kind": "ping"})
 
     def refuse_silence(self) -> None:
-        """Raise MeetingError if the other end has sent nothing for so long that it counts as gone."""
+        """Raise MeetingError if nothing has arrived for SILENT_S seconds: the other end then counts as gone."""
         if time.monotonic() - self.heard_at > SILENT_S.value:
             raise MeetingError(f"not a word for {SILENT_S.value:.0f} s: the host or its network is down")
 
@@ -154,7 +154,7 @@ class Poller:
 
     @property
     def fd(self) -> int:
-        """Return the descriptor to wait for; the descriptor's number is small, however many links there are."""
+        """Return the one descriptor to wait for, which stands for all links; its number stays small."""
         return self._epoll.fileno()
 
     def watch(self, link: Link) -> None:

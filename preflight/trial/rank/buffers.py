@@ -69,7 +69,10 @@ class Ranks:
 
 
 def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffers:
-    """Return zeroed float32 buffers; the larger of `send` and `receive` has the nominal size (facts)."""
+    """Return float32 buffers of zeros; the larger of `send` and `receive` has about `nominal_bytes`.
+
+    The size is rounded to a whole number of elements for each rank (element_count).
+    """
     count = element_count(collective, nominal_bytes, ranks.world_size, ELEMENT_BYTES)
     whole = torch.zeros(count, dtype=torch.float32, device=ranks.device)
     match collective:
@@ -84,7 +87,7 @@ def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffer
 
 
 def caller(collective: Collective, buffers: Buffers, ranks: Ranks) -> Callable[[], object]:
-    """Return a function that makes the collective call to be timed.
+    """Return a function that makes the collective call once.
 
     The torch function is looked up only once, because torch 2.13 warns at every further look-up.
     """

@@ -71,8 +71,9 @@ class Channel:
     def collect(self, index: int, world_size: int, node_sizes: Sequence[int], until: Callable[[], float]) -> list[Any]:
         """Return every rank's answer to step `index`, by rank; HarnessError names the first late rank.
 
-        This node's ranks answer one by one; the ranks of every other node answer in one file. `until` gives the
-        monotonic time until which to wait for the next answer. `node_sizes` is empty for a single node.
+        This node's ranks answer one by one; the ranks of every other node answer in one file. `until` returns the
+        monotonic time until which to wait for the next answer. `node_sizes` has each node's number of ranks; it is
+        empty for a single node.
         """
         own = node_sizes[0] if node_sizes else world_size
         answers = [self._answer(f"end/{index}/{rank}", rank, until()) for rank in range(own)]

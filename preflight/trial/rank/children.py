@@ -67,11 +67,14 @@ class Child(ChildProcess):
         return self.stage == "done"
 
     def silent_s(self) -> float:
-        """Return for how many seconds the child has not reached a new stage."""
+        """Return the seconds since the child last reached a new stage."""
         return time.monotonic() - self.moved_at
 
     def starved_s(self) -> float:
-        """Return for how many seconds of `silent_s` the child's most starved thread was ready to run but had no CPU."""
+        """Return for how many seconds since its last stage the child was ready to run but had no CPU.
+
+        The value is that of the thread which waited longest; it is 0 for a child that has ended.
+        """
         if self.end is not None:
             return 0.0
         now = processes.waits_for_cpu_s(self.pid)
@@ -141,7 +144,7 @@ def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
 
 
 def ask(child: Child, question: dict[str, Any]) -> None:
-    """Send a question to a child that reads questions; the child's events up to `done` are the answer."""
+    """Send a question to a child that answers questions. The answer is in `child.events` once its stage is `done`."""
     child.events = []
     if child.is_done:
         _move(child, ASKED)
@@ -151,7 +154,7 @@ def ask(child: Child, question: dict[str, Any]) -> None:
 
 @cache
 def shm_watch() -> DirectoryWatch:
-    """Return a watch that becomes readable in this per-rank agent when a file appears in /dev/shm."""
+    """Return this per-rank agent's watch on /dev/shm; its descriptors become readable when a file appears there."""
     return DirectoryWatch("/dev/shm")
 
 
@@ -255,16 +258,19 @@ def forgive(children: Sequence[Child], gap_s: float) -> None:
 
 
 def is_overdue(child: Child, limits: StageLimits) -> bool:
-    """Return whether the child made no progress within its stage's limit, even if its own timeout has ended it."""
+    """Return whether the child made no progress within its stage's limit.
+
+    A child that gave up with a timeout or connection error also counts; a child that ended in another way does not.
+    """
     gave_up = child.end is not None and child.end.ended in CONSEQUENCES
     return (child.end is None or gave_up) and child.is_silent_for(limit_s(child, limits))
 
 
 def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
-    """Kill (SIGKILL) the process group of every remaining child, and reap the child.
+    """Kill (SIGKILL) the process group of every remaining child, reap the children, and remove their files in /dev/shm.
 
-    Before the kill, record the state that separates stuck from waiting children. A child in state `T` is stopped; a
-    child that was silent for its limit is stuck.
+    Before the kill, record the state that separates stuck from waiting children. A child in state `T` is stopped. With
+    `hung`, a child that was silent for its limit is stuck.
     """
     left = [child for child in children if child.end is None]
     states = [_state(child, hung, limits) for child in left]

@@ -18,7 +18,10 @@ SLACK_BYTES = 64 << 20  # less than any CUDA context, more than what a driver's 
 
 
 class GpuKeeper:
-    """A process that keeps NVML open and reports used GPU memory; without its answer, preflight does not wait."""
+    """A child process that keeps NVML open and reports used GPU memory.
+
+    If it once does not answer in time, it is not asked again, and preflight no longer waits for memory.
+    """
 
     def __init__(self, uuids: Sequence[str], command: Sequence[str] = ()) -> None:
         self._uuids = tuple(uuids)
@@ -31,7 +34,7 @@ class GpuKeeper:
     def wait_until_released(self, within_s: float = RELEASE_S) -> str:
         """Wait until the GPUs hold no more memory than before the first trial, at most `within_s` seconds.
 
-        Return "" in that case, or if the GPUs can't be queried; else return a text on the memory that is still held.
+        Return "" once that is so, or if the GPUs can't be queried; else return a text on the memory that is still held.
         """
         until = time.monotonic() + within_s
         while True:

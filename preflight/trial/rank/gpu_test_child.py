@@ -22,7 +22,10 @@ TURN_S = 30.0  # then it goes on beside whoever is late
 
 
 def turn_key(label: str, place: int) -> str:
-    """Return the channel key that announces the end of the copies of the GPU at `place`, or of its process."""
+    """Return the channel key that announces the end of the copies of the GPU at `place`.
+
+    The key is also set if the process of that GPU is gone. `label` identifies the group of jobs.
+    """
     return f"turn/{label}/{place}"
 
 
@@ -30,7 +33,7 @@ def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked
     """Run groups of jobs one after another, each {"label": unique in the run, "group": ...}, and keep CUDA contexts.
 
     If a GPU has no memory left for a job, the job is skipped without a fault, and the next job runs. Any CUDA error
-    ends this process, because everything that follows in the same context would fail too.
+    ends this process, because all later calls in the same context would fail too.
     """
     devices: Devices | None = None
     opened: list[int] = []

@@ -18,7 +18,7 @@ Buffer = Any  # memory of a GPU or of the host; only the devices look inside
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """NVML's values for a GPU under load, at one moment."""
+    """NVML's values for a GPU at one moment under load: clocks, temperature, power, throttle reasons and PCIe link."""
 
     sm_mhz: int | Gap
     temperature_c: int | Gap
@@ -41,10 +41,10 @@ class Product(Protocol):
         """Return whether the result's bits differ from the reference."""
 
     def wrong_elements(self) -> int:
-        """Return how many elements in some rows and columns differ from the exact result computed on the CPU."""
+        """Return how many elements of some rows and columns differ from the exact result, computed on the CPU."""
 
     def digest(self) -> str:
-        """Return a digest of the result's bits."""
+        """Return a short digest of the result's bits, to compare GPUs."""
 
 
 class Devices(Protocol):
@@ -82,13 +82,13 @@ class Devices(Protocol):
         """
 
     def time_copies(self, transfers: Sequence[tuple[Buffer, Buffer]], repeats: int) -> float:
-        """Return the seconds from the first to the last of `repeats` copies of each transfer, all running at once."""
+        """Return the seconds that `repeats` copies of each transfer take in total, all transfers in parallel."""
 
     def compare(self, buffer: Buffer, salt: int) -> tuple[int, int]:
         """Return how many elements differ from the pattern, and how many of the differing ones hold the sentinel."""
 
     def product(self, place: int, dtype: str, rows: int) -> Product:
-        """Return a product of two square matrices."""
+        """Return a product of two square matrices with `rows` rows of the type `dtype`, on the GPU at `place`."""
 
     def sampler(self, place: int, uuid: str) -> Callable[[], LoadSample]:
         """Return a function that samples the GPU's clocks, temperature and link.

@@ -45,14 +45,20 @@ class GpuTestProcess:
     visible: tuple[int, ...] = ()  # places
 
     def take_round(self, rank: Rank, index: int, order: Order, _: Listener | None = None) -> int:
-        """Make the process run this rank's group of a round, if there is one, and publish how the test ended."""
+        """Have the process run this rank's groups of a round, if any, and publish the results.
+
+        Return the number of the next step.
+        """
         groups = decode(GpuTestRound, order["round"]).groups
         answers = [self._answer(rank, index, group, order) for group in groups if group.owner == rank.local_rank]
         rank.channel.put(f"end/{index}/{rank.rank}", answers)
         return index + 1
 
     def end(self, rank: Rank, index: int, _: Order, __: Listener | None = None) -> int:
-        """End the process, if there is one, and publish how it died."""
+        """End the process, if there is one, and publish how it ended ("" without a process).
+
+        Return the number of the next step.
+        """
         rank.channel.put(f"end/{index}/{rank.rank}", self._kill(rank))
         return index + 1
 
@@ -131,7 +137,7 @@ def _watch(rank: Rank, child: children.Child, until: float) -> str:
 def limit_s(rank: Rank, child: children.Child) -> float:
     """Return for how many seconds a test process may report nothing in its present stage.
 
-    Creating a context may take long, but a copy may not.
+    The limit is long while a CUDA context is created, and short for a copy.
     """
     limits = rank.spec.trials.limits
     if child.stage in ("spawned", "device"):

@@ -31,7 +31,7 @@ Answer = dict[str, Any]  # {"group", "end", "events", "late"} as gpu_test_proces
 
 
 def skipped_group(group: JobGroup, why: str) -> Answer:
-    """Return the answer for a group that was not started, with the reason `why`."""
+    """Return an answer, as a test process would send it, for a group that was not started for the reason `why`."""
     end = RankEnd(group.owner, "skipped", "spawned", why)
     return {"group": encode(group), "end": encode(end), "events": [], "late": "time"}
 

@@ -44,7 +44,11 @@ class GpuTestRounds:
         self.time_slow_pairs_again(until)
 
     def take(self, rounds: tuple[GpuTestRound, ...], until: float, repetition: int = 0) -> None:
-        """Make all per-rank agents run the rounds until time is up; each result goes to the launcher at once."""
+        """Make all per-rank agents run the rounds until `until` (monotonic); send each result to the launcher at once.
+
+        Rounds for which there is no time are reported as skipped. `repetition` is the number of the repetition under
+        `--burn`.
+        """
         broken_now: set[tuple[int, int]] = set()
         for each in rounds:
             if self.unkillable or until - time.monotonic() < LEAST_S:
@@ -62,7 +66,7 @@ class GpuTestRounds:
         self.broken_pairs |= broken_now
 
     def time_slow_pairs_again(self, until: float) -> None:
-        """Time the slow pairs once more, because being slow once is no fault."""
+        """Time the slow pairs once more, because a single slow measurement does not prove a fault."""
         devices = self.steps.rank.spec.devices
         slow = [each.pair for each in slow_pairs(pair_times(self._timed), devices.pair_limits)][:MOST_TIMED_AGAIN]
         for each in devices.rounds:

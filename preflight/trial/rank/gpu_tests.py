@@ -96,7 +96,10 @@ def _timed(
 
 
 def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float) -> float:
-    """Return the seconds that one copy of all transfers takes: the median of three series within `budget_s`."""
+    """Return the seconds of one copy of all transfers, which run at the same time: the median of three series.
+
+    All three series together take about `budget_s` seconds.
+    """
     estimate_s = max(devices.time_copies(transfers, LEAST_REPEATS) / LEAST_REPEATS, 1e-6)
     repeats = max(LEAST_REPEATS, min(MOST_REPEATS, int(budget_s / 3 / estimate_s)))
     return sorted(devices.time_copies(transfers, repeats) / repeats for _ in range(3))[1]
@@ -119,9 +122,9 @@ def _transfers(
 
 
 def run_host_copies(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report the speed of copies in each direction, for every NUMA node of the job.
+    """Report the speed of copies between the GPU and host memory in each direction, for every NUMA node of the job.
 
-    If the job names no NUMA node, the current CPUs touch the memory.
+    For each NUMA node, the process first moves to the node's CPUs. If the job names no NUMA node, it stays where it is.
     """
     allowed = os.sched_getaffinity(0)
     try:

@@ -67,7 +67,10 @@ class GroupStep:
 
 
 def take_groups(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's child in the rank's group, if any; publish how the child ended; return the next step's number."""
+    """Run this rank's child in its group of the step; publish how the child ended, and return the next step's number.
+
+    The published list is empty if this rank is in no group.
+    """
     step = decode(GroupStep, order)
     found = next(((g, group) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
     answers = [] if found is None else [_take_part(rank, index + 1 + found[0], step, found[1], on_stage)]
@@ -87,7 +90,7 @@ def _take_part(rank: Rank, number: int, step: GroupStep, group: RankGroup, on_st
 
 
 class GroupConductor:
-    """Rank 0's part in the rounds: it asks the plan for the next round until the plan names a node, or time is up."""
+    """Rank 0's part in the rounds of groups: it plans and runs rounds until a node at fault is found, or time is up."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps

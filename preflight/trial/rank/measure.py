@@ -37,8 +37,9 @@ class Repetitions:
 def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> Repetitions:
     """Return the times of every repetition, some of which are verified.
 
-    Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 selects the verified ones, so that all
-    ranks do the same. The other repetitions send zeros; the values do not change how long the transfer takes.
+    Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 selects the repetitions to verify.
+    `agree` sends both to all ranks, so that all ranks do the same. The other repetitions send zeros; the values do not
+    change how long the transfer takes.
     """
     estimate_s = _timed(call, ranks)
     lead_in = agree("lead-in", 1 if estimate_s > LONG_CALL_S else LEAD_IN)
@@ -56,16 +57,18 @@ def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Rank
 
 
 def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int) -> frozenset[int]:
-    """Return the numbers of the timed calls to verify, as a random sample."""
+    """Return a random sample of the timed calls, to be verified; the same `seed` gives the same sample.
+
+    Calls are numbered from 0, and the first `lead_in` calls are not timed.
+    """
     timed = range(lead_in, lead_in + repetitions)
     return frozenset(random.Random(seed).sample(timed, min(verified_calls, repetitions)))
 
 
 def time_once(call: Call, ranks: Ranks, work: Work | None = None) -> Times:
-    """Return the microseconds of one repetition: the wait at the barrier, the call, and the pause between both.
+    """Return (wait at the barrier, duration of the call, pause between both) of one repetition, in microseconds.
 
-    `work` runs between the timed barrier and the call, so a rank's wait at that barrier belongs to the previous
-    repetition.
+    `work` runs between the barrier and the call. A second barrier, which is not measured, follows it.
     """
     arrived = time.perf_counter_ns()
     ranks.barrier()

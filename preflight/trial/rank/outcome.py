@@ -126,7 +126,7 @@ def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
 
 
 def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return the measurement that was running when a trial failed, as a tuple of one.
+    """Return the measurement at which a trial failed (the first wrong one, else the one that ran), as a tuple of one.
 
     The result is empty if the trial worked, or failed before the measurements.
     """
@@ -139,7 +139,10 @@ def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tu
 
 
 def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[RankAnswer]) -> tuple[DuelTurn, ...]:
-    """Return one sample ("turn") for each step that both sides finished; `pair` numbers the pair of process groups."""
+    """Return one sample ("turn") for each step that both configurations finished.
+
+    `pair` is the number of the pair of process groups in which they ran.
+    """
     turns_of: dict[tuple[object, int], int] = {}
     turns = []
     for (collective, size_bytes, ours, _), (_, _, theirs, _) in zip(
@@ -243,9 +246,9 @@ def _lost_connections(ends: Sequence[RankEnd]) -> str:
 
 
 def could_not_connect(ends: Sequence[RankEnd]) -> bool:
-    """Return whether a rank failed to connect because no rank listens at the peer's address.
+    """Return whether a rank's error says that it could not connect to its peer (such as "connection refused").
 
-    The rank at the other end of gloo then waits silently, but is not stuck.
+    With gloo, the peer then waits silently, but is not stuck.
     """
     signs = ("connection refused", "timed out connecting", "no route to host", "network is unreachable")
     return any(end.ended in CONSEQUENCES and any(sign in end.detail.lower() for sign in signs) for end in ends)

@@ -1,4 +1,4 @@
-"""The computations of model/samples.py for thousands of ranks at once, on tensors made from packed timings."""
+"""The computations of model/samples.py for thousands of ranks at once, on tensors made from encoded timings."""
 
 from __future__ import annotations
 

@@ -30,9 +30,10 @@ def rail_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
 def try_rails(
     rails: Sequence[HcaPort], attempt: Callable[[Candidate], TrialResult], why_no_more: Callable[[], str]
 ) -> list[RailTest]:
-    """Test the RDMA ports one after another and return their results; without time, a port is skipped.
+    """Test the RDMA ports one after another and return one result for each test; slow or failed ports are tested again.
 
-    Each port that hangs takes a whole stage limit. If the first MOST_HANGS ports all hang, the other ports are not
+    `attempt` runs a trial; `why_no_more` returns why no trial may start now, or "". A port without a trial is recorded
+    as skipped. Each port that hangs takes a whole stage limit. If the first MOST_HANGS ports all hang, no other port is
     tried.
     """
     found: list[RailTest] = []

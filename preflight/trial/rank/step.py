@@ -70,7 +70,7 @@ class Rank:
     channel: Channel
 
     def why_killed(self, index: int) -> str:
-        """Return why a process ended a step, or "" if no process did."""
+        """Return the reason with which a process ended step `index` for all ranks, or "" if none did."""
         key = f"kill/{index}"
         return str(self.channel.get(key)["why"]) if self.channel.has(key) else ""
 
@@ -81,7 +81,7 @@ TakeStep = Callable[[Rank, int, Order, "Listener | None"], int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step that all ranks take together."""
+    """One trial, or comparison of two configurations, in which all ranks take part at the same time."""
 
     label: str
     candidates: tuple[Candidate, ...]  # in full: other ranks do not know those that the search makes
@@ -105,7 +105,7 @@ class Steps:
         self._reported_stage = ""
 
     def take(self, order: Order, label: str, take: TakeStep, until: float = 0.0) -> list[Any]:
-        """Take a step and return each rank's answer.
+        """Publish `order` as the next step, take part in it by calling `take`, and return each rank's answer by rank.
 
         Each rank has ANSWER_S seconds to answer, from now or from `until` (monotonic clock), whichever is later.
         """
@@ -119,7 +119,7 @@ class Steps:
         )
 
     def stop(self) -> None:
-        """Make every rank end the present phase of the run."""
+        """Publish the order that ends the present phase of the run for every rank."""
         self.rank.channel.put(f"step/{self.index}", {"kind": "stop"})
 
     def report(self, event: dict[str, Any]) -> None:
@@ -136,7 +136,10 @@ class Steps:
 
 
 def take_step(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's children of a step to their end, publish the outcome, and return the next step's number."""
+    """Run this rank's children of step `index` to their end, publish how they ended, and return the next step's number.
+
+    `on_stage` is called at each new stage of a child.
+    """
     step = decode(Step, order)
     rank = replace(rank, spec=_with_limit(rank.spec, step.first_s)) if step.first_s else rank
     counts = rank.local_rank == 0 and rank.spec.uses_adapters
@@ -180,7 +183,10 @@ def _debug_file(child: children.Child) -> str:
 
 
 def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
-    """Return the input of this rank's child on one side of a step; `also` overrides the configuration's variables."""
+    """Return the input of this rank's child in a step; `also` overrides the configuration's variables.
+
+    `side` is the index of the child's configuration in `step.candidates`.
+    """
     spec = rank.spec
     place = spec.place
     candidate = spec.trials.on_this_node(step.candidates[side])

@@ -18,7 +18,10 @@ BACKLOG = 4096
 
 
 def open_store(assignment: Assignment) -> Store:
-    """Return the trial's store; each wait on the store times out after the group's own timeout."""
+    """Return the trial's store: a file, or with several nodes a client of node 0's server.
+
+    A wait on the store ends with an error after the time limit of the stage `init`.
+    """
     timeout = timedelta(seconds=assignment.limits.own_timeout_s("init"))
     place = assignment.store
     if not place.host:
@@ -34,7 +37,7 @@ def serve_store(host: str) -> int:
     """Fork a process that serves a store on the address `host` until this agent dies; return the store's port.
 
     The server is a process because it has a thread, and an agent with threads can't fork. The socket is bound here
-    because torch would listen on all addresses (facts 4.6).
+    because torch would listen on all addresses (docs/dev/nccl-facts.md, section 4.6).
     """
     listener = socket.create_server((host, 0), family=_family(host), backlog=BACKLOG)
     port = int(listener.getsockname()[1])

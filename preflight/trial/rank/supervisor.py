@@ -30,7 +30,10 @@ from preflight.trial.rank.step import Rank, TakeStep, take_step
 
 
 def supervise(spec_path: str) -> None:
-    """Run this rank's part of every step until the coordinator stops; with several nodes, continue with all nodes."""
+    """Run this rank's part of every step until the coordinator stops.
+
+    With several nodes, continue with the trials on all nodes, once the launcher has written their specification.
+    """
     spec = read_spec(spec_path)
     if int(os.environ["WORLD_SIZE"]) != spec.place.local_size:
         raise HarnessError(f"torchrun made {os.environ['WORLD_SIZE']} ranks, {spec.place.local_size} were asked for")

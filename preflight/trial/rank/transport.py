@@ -25,7 +25,10 @@ TEXT = 300
 
 
 def transport(dialect: str) -> tuple[Carrier, ...]:
-    """Return the carriers of this rank's data, from NCCL's log; () if unknown, which never fails a working trial."""
+    """Return the carriers (such as P2P, SHM or NET/IB) of this rank's data; () if they can't be read.
+
+    They come from NCCL's log if `dialect` is "nccl", otherwise from this process's sockets.
+    """
     try:
         if dialect != "nccl":
             return tuple(Carrier(CarrierKind.TCP, netif) for netif in sockets.connected_netifs())
@@ -36,7 +39,10 @@ def transport(dialect: str) -> tuple[Carrier, ...]:
 
 
 def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
-    """Return the carriers of the data of another process, from its NCCL log, if it could not report them itself."""
+    """Return the carriers of another process's data, read from its NCCL log; () if the log can't be read.
+
+    It is for a process that ended before it could report them. `pattern` is that process's NCCL_DEBUG_FILE.
+    """
     try:
         return read_nccl_log(_log_lines(pattern, pid)).carriers()
     except OSError:
@@ -44,7 +50,10 @@ def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
 
 
 def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
-    """Return the files in /dev/shm that an ended process created but could not use, according to its log."""
+    """Return the files in /dev/shm that an ended process created but could not use, according to its NCCL log.
+
+    `pattern` is that process's NCCL_DEBUG_FILE.
+    """
     try:
         return unusable_segments(_log_lines(pattern, pid))
     except OSError:

@@ -56,9 +56,9 @@ class TimedVerification:
 
     @property
     def found(self) -> tuple[int, int, int]:
-        """Return (verified calls, most wrong elements in a call, most elements that any rank may have corrupted).
+        """Return (verified calls, most wrong elements in a call, most nonzero elements after a call of zeros in place).
 
-        The third number is for wrong elements after calls of zeros in place.
+        Any rank may have caused the third kind, because a call in place overwrites what it sent.
         """
         return self.verified_calls, self.wrong_elements, self.spread_elements
 
@@ -126,7 +126,7 @@ def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.T
 
 
 def sent_by(rank: int, collective: Collective, ranks: Ranks, salt: int) -> torch.Tensor:
-    """Return one period of the values that a rank of the group sends."""
+    """Return the values that a rank of the group sends; longer buffers repeat them. `salt` selects the pattern."""
     one = range(rank, rank + 1)
     if collective in SUMS:
         return _summands(one, ranks, salt)[0].to(torch.float32).mul_(_scale(salt))
