@@ -41,9 +41,9 @@ def choose_backend(
 ) -> BackendChoice:  # fmt: skip
     """Return the backend, GPUs and rank count that `--backend`, `--gpus`, `--nproc` and CUDA_VISIBLE_DEVICES give here.
 
-    With `is_elsewhere` the facts are those of another machine. A simulated backend then simulates that machine here,
-    with one rank for each chosen GPU. Raises UsageError if the options contradict each other or name something that
-    does not exist.
+    `visible` is CUDA_VISIBLE_DEVICES, or None if it is not set. With `is_elsewhere` the facts are those of another
+    machine. A simulated backend then simulates that machine here, with one rank for each chosen GPU. Raises UsageError
+    if the options contradict each other or name something that does not exist.
     """
     if is_elsewhere:
         return _elsewhere(backend, gpus, nproc, visible, node)
@@ -108,7 +108,7 @@ def has_nvidia_hardware(node: NodeFacts) -> bool:
 
 
 def why_hardware_unknown(node: NodeFacts) -> str:
-    """Return why it is unknown whether there is an NVIDIA GPU, or "". An unreadable source does not mean "no GPU"."""
+    """Return why it is unknown whether there is an NVIDIA GPU; "" if the PCI bus and /dev could be read."""
     for what, fact in (("the PCI bus", node.nvidia_pci), ("/dev", node.device_nodes)):
         if isinstance(fact, Gap):
             unread = f"{what} could not be read ({fact.reason})"
@@ -117,10 +117,7 @@ def why_hardware_unknown(node: NodeFacts) -> str:
 
 
 def why_not_testable(node: NodeFacts) -> str:
-    """Return why the node's GPUs of other makers are not tested, or "" if the node has no such GPUs.
-
-    Two ranks on the CPU would not test these GPUs.
-    """
+    """Return why the node's GPUs or accelerators of other makers are not tested, or "" if the node has none."""
     others = other_gpus(node)
     if not others:
         return ""
@@ -140,7 +137,7 @@ def why_blocked(node: NodeFacts) -> str:
 
 
 def why_unpinnable(chosen: Sequence[Gpu]) -> str:
-    """Return why each rank can't get a GPU of its own among the chosen ones; "" if it can."""
+    """Return why a rank can't be bound to one of the chosen GPUs (a UUID is unknown); "" if all UUIDs are known."""
     for gpu in chosen:
         if isinstance(gpu.uuid, Gap):
             return f"the UUID of GPU {gpu.nvml_index} could not be read: {gpu.uuid.reason}"

@@ -33,14 +33,17 @@ LEAST_LATENESS_GPU_US = Bound(
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The own time (without waiting) of the latest rank at one decision size."""
+    """The latest rank at one decision size, with its own time: the time without waiting for others."""
 
     result: CollectiveResult
     time: RankTime
 
     @property
     def others_us(self) -> float:
-        """Return the median own time of all other ranks in µs, of which `result.ranks` may hold only a part."""
+        """Return the median own time of all other ranks in µs.
+
+        It is computed from the rank's slowdown, because `result.ranks` may hold only some of the ranks.
+        """
         return self.time.own_us / self.time.slowdown if self.time.slowdown else 0.0
 
 

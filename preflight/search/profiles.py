@@ -30,7 +30,7 @@ def sizes(
 def sizes_without_room(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the sizes in bytes that are left out because they don't fit into the free memory."""
+    """Return the wanted sizes in bytes that are left out because they don't fit into the free memory of one rank."""
     tried = sizes(profile, on_gpu, free_bytes_per_rank, asked)
     return tuple(size for size in asked or _wanted(profile, on_gpu) if size not in tried)
 
@@ -55,14 +55,14 @@ def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
 def measures(
     timing: Timing, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return one measure for each collective at each size, ordered by size."""
+    """Return one measurement with this timing for each collective at each size, ordered by size."""
     return tuple(Measure(collective, size, *timing) for size in for_sizes for collective in collectives)
 
 
 def trial_measures(
     profile: Profile, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return the measures of a trial of this profile; together they verify at least `verified_calls` calls.
+    """Return the measurements of a trial of this profile; they verify at least the profile's `verified_calls` calls.
 
     Half of these calls are at the two largest sizes, which move nearly all bytes.
     """
@@ -77,16 +77,16 @@ def trial_measures(
 
 
 def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_per_cpu: float = 1.0) -> StageLimits:
-    """Return the time limit of each stage.
+    """Return the time limit of each stage; with `override_s`, this value in seconds for every stage.
 
     NCCL's own retries end before the limit, because NCCL's error is better evidence than a kill.
 
-    NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (facts 1.2, 1.3); gloo does not retry. On one
-    node, the first collective connects by P2P or shared memory within seconds. NCCL's start, which may take 45 s,
-    belongs to `init`. A hang and the search for its workaround therefore fit into the deadline of `quick`. If more
-    ranks compute on the CPU than there are processors, each limit is longer by that factor, because ranks wait for each
-    other. Once a trial has shown how long the first collective takes, the limit may rise to five times that
-    (trial/rank/step.py).
+    NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (docs/dev/nccl-facts.md, sections 1.2 and 1.3);
+    gloo does not retry. On one node, the first collective connects by P2P or shared memory within seconds. NCCL's
+    start, which may take 45 s, belongs to `init`. A hang and the search for its workaround therefore fit into the
+    deadline of `quick`. `ranks_per_cpu` is the number of ranks that compute on each processor. If it is above 1, the
+    limits are multiplied by it, because ranks wait for each other. Once a trial has shown how long the first collective
+    takes, the limit may rise to five times that duration (trial/rank/step.py).
     """
     if override_s is not None:
         return StageLimits(override_s, override_s, override_s, override_s, stretches=False)

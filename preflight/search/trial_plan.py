@@ -13,11 +13,11 @@ from preflight.search.settings.duel import DUEL_TURNS, decision_sizes
 
 
 class Wanted(Protocol):
-    """The options that determine the trials, as in check/request.py; on several nodes, those of node 0."""
+    """The options that determine the trials (check/request.py has them); with several nodes, those of node 0."""
 
     @property
     def profile(self) -> Profile:
-        """Return how thorough the run is."""
+        """Return the profile of the run."""
 
     @property
     def wanted_collectives(self) -> tuple[Collective, ...]:
@@ -25,11 +25,11 @@ class Wanted(Protocol):
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Return the sizes in bytes that replace the profile's."""
+        """Return the sizes in bytes that replace the profile's; () keeps the profile's."""
 
     @property
     def stage_limit(self) -> float | None:
-        """Return the limit in seconds that replaces the limit of each stage."""
+        """Return the limit in seconds that replaces the limit of every stage; None keeps the limits."""
 
     @property
     def default_only(self) -> bool:
@@ -40,7 +40,10 @@ def trial_plan(
     wanted: Wanted, candidates: tuple[Candidate, ...], backend: str, sizes: tuple[int, ...], *,
     on_gpus: bool, cpu_path: bool, nodes: int = 1, ranks_per_cpu: float = 1.0,
 ) -> TrialPlan:  # fmt: skip
-    """Return the plan of the trials for these configurations (`candidates`) and sizes in bytes."""
+    """Return the plan of the trials for these configurations (`candidates`) and sizes in bytes.
+
+    `ranks_per_cpu` is the number of ranks that compute on each processor.
+    """
     effort = wanted.profile.effort
     return TrialPlan(
         candidates=candidates,

@@ -14,7 +14,10 @@ MOST_GPUS = 1024
 
 
 def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
-    """Return the numbers of the GPUs to examine: NVML indices, or positions in bus order without NVML's facts."""
+    """Return the NVML indices of the GPUs to examine; () if there is no GPU and `--gpus` (`gpus`) is None.
+
+    Without NVML's facts, the numbers are positions in the order of the PCI bus.
+    """
     listed = numbered_gpus(node)
     if not listed and gpus is None:
         return ()
@@ -126,7 +129,7 @@ def _by_start(word: str, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA would show (facts 6.4).
+    """Return the GPUs that CUDA would show (docs/dev/nccl-facts.md, section 6.4).
 
     If `visible` is None, all GPUs are returned; if it is empty, none. An unknown entry ends the list, and a repeated
     entry leaves no GPU. The first entry decides whether all are numbers (as strtoul reads them: `1gpu2` is 1) or all

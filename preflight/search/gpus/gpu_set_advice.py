@@ -94,7 +94,10 @@ def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
 
 
 def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...]:
-    """Return every boundary that the set crosses. PCIe switches count only if NVLink does not connect the GPUs."""
+    """Return every boundary that the set of GPUs crosses; () if it crosses none.
+
+    PCIe switches count only if NVLink does not connect all of the GPUs.
+    """
     found = []
     names = {locality.by_gpu[gpu].name for gpu in gpus}
     if len(names) > 1:
@@ -129,7 +132,7 @@ def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
 
 
 def worst_level(locality: Locality, gpus: Sequence[int]) -> str:
-    """Return the level of the slowest path within a set of GPUs."""
+    """Return the level, such as `SYS` or `NV4`, of the slowest path within a set of GPUs; "" for one GPU."""
     return max((locality.level(a, b) for a, b in combinations(gpus, 2)), key=cost, default="")
 
 

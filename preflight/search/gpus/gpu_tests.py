@@ -189,7 +189,10 @@ def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
 
 
 def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
-    """Return the driver's status of peer reads between two GPUs (NVML indices); if reads are OK, of peer writes."""
+    """Return the driver's status of peer reads between two GPUs (NVML indices); if reads are OK, that of peer writes.
+
+    The result is a Gap if the driver gave no status of this pair.
+    """
     if isinstance(node.gpu_p2p, Gap):
         return node.gpu_p2p
     found = next((pair for pair in node.gpu_p2p if {pair.a, pair.b} == {a, b}), None)
@@ -199,7 +202,7 @@ def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
 
 
 def one_per_pair(tests: Sequence[PairTruth], node: NodeFacts) -> tuple[PairTruth, ...]:
-    """Return one record for each pair and repetition: data test, speed test and the driver's status joined."""
+    """Return one record for each pair and repetition, which joins its data test, speed test and driver's status."""
     found: dict[tuple[int, int, int], PairTruth] = {}
     for test in tests:
         key = (test.repetition, test.a, test.b)

@@ -77,7 +77,7 @@ def expected_busbw(
 def expected_of_trials(
     links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
 ) -> tuple[Expected, ...] | Gap:
-    """Return the busbw that these GPUs should reach at every measured point; a Gap if any value is unknown."""
+    """Return the busbw that these GPUs should reach at every measured collective and size; a Gap if any is unknown."""
     if not gpus:
         return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
@@ -105,7 +105,10 @@ def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
 
 
 def grown(size_bytes: int, limit_gb_s: float, gpus: int, hop_us: float) -> float:
-    """Return which share of its maximum speed a message of `size_bytes` can reach."""
+    """Return the share (0 to 1) of the speed limit `limit_gb_s` that a message of `size_bytes` can reach.
+
+    Each of the `gpus` GPUs adds a latency of `hop_us` microseconds, which slows small messages more than large ones.
+    """
     half_bytes = limit_gb_s * 1e3 * hop_us * gpus
     return size_bytes / (size_bytes + half_bytes)
 
@@ -188,7 +191,10 @@ def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], .
 
 
 def pair_limits(links: Links, node: NodeFacts, gpus: Sequence[Gpu]) -> tuple[PairLimit, ...]:
-    """Return the rate between each two GPUs, if known: the rate of their NVLinks, or of the slower PCIe link."""
+    """Return the highest rate between each two GPUs: the rate of their NVLinks, or of the slower PCIe link.
+
+    A pair of which the rate is unknown is left out.
+    """
     limits: list[PairLimit] = []
     with suppress(NotApplicable, UnreadableFact):
         locality = locality_of(node)

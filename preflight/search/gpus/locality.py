@@ -43,7 +43,7 @@ class Locality:
 
 
 def locality_of(node: NodeFacts) -> Locality:
-    """Return the positions of the node's GPUs; UnreadableFact if neither the GPUs nor the PCI bus could be read."""
+    """Return the node's GPUs and the paths between them; UnreadableFact if neither NVML nor the PCI bus shows GPUs."""
     levels: dict[tuple[int, int], str] = {}
     for path in known(node.gpu_paths):
         pair = (min(path.a, path.b), max(path.a, path.b))
@@ -74,9 +74,9 @@ def is_free(gpu: Gpu) -> bool:
 
 
 def cost(level: str) -> float:
-    """Return a relative cost of a path; a slower path has a larger cost.
+    """Return a number that orders the paths between GPUs by speed; a slower path has a larger number.
 
-    More NVLinks are faster than fewer; then come PCIe paths, from near to far.
+    More NVLinks are faster than fewer; then come PCIe paths, from near to far. An unknown path has the largest number.
     """
     nvlinks = NVLINK.fullmatch(level)
     if nvlinks:

@@ -42,7 +42,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PairTime:
-    """The copy speed of a pair in its slower direction: the best of all its measurements."""
+    """The copy speed of a pair in its slower direction: the best of `times` measurements in that direction."""
 
     gb_s: float
     times: int
@@ -75,7 +75,7 @@ def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
 
 
 def slow_pairs(times: Mapping[Pair, PairTime], limits: Sequence[PairLimit]) -> list[SlowPair]:
-    """Return the pairs that are too slow, slowest first.
+    """Return the pairs that are too slow, slowest first; a pair that has no limit in `limits` is not judged.
 
     Such a pair is below a share of its NVLink rate, or of the median of at least two other pairs with the same path.
     """

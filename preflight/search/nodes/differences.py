@@ -25,7 +25,7 @@ OWN_BY_NODE = ("IFNAME", "NCCL_IB_HCA", "VISIBLE_DEVICES", "TOPO_FILE", "HOSTNAM
 
 
 class Must(Enum):
-    """The degree to which a fact must be equal on all nodes."""
+    """The degree to which a fact must be equal on all nodes: it must be, should be, or need not be."""
 
     EQUAL = "must be equal"
     BETTER = "should be equal"

@@ -41,7 +41,7 @@ FINISHED = "no pair is slower than the others"
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """The reason to try the nodes in groups, and the configurations to try in order until a group works."""
+    """The reason why it is worth trying the nodes in groups, and the configurations to try until a group works."""
 
     why: str
     candidates: tuple[Candidate, ...]
@@ -90,7 +90,8 @@ def _late_rank(result: CollectiveResult) -> int | None:
 def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
     """Return the rounds with the outcome of each group filled in.
 
-    Whether a group is slow follows from the best speed of every node in groups of the same size, over all rounds.
+    Each node's speed is its best in any group of the same size, over all rounds. These speeds give the limit for slow
+    groups (slow_below_gb_s).
     """
     every = [group for done in rounds for group in done.groups]
     bounds = {size: slow_below_gb_s(_best_of_nodes(every, size)) for size in {len(each.nodes) for each in every}}
@@ -101,9 +102,9 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return the trials of single ranks with their outcomes filled in.
+    """Return the trials of pairs of single ranks, with their outcomes filled in.
 
-    A rank counts as slow if it is much slower than the other ranks (SLOW_RANK_SHARE). For a node in `dead`, only
+    A pair counts as slow if it is much slower than the other pairs (SLOW_RANK_SHARE). For a node in `dead`, only
     "works" or "fails" counts.
     """
     speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]
@@ -124,7 +125,7 @@ def _best_of_nodes(groups: Sequence[GroupTrial], size: int) -> list[float]:
 
 
 def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
-    """Return the outcome of a group; a group below `bound_gb_s` is slow."""
+    """Return the outcome of a group's trial: untried, dead (it failed), slow (below `bound_gb_s`), or OK."""
     if group.outcome is Outcome.SKIPPED:
         return GroupOutcome.UNTRIED
     if group.outcome is not Outcome.OK:
@@ -147,7 +148,10 @@ def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) ->
 
 
 def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: bool) -> NodeGroupRound | Isolated:
-    """Return the next groups, or the end of the search. If the trials on all nodes work, only pairs are tried."""
+    """Return the next groups to try, or the result if the search is over.
+
+    With `is_failing` false, the trials on all nodes work, and only pairs are tried.
+    """
     shown = [{each.nodes: each.observed for each in done.groups} for done in judged(rounds)]
     if any(GroupOutcome.UNTRIED in done.values() for done in shown):
         tried = [{nodes: each for nodes, each in done.items() if each is not GroupOutcome.UNTRIED} for done in shown]
@@ -169,7 +173,10 @@ def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
 
 
 def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return each node at fault with a different good node, as far as there are enough, and the unpaired good nodes."""
+    """Return (pairs, rest): each node at fault with its own good node, and the good nodes that are left over.
+
+    If there are too few good nodes, some nodes at fault are in no pair.
+    """
     good = {n for done in judged(rounds) for g in done.groups if g.observed is GroupOutcome.OK for n in g.nodes}
     bad = [*end.dead, *end.slow]
     free = sorted(good.difference(bad))
@@ -179,9 +186,9 @@ def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tupl
 def rank_by_rank(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int]
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return triples (node at fault, good node, local rank).
+    """Return triples (node at fault, good node, local rank): pairs of ranks to test alone.
 
-    A test of each rank alone shows which GPU, NIC or rail fails.
+    Such a test shows which GPU, NIC or rail fails. Nodes with a single rank are left out.
     """
     single: list[tuple[int, int, int]] = []
     for node, partner in partners(end, rounds)[0]:

@@ -39,9 +39,9 @@ WORDS = {
 
 
 def offers_of(netifs: Sequence[Netif] | Gap) -> tuple[Offer, ...]:
-    """Return an address of each interface that sockets can use, at which other nodes may try to connect.
+    """Return one address of each interface that sockets can use, at most MOST_OFFERS; other nodes connect to it.
 
-    It is IPv4 if the interface has one, as in NCCL and gloo.
+    It is IPv4 if the interface has one, as in NCCL and gloo. Physical interfaces come first.
     """
     found = []
     for netif in known_or(netifs, ()):
@@ -60,11 +60,11 @@ def _is_global(text: str) -> bool:
 
 
 def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dict[int, str]]:
-    """Return groups of interfaces that may belong together, by name.
+    """Return groups of interfaces that may belong together, by name of the group: {name: {node rank: interface}}.
 
-    A group has the interfaces of one subnet, the interfaces of one name, or the interfaces over which the nodes joined.
-    A group need not have all nodes. Identical groups share one name. An interface without a match on any other node is
-    in no group.
+    A group has the interfaces of one subnet, the interfaces of one name, or the interfaces over which the nodes joined
+    (`met`). A group need not have all nodes. Identical groups share one name. An interface without a match on any other
+    node is in no group.
     """
     found: dict[str, dict[int, str]] = defaultdict(dict)
     listed = [(node.node_rank, offer) for node in nodes for offer in node.offers if offer.port]
@@ -131,10 +131,7 @@ def _pairs(members: Sequence[int], seed: str) -> Iterator[tuple[int, int]]:
 def results_of(
     planned: Mapping[int, Sequence[PathTask]], answers: Mapping[int, Sequence[PathResult]]
 ) -> tuple[PathResult, ...]:
-    """Return a result for every planned connection attempt.
-
-    An attempt that no node reported is untried and proves nothing.
-    """
+    """Return a result for every planned connection attempt; an attempt that no node reported is UNTRIED."""
     found: list[PathResult] = []
     for node_rank, tasks in planned.items():
         answered = {(each.netif, each.to_node, each.to_netif): each for each in answers.get(node_rank, ())}
@@ -148,7 +145,8 @@ def judge_sets(
 ) -> tuple[NetifSet, ...]:
     """Return the sets of interfaces, one interface per node, with the results of their paths.
 
-    A set that does not reach every node has the reason as `problem`.
+    A set that does not reach every node has the reason as `problem`. `met` has the interface over which each node
+    joined.
     """
     hosts = {node.node_rank: node.host for node in nodes}
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
@@ -194,10 +192,10 @@ def _judge(
 
 
 def choose(sets: Sequence[NetifSet]) -> NetifSet | None:
-    """Return the fastest set that reaches every node: by throughput, link rate, round trip, kind.
+    """Return the best set of interfaces that reaches every node; None if no set does.
 
-    If a short measurement can't distinguish two sets, the next criterion decides. The last criterion is the order of
-    the sets.
+    The criteria are, in this order: throughput, link rate, round trip, physical before virtual, place in `sets`. Two
+    sets count as equal in throughput or round trip if they differ less than a short measurement can show.
     """
     usable = [each for each in sets if not each.problem]
     usable = _near_best(usable, [known_or(each.gb_s, 0.0) for each in usable], SAME_SPEED)

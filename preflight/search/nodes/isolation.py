@@ -25,7 +25,7 @@ Shown = Mapping[Members, GroupOutcome]  # the outcome of each group of a round: 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroupRound:
-    """Disjoint groups to try at the same time, and the purpose of the round."""
+    """Disjoint groups of nodes to try at the same time, and the purpose of the round in words."""
 
     groups: tuple[Members, ...]
     why: str
@@ -48,9 +48,9 @@ def most_rounds(node_count: int) -> int:
 
 
 def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Isolated:
-    """Return the next round for nodes 0 to n-1 that fail together, or the end of the search.
+    """Return the next round for nodes 0 to `node_count` - 1 that fail or are slow together, or the end of the search.
 
-    The function keeps no state: all state is in `history`.
+    `history` has the outcome of each group in each earlier round. The function keeps no other state.
     """
     pairs = _Pairs(node_count, history)
     if node_count < 3:

@@ -24,7 +24,7 @@ ALONE = "needed alone"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A configuration for all nodes; `env_of` has settings by node rank, and is empty if all nodes set the same."""
+    """A configuration for all nodes; `env_of` has each node's settings, and is empty if all nodes have the same."""
 
     candidate: Candidate
     env_of: Mapping[int, tuple[tuple[str, str], ...]]
@@ -120,7 +120,7 @@ def hosts_by_rank(solo_results: Mapping[int, SoloResult]) -> tuple[str, ...]:
 
 
 def with_hosts(trial: TrialResult, hosts: Sequence[str]) -> TrialResult:
-    """Return the trial with hosts added to the ranks that its problem names."""
+    """Return the trial, with the hosts of the ranks at fault added to its problem; unchanged if it names no rank."""
     named = [(rank, hosts[rank]) for rank in trial.culprits if rank < len(hosts)]
     if not trial.problem or not named:
         return trial
@@ -134,7 +134,7 @@ def advice_of_nodes(
     solo_results: Mapping[int, SoloResult],
     between: NetworkSurvey | None = None,
 ) -> Advice:
-    """Return the advice from the trials on all nodes, with each node's own settings if they differ.
+    """Return the advice from the trials on all nodes; `nodes` has each node's settings if they differ.
 
     All nodes together confirmed the settings, so no setting is limited to one node.
     """

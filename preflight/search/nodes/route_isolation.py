@@ -29,14 +29,14 @@ NOT_BESIDE = Gap("no two good nodes had ranks left to try it")
 
 @dataclass(frozen=True, slots=True)
 class RouteRanks:
-    """Two ranks on two nodes that both use one route between these nodes."""
+    """Two ranks with the same local rank on two nodes; both use one route between these nodes."""
 
     route: Route
     nodes: tuple[int, int]  # the node at fault first, if one is
     local_rank: int
 
     def end_of(self, node: int) -> str:
-        """Return the interface or port that the route has on this node."""
+        """Return the interface or RDMA port that the route uses on node `node`."""
         return dict(self.route.ends)[node]
 
 
@@ -56,8 +56,8 @@ class RouteRound:
 def routes_between(solo_results: Mapping[int, SoloResult], between: NetworkSurvey | None) -> tuple[Route, ...]:
     """Return the routes, the most informative first: a rail, an interface, the other rails, the other interfaces.
 
-    A node with few ranks can't try all of these routes. RDMA ports are included only if every node's backend reads
-    NCCL's variables.
+    A node with few ranks can't try all of these routes. RDMA ports (rails) are included only if every node's backend
+    reads NCCL's variables. With fewer than FEWEST_NODES nodes, the result is empty.
     """
     if len(solo_results) < FEWEST_NODES:
         return ()

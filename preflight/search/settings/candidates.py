@@ -32,7 +32,10 @@ def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candi
 def inherited_candidate(
     inherited: tuple[tuple[str, str], ...], backend: str
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the inherited environment as a configuration if the backend reads any of it; else why it is left out."""
+    """Return (the inherited environment as a configuration, nothing), or (nothing, the reason why it is left out).
+
+    It is left out if the backend reads none of its variables. Without inherited variables, both tuples are empty.
+    """
     read = [f"{name}={value}" for name, value in inherited if matters(name, backend)]
     if read:
         return (Candidate(AS_IS, (), "what the job gets now: " + " ".join(read), Scope.ANYWHERE),), ()

@@ -56,7 +56,7 @@ Env = tuple[tuple[str, str], ...]
 
 
 class Proof(Enum):
-    """The degree to which the A/B confirmation (control) proves that a workaround works."""
+    """The result of the A/B confirmation (control): how well it proves that a workaround works."""
 
     PROVED = "proved"
     PROVISIONAL = "provisional"  # the runs agree, but chance could still explain them
@@ -189,7 +189,10 @@ def is_cure(control: Control, results: Sequence[TrialResult]) -> bool:
 
 
 def runs_of(control: Control, name: str = "") -> tuple[int, int]:
-    """Return how many runs with the default settings, and with `name` or the chosen workaround, a confirmation has."""
+    """Return (runs with the default settings, runs with `name`) of an A/B confirmation.
+
+    `name` is a configuration; "" stands for the chosen workaround.
+    """
     turns = control.turns(name or control.chosen)
     of_default = sum(each.candidate == DEFAULT for each in turns)
     return of_default, len(turns) - of_default
@@ -206,9 +209,9 @@ def odds_of(control: Control) -> int:
 
 
 def blocks_of(turns: Sequence[Rerun]) -> list[list[Rerun]]:
-    """Return the runs of an A/B confirmation in blocks.
+    """Return the runs of an A/B confirmation in blocks, each of which had its own random order.
 
-    A block has equally many runs of both sides, in its own random order.
+    A complete block has equally many runs of both sides; the last block may be incomplete.
     """
     blocks: list[list[Rerun]] = []
     for each in turns:
@@ -238,14 +241,17 @@ def proof_text(control: Control, default: TrialResult) -> str:
 
 
 def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tuple[bool, ...]:
-    """Return a random order of runs: `runs_each` with the default settings (True) and as many with others (False)."""
+    """Return a random order of runs: True for the default settings, False for the configuration `name`, equally many.
+
+    The same `seed`, `name` and `block` give the same order.
+    """
     turns = [True] * runs_each + [False] * runs_each
     Random(f"{seed} {name}{f' {block}' if block else ''}").shuffle(turns)
     return tuple(turns)
 
 
 def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[TrialResult, ...]:
-    """Return the results, in which settings that failed in a repetition count as failed.
+    """Return the results, with the failure filled in for settings that worked first and failed in a repetition.
 
     Such settings are no workaround. The default settings keep their result.
     """
@@ -262,7 +268,7 @@ def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tupl
 
 
 def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
-    """Return whether the same settings ended differently, so that no A/B confirmation can prove a workaround any more.
+    """Return whether no A/B confirmation can prove a workaround any more, because equal settings ended differently.
 
     A confirmation is still possible if the default settings failed in the search. It no longer is if the default
     settings worked outside the confirmation, or if the workaround failed in it.

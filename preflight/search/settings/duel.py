@@ -44,10 +44,11 @@ Point = tuple[Collective, int]
 
 
 def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
-    """Return the message sizes in bytes by which configurations are compared.
+    """Return the sizes among `sizes` (in bytes) by which configurations are compared, ascending.
 
-    They are 32 MiB and the largest size, or on the CPU the two largest sizes from 64 KiB. The size nearest to 32 MiB
-    takes its place, because totals are rounded to whole elements per rank.
+    They are the size nearest to 32 MiB and the largest size; with `cpu_path`, the two largest sizes. Sizes below 64 KiB
+    count only if there are no others. Sizes are seldom exactly 32 MiB, because totals are rounded to whole elements per
+    rank.
     """
     ordered = sorted(set(sizes))
     large = [size for size in ordered if size >= SMALLEST_THAT_DECIDES_BYTES] or ordered
@@ -58,7 +59,7 @@ def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
 
 
 def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tuple[CollectiveResult, ...]:
-    """Return the results at the decision sizes, all_reduce first."""
+    """Return the results at the decision sizes (decision_sizes), all_reduce first."""
     chosen: list[CollectiveResult] = []
     for collective in DECIDING:
         same = sorted((each for each in results if each.collective is collective), key=lambda each: each.size_bytes)
@@ -68,10 +69,10 @@ def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tup
 
 
 def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
-    """Return the mean log ratio of times for each pair and decision point; above 0 the configuration is faster.
+    """Return log(default time / configuration's time) by pair and decision point, the mean over a pair's samples.
 
-    Logarithms are used because noise on times is multiplicative, and because swapping the sides must only change the
-    sign.
+    Above 0 the configuration is faster. Logarithms are used because noise on times is multiplicative, and because
+    swapping the sides must only change the sign.
     """
     logs: dict[int, dict[Point, list[float]]] = {}
     for turn in turns:
@@ -124,9 +125,9 @@ def slowdown(result: TrialResult, default: TrialResult) -> float:
 
 
 def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the configurations for a short comparison with the default settings, in one new pair of groups each.
+    """Return the best configurations by screening, at most HEATS, the best first.
 
-    The best configuration comes first.
+    Each of them gets a short comparison ("heat") with the default settings, in one new pair of process groups.
     """
     return tuple(sorted(screened, key=lambda name: (-screened[name], name))[:HEATS])
 

@@ -93,7 +93,10 @@ def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def matters(name: str, dialect: str) -> bool:
-    """Return whether a variable can change the effect of a trial whose backend reads the variables of `dialect`."""
+    """Return whether a backend may read a variable, and the variable changes more than what is logged.
+
+    `dialect` is "nccl" or "gloo", the library whose variables the backend reads.
+    """
     return name not in DIAGNOSTIC and (dialect != "gloo" or name.startswith(READ_BY_GLOO))
 
 

@@ -32,7 +32,7 @@ PACKET_LOST = re.compile(r"status[= ]\(?12\b")
 
 
 def lost_packets(trial: TrialResult) -> bool:
-    """Return whether NCCL's log says that NCCL gave up a packet in this trial."""
+    """Return whether NCCL's log of this trial says that NCCL gave up sending a packet after all retries."""
     return any(PACKET_LOST.search(line.text) for end in trial.ranks for line in end.log)
 
 
@@ -47,7 +47,7 @@ def losing_trial_s(limit_s: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """The evidence of an InfiniBand fault in a failed trial."""
+    """The evidence of an InfiniBand fault in a failed trial: NCCL's error lines and the paths of the data."""
 
     errors: tuple[str, ...]  # the ranks' lines that report a failure of InfiniBand
     paths: tuple[str, ...]  # as `NET/IB/0/GDRDMA`
@@ -56,7 +56,7 @@ class Signs:
 
     @property
     def by_gpu_direct(self) -> bool:
-        """Whether GPUDirect RDMA moved data directly between GPU memory and the adapter."""
+        """Whether data went by GPUDirect RDMA, directly between GPU memory and the adapter."""
         return any("/GDRDMA" in path for path in self.paths)
 
     @property
@@ -65,7 +65,7 @@ class Signs:
         return any(path.startswith("NET/IB") for path in self.inside)
 
     def says(self, pattern: re.Pattern[str]) -> bool:
-        """Return whether an error matches `pattern`."""
+        """Return whether one of NCCL's error lines matches `pattern`."""
         return any(pattern.search(line) for line in self.errors)
 
     def crosses_rails(self) -> bool:
@@ -74,7 +74,7 @@ class Signs:
         return any(ours.rpartition(".")[0] != theirs.rpartition(".")[0] for ours, theirs in pairs)
 
     def has_other_gid(self, candidate: Candidate) -> bool:
-        """Return whether an error names a GID index that the configuration does not set."""
+        """Return whether an error line names a GID index that the configuration does not set."""
         indices = {match[1] for line in self.errors for match in GID_INDEX.finditer(line)}
         return bool(indices - {value for _, value in candidate.env})
 
@@ -111,12 +111,18 @@ class IbOrder:
 
 
 def ib_is_suspect(default: TrialResult) -> bool:
-    """Return whether a failed trial with default settings points to InfiniBand, by NCCL's log or the data's path."""
+    """Return whether the failed trial with default settings suggests a fault of InfiniBand.
+
+    It does if an InfiniBand error is in NCCL's log, or if data went over InfiniBand.
+    """
     return bool(_errors(default)) or any(path.startswith("NET/IB") for path in _signs(default, ()).paths)
 
 
 def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: Sequence[int]) -> IbOrder:
-    """Return the order in which configurations are tried if InfiniBand failed with default settings."""
+    """Return the order in which to try configurations after a failure of InfiniBand with default settings.
+
+    `node_sizes` has the number of ranks on each node.
+    """
     signs = _signs(default, node_sizes)
     sockets = tuple(each for each in candidates if {name for name, _ in each.env} <= SOCKETS and each.only_cures)
     of_ways = [(way, each) for way in WAYS for each in candidates if way.variable in dict(each.env)]

@@ -69,7 +69,8 @@ def find_cure(
 ) -> Cure:
     """Return the next step of the search for the fewest settings with which the collectives work.
 
-    The first `unsuspected` settings of `ordered` are the least suspect.
+    `ordered` are all workarounds in the order in which they are dropped; the first `unsuspected` of them are the least
+    suspect.
 
     `proved` are the workarounds of a fault that the GPU tests found. Each of them is tried alone, before all
     workarounds together.
@@ -92,9 +93,10 @@ def find_cure(
 def minimise_inherited(
     inherited: Sequence[Setting], results: Sequence[TrialResult], is_repeated: Callable[[Env], bool] = always
 ) -> Cure:
-    """Return the next step of the search if the inherited settings work and the default settings fail.
+    """Return the next step of the search for the inherited settings that are needed.
 
-    The inherited settings then take the place of all workarounds.
+    Call it if the inherited settings work and the default settings fail. The inherited settings take the place of all
+    workarounds.
     """
     return _give_up_by_halves(tuple(inherited), inherited, _tried(results), is_repeated, prefix="as-is ")
 
@@ -230,7 +232,10 @@ def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dic
 
 
 def sign_of(result: TrialResult) -> tuple[str, ...]:
-    """Return a comparable form of a failure: the outcome, the stages without their count, the error without numbers."""
+    """Return a form of a failure that can be compared: equal failures of two trials give the same result.
+
+    It has the outcome, the stages without their counts, and the errors without numbers.
+    """
     stages = {stage.split()[0] for rank, stage in result.stages if not result.culprits or rank in result.culprits}
     own = [end.detail for end in result.ranks if end.ended in ("error", "signal")]
     details = {NUMBERS.sub("#", detail) for detail in own}

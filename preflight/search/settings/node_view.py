@@ -57,7 +57,7 @@ class NodeView:
     version: Version | None  # of NCCL
 
     def levels(self) -> dict[tuple[int, int], str]:
-        """Return the path between each pair of chosen GPUs, or "" if a pair's path is unknown."""
+        """Return the path level ("NV4", "PIX", ...) of each pair of chosen GPUs; "" if it is unknown."""
         paths = known_or(self.node.gpu_paths, ())
         known = {(min(path.a, path.b), max(path.a, path.b)): known_or(path.level, "") for path in paths}
         indices = sorted(gpu.nvml_index for gpu in self.gpus)
@@ -68,7 +68,7 @@ class NodeView:
         return sum(NVLINK.fullmatch(level) is not None for level in self.levels().values())
 
     def denied_p2p(self) -> bool:
-        """Return whether the driver is known to deny peer access between every pair, so that NCCL uses none anyway."""
+        """Return whether the driver is known to deny peer access between every pair; NCCL then uses no P2P anyway."""
         pairs = self.levels()
         stated = known_or(self.node.gpu_p2p, ())
         denied = {(min(p.a, p.b), max(p.a, p.b)) for p in stated if _is_denied(p.read) or _is_denied(p.write)}

@@ -81,7 +81,10 @@ def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
 
 
 def gid(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting of the ports' RoCE v2 GID index if NCCL is too old to find the index."""
+    """Yield the setting of the RoCE v2 GID index that all ports share, if this NCCL is too old to find it.
+
+    Otherwise yield a record that the setting is left out, with the reason; without RoCE ports, nothing.
+    """
     name = "NCCL_IB_GID_INDEX"
     if isinstance(view.node.hca_ports, Gap):
         yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
@@ -115,7 +118,7 @@ def rail_candidates(ports: tuple[HcaPort, ...]) -> Iterator[Candidate]:
     """Yield, for each port in order, the configuration that sends all data of the node through that port.
 
     With P2P and shared memory off, NCCL has only the network between the GPUs of one node, and only one port of it.
-    NVLS is switched off by name, because NVLS does not depend on P2P (facts 1.1).
+    NVLS is switched off by name, because NVLS does not depend on P2P (docs/dev/nccl-facts.md, section 1.1).
     """
     for port in ports:
         place = f"{port.hca}:{port.port}"

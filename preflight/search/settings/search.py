@@ -213,7 +213,10 @@ def _found(asked: _Asked, default: TrialResult) -> Cure:
 
 
 def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return a trial's measures up to the largest size at which trials failed; the first measure if no trial failed."""
+    """Return a trial's measurements up to the largest size at which trials failed (`failed_at`), in order of size.
+
+    If no trial has failed at a size, the result is the first measurement only.
+    """
     largest = max((each.nominal_bytes for each in failed_at), default=0)
     places = list(Collective)
     whole = {(each.nominal_bytes, places.index(each.collective)): each for each in (*cure_measures, *failed_at)}

@@ -37,7 +37,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """The step: measure this configuration and the default settings in `pairs` new pairs of process groups."""
+    """The step: measure this configuration against the default settings in `pairs` new pairs of process groups."""
 
     candidate: str
     pairs: int
@@ -47,7 +47,7 @@ class Compare:
 class Again:
     """The step: repeat the trial of the default settings, which look slow for the reason `why`.
 
-    The search ignores the result.
+    The repetition does not change what the search tries next.
     """
 
     turn: int

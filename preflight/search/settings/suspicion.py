@@ -1,6 +1,7 @@
-"""The settings that a failed trial with default settings makes suspect: by errors, used features or bad GPU pairs.
+"""The settings that a failed trial with default settings makes suspect.
 
-Suspicion only orders the search: a setting is recommended only if a trial without that setting failed.
+The evidence is in the errors, the features that were in use, and pairs of GPUs with broken copies. Suspicion only
+orders the search: a setting is recommended only if a trial without that setting failed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ def _families_in(text: str) -> frozenset[str]:
 
 
 def suspected_families(default: TrialResult | None, broken_pairs: Sequence[object], named: Iterable[str]) -> set[str]:
-    """Return the families of settings under suspicion; `named` has the families that other checks found."""
+    """Return the families of settings (such as "p2p" or "ib") that may be at fault.
+
+    `default` is the failed trial with default settings, `broken_pairs` are GPU pairs whose copies fail, and `named` has
+    the families that other checks found.
+    """
     found = set(named)
     if broken_pairs:
         found.add("p2p")
@@ -54,5 +59,5 @@ def suspected_families(default: TrialResult | None, broken_pairs: Sequence[objec
 
 
 def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setting, ...]:
-    """Return the settings with the suspect ones last; inside both groups, the planned order is kept."""
+    """Return the settings with those of the suspect `families` last; otherwise the order is kept."""
     return tuple(sorted(settings, key=lambda setting: bool(families.intersection(setting.families))))
