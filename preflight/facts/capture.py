@@ -25,7 +25,7 @@ CGROUP = "sys/fs/cgroup/"  # its paths may hold the host's name; those of /proc 
 
 
 def capture_document(capture: Capture) -> str:
-    """Return the JSON text of a capture."""
+    """Return the JSON text of a capture, without names that identify the machine or its users."""
     scrub = scrubber_of(capture.reads)
     document = {
         FORMAT: FORMAT_VERSION,
@@ -40,7 +40,7 @@ def capture_document(capture: Capture) -> str:
 
 
 def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
-    """Return the machine in a capture, and by name the probes that gave no result, with the reasons.
+    """Return (the captured machine, {group of probes: reason} for the groups that gave no result there).
 
     Raise MalformedInput (one line) if the text is no capture.
     """
@@ -60,7 +60,7 @@ def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
 
 
 def scrubber_of(reads: Record) -> Scrubber:
-    """Return a scrubber that knows the host's names and the user's home directory."""
+    """Return a scrubber for a capture; it takes the host's names and the home directory from the capture's reads."""
     names = [_answer(reads, "uname", "nodename"), _answer(reads, "host_addresses", "name")]
     full = [name for name in names if name]
     short = [name.partition(".")[0] for name in full]

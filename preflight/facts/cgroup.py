@@ -103,8 +103,8 @@ def parse_cgroup_path(text: str, controller: str) -> str:
 def levels(path: str) -> tuple[str, ...]:
     """Return a cgroup's path and all paths above it: `("", "/a", "/a/b")` for `/a/b`.
 
-    The limits of the upper levels apply too. In a container, the path may be the host's path; only its topmost level
-    exists in the container. `..` stands for a level outside the cgroup namespace.
+    The limits of the upper levels apply too. In a container, the path may be the host's path, of which only the top
+    level ("") exists in the container. `..` stands for a level outside the cgroup namespace.
     """
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     return tuple("".join(f"/{part}" for part in parts[:depth]) for depth in range(len(parts) + 1))

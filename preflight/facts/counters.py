@@ -99,7 +99,7 @@ def _gpus(machine: Machine) -> tuple[Counter, ...]:
 
 
 def gpu_counters(gpu: Gpu) -> Iterator[Counter]:
-    """Yield a GPU's counters as NVML gave them."""
+    """Yield a GPU's counters from its NVML facts; the value of a counter that could not be read is a Gap."""
 
     def counter(name: str, kind: CounterKind, value: int | Gap, source: str) -> Counter:
         return Counter(f"GPU {gpu.nvml_index}", name, kind, value, source, gpu.nvml_index)
@@ -215,7 +215,10 @@ READERS: dict[OutsideKind, tuple[Callable[[Machine], int], str]] = {
 
 
 def probe_outside_events(machine: Machine) -> Counts:
-    """Return the number of events of each kind since the machine booted or the cgroup was created."""
+    """Return {kind: (count, source)} for the events that may end a run from outside, such as kills for lack of memory.
+
+    They are counted since the machine booted or the cgroup was created. A count that can't be read is a Gap.
+    """
     return {kind: (gap_or(partial(read, machine)), source) for kind, (read, source) in READERS.items()}
 
 

@@ -18,7 +18,10 @@ MOST_LINES = 10_000
 
 
 def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Gap | None:
-    """Return the kernel's history; a Gap if reading it is not permitted, None if the policy does not look back."""
+    """Return the kernel's log from before the run, and the links that interfaces lost; a Gap if it can't be read.
+
+    Return None if the policy does not look back.
+    """
     if policy is None or policy.lookback == Lookback():
         return None
     read = gap_or(lambda: parse_history(machine.ask("kernel_history")))

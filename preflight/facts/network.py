@@ -42,7 +42,7 @@ class Marks:
 
 
 def probe_netifs(machine: Machine) -> tuple[Netif, ...]:
-    """Return the interfaces in index order. Interfaces have no addresses if only another machine's files are read."""
+    """Return the interfaces in index order; in a machine that is only a tree of files, their addresses are Gaps."""
     listed = gap_or(lambda: machine.ask("interfaces"))
     if isinstance(listed, list):
         return tuple(_read_netif(machine, entry) for entry in listed)
@@ -142,7 +142,10 @@ def _arp_ignore(machine: Machine, name: str) -> int:
 
 
 def netif_kind(marks: Marks) -> NetifKind:  # noqa: PLR0911 - one line a kind
-    """Return the kind of an interface. Its name only distinguishes container networks from other interfaces."""
+    """Return the kind of an interface from its properties in sysfs.
+
+    The name of an interface without a device decides only whether it belongs to a container network; `lo` is loopback.
+    """
     if marks.arp_type == ARPHRD_LOOPBACK or marks.name == "lo":
         return NetifKind.LOOPBACK
     if "bonding" in marks.directories or marks.devtype == "bond":
@@ -183,7 +186,7 @@ def parse_flags(text: str) -> int:
 
 
 def parse_speed(text: str) -> int:
-    """Parse a speed in Mbit/s.
+    """Return a speed in Mbit/s; UnreadableFact if the driver does not know it.
 
     For an unknown speed, drivers write -1, old kernels write 4294967295, and some drivers write 0.
     """

@@ -15,7 +15,7 @@ PROC = "proc/driver/nvidia/version"
 
 
 def probe_device_nodes(machine: Machine) -> DeviceNodes:
-    """Return the names below /dev that start with nvidia, and the loaded module's version."""
+    """Return the names below /dev that start with nvidia, and the version of the loaded nvidia module."""
     need(machine, "dev")
     return DeviceNodes(
         nvidia=tuple(name for name in machine.names("dev") if name.startswith("nvidia")),

@@ -38,7 +38,7 @@ HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 @dataclass(frozen=True, slots=True)
 class NvmlFacts:
-    """All facts that a single start of NVML gives."""
+    """All facts from one session of NVML: the driver, the GPUs, the paths between them, and their P2P status."""
 
     driver: DriverFacts
     gpus: tuple[Gpu, ...]
@@ -74,9 +74,9 @@ def _is_confidential(answer: Json) -> bool | Gap:
 
 
 def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
-    """Return the fact whose value is `answer[key]`, from NVML's reply; a Gap if the value could not be read.
+    """Return the fact that `parse` makes of `answer[key]`, in NVML's reply; a Gap if the value could not be read.
 
-    The key may be missing in a capture of another version.
+    The key may be missing in a capture that another version of preflight wrote; the result is then a Gap too.
     """
     if key not in answer:
         return Gap("the version that made the capture did not read this value")
@@ -155,7 +155,7 @@ def _of_host(machine: Machine, path: str) -> str:
 
 
 def parse_uid(status: str) -> int:
-    """Return the real user's id from the text of /proc/PID/status."""
+    """Return the real user id of a process from the text of /proc/PID/status."""
     match = re.search(r"^Uid:\s+([0-9]{1,10})\s", status, re.MULTILINE | re.ASCII)
     if match is None:
         raise UnreadableFact("/proc/PID/status: there is no Uid")

@@ -14,9 +14,9 @@ BY_VENDOR = {maker.vendor: maker for maker in OTHER_MAKERS}
 
 
 def probe_other_devices(machine: Machine) -> tuple[OtherDevice, ...]:
-    """Return the devices in bus order, then the devices below /dev.
+    """Return the accelerators on the PCI bus in bus order, then those that are found only below /dev.
 
-    A display controller is included only if a torch may be built for it.
+    A display controller is included only if torch has builds for its maker's GPUs.
     """
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     return (*_on_bus(machine), *_below_dev(machine))

@@ -63,14 +63,14 @@ PLAIN = re.compile(r"[0-9]{1,3}(?:\.[0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a device on the PCI bus: its host bridge, then the bridges down to the device."""
+    """The position of a device on the PCI bus: its host bridge, and the addresses of the bridges down to it."""
 
     host_bridge: str
     parents: tuple[str, ...]
 
 
 def probe_pci(machine: Machine) -> tuple[PciDevice, ...]:
-    """Return the GPUs and the adapters in bus order, then the bridges above them."""
+    """Return the NVIDIA GPUs and the RDMA adapters in bus order, then all bridges above them."""
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     kinds = {bdf: PciKind.GPU for bdf in machine.names(DEVICES) if _is_gpu(machine, bdf)}
     kinds |= dict.fromkeys(_adapters(machine), PciKind.NIC)
@@ -210,9 +210,9 @@ CONTROLS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "Eg
 
 
 def parse_acs(config: bytes) -> tuple[str, ...]:
-    """Return the ACS controls that are on; empty if the device has no ACS.
+    """Return the names of the ACS controls that are on, from a PCI config space; empty if the device has no ACS.
 
-    Raise UnreadableFact if reading them needs root.
+    Raise UnreadableFact if `config` ends too early, because reading the rest needs root.
     """
     if len(config) <= UNPRIVILEGED_BYTES:
         raise UnreadableFact(f"config space: without root only {len(config)} bytes are readable; ACS is after byte 256")

@@ -47,7 +47,10 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return NVML's paths, with missing paths filled in from the PCI tree; without NVML, all paths of the tree."""
+    """Return NVML's paths between GPUs, with unreadable or missing ones taken from the PCI tree.
+
+    If neither source gives paths, the result is NVML's Gap.
+    """
     if isinstance(pci, Gap):
         return known
     places = _places(gpus, pci)
@@ -63,7 +66,10 @@ def nic_paths(
     gpus: tuple[Gpu, ...] | Gap, nics: tuple[Nic, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[NicPath, ...] | Gap:  # fmt: skip
-    """Return the path between each GPU and each adapter, from the PCI tree."""
+    """Return the path between each GPU and each RDMA adapter, from the PCI tree.
+
+    The result is a Gap if the adapters or the PCI tree could not be read.
+    """
     if isinstance(nics, Gap):
         return nics
     if isinstance(pci, Gap):

@@ -30,7 +30,7 @@ def probe_environment(machine: Machine) -> tuple[EnvVar, ...]:
 
 
 def reported_environment(environ: Mapping[str, str]) -> tuple[EnvVar, ...]:
-    """Return, by name, the given variables that a report may contain."""
+    """Return those of the given variables that a report may contain, sorted by name and without secrets."""
     return tuple(EnvVar(name, shown(name, value)) for name, value in sorted(environ.items()) if is_reported(name))
 
 
@@ -59,7 +59,7 @@ def parse_nccl_conf(file: str, text: str) -> tuple[NcclConfEntry, ...]:
 
 
 def first_of_each_name(entries: list[NcclConfEntry]) -> tuple[NcclConfEntry, ...]:
-    """Return the entries without entries that repeat the name of an earlier one."""
+    """Return the entries in their order, without those that repeat an earlier name (only its first value counts)."""
     winners = {entry.name: entry for entry in reversed(entries)}
     return tuple(entry for entry in entries if entry is winners[entry.name])
 
@@ -96,7 +96,7 @@ def parse_other_build(version_file: str) -> str:
 
 
 def parse_version(version_file: str, name: str) -> str:
-    """Return a string that torch/version.py assigns; UnreadableFact if the string is None or missing."""
+    """Return the text that torch/version.py assigns to `name`; UnreadableFact if it is None or missing."""
     match = re.search(rf"^{name}(?::[^=\n]*)? *= *(?:'([^'\n]*)'|\"([^\"\n]*)\"|None)", version_file, re.MULTILINE)
     if match is None:
         raise UnreadableFact(f"torch/version.py: it assigns no {name}")
@@ -106,7 +106,10 @@ def parse_version(version_file: str, name: str) -> str:
 
 
 def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
-    """Return the version of the NCCL wheel for torch's CUDA; other packages may have installed other NCCL wheels."""
+    """Return the version of the NCCL wheel that belongs to torch's CUDA version; UnreadableFact if it is not installed.
+
+    `wheels` has the versions of all NCCL wheels by name; other packages may have installed some of them.
+    """
     wheel = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     if wheel not in wheels:
         raise UnreadableFact(f"{wheel} is not installed, so torch contains NCCL or uses the system's NCCL")

@@ -52,7 +52,7 @@ def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RoceLink:
-    """The traffic classes and speeds that the kernel reports for a port's link; both are empty for InfiniBand."""
+    """The traffic classes and speeds that the kernel reports for the link of one port; () for InfiniBand."""
 
     hca: str
     port: int
@@ -70,7 +70,10 @@ def probe_roce_links(machine: Machine) -> tuple[RoceLink, ...]:
 
 
 def with_links(ports: tuple[HcaPort, ...] | Gap, links: tuple[RoceLink, ...] | Gap) -> tuple[HcaPort, ...] | Gap:
-    """Return the ports with their links added. If the links could not be read, every Ethernet port gets the reason."""
+    """Return the ports with the data of their links; if `links` is a Gap, every Ethernet port gets that Gap.
+
+    If `ports` is a Gap, it is returned.
+    """
     if isinstance(ports, Gap):
         return ports
     by_port = {(each.hca, each.port): each for each in known_or(links, ())}
@@ -149,7 +152,7 @@ def _layers(machine: Machine, name: str) -> frozenset[str]:
 
 
 def nic_kind(layers: frozenset[str], driver: str) -> NicKind:
-    """Return the protocol of an adapter, from its ports' link layers; EFA's link layer is "Unspecified"."""
+    """Return the protocol of an adapter, from its driver (`efa`) and the link layers of its ports."""
     if driver == "efa":
         return NicKind.EFA
     if {"InfiniBand", ETHERNET} <= layers:
@@ -335,7 +338,10 @@ DMA_BUF_SINCE = (5, 12)  # ib_umem_dmabuf_get, Linux 5.12
 
 
 def probe_rdma(machine: Machine) -> RdmaFacts:
-    """Return the device files and the methods by which adapters access GPU memory; each value may be a Gap."""
+    """Return the uverbs device files, and whether adapters can access GPU memory by nvidia-peermem or dma-buf.
+
+    Except for the names of the files, each value may be a Gap.
+    """
     need(machine, "dev")
     return RdmaFacts(
         uverbs=tuple(name for name in machine.names("dev/infiniband") if name.startswith("uverbs")),

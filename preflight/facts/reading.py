@@ -36,20 +36,20 @@ def first_of(*reads: Callable[[], T]) -> T:
 
 
 def need(machine: Machine, path: str, why: str = "") -> None:
-    """Raise UnreadableFact if the path does not exist; `why` is added to the message."""
+    """Raise UnreadableFact if the path does not exist on the machine; `why` is added to its message."""
     if not machine.exists(path):
         raise UnreadableFact(f"/{path}: not there{why}")
 
 
 def answered(value: Json) -> Json:
-    """Return a value from a query's reply; UnreadableFact if the reply says that the value could not be read."""
+    """Return `value`, a part of a query's reply; UnreadableFact if it is `{"unreadable": reason}`."""
     if isinstance(value, dict) and "unreadable" in value:
         raise UnreadableFact(str(value["unreadable"]))
     return value
 
 
 def parse_whole(text: str, what: str) -> int:
-    """Parse a whole number in decimal."""
+    """Return a decimal whole number; UnreadableFact, which names `what`, for any other text."""
     if not WHOLE_NUMBER.fullmatch(text):
         why = f"{text[:40]!r} is not a whole number" if text else "the file is empty"
         raise UnreadableFact(f"{what}: {why}")
@@ -62,7 +62,10 @@ def read_whole(machine: Machine, path: str) -> int:
 
 
 def parse_numa_node(text: str) -> int:
-    """Parse a device's numa_node, which is -1 in most virtual machines and if the firmware does not set it."""
+    """Return a device's NUMA node; UnreadableFact for -1.
+
+    The value is -1 in most virtual machines, and if the firmware does not set it.
+    """
     node = parse_whole(text, "numa_node")
     if node < 0:
         raise UnreadableFact(f"the kernel says {node}: the firmware does not tell which NUMA node it is near")

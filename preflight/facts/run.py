@@ -73,7 +73,7 @@ PROBES = (
 
 @dataclass(slots=True)
 class Capture:
-    """A record of all reads of the probes on a machine, and of the groups of probes that gave no result."""
+    """A record of all reads of the probes on a machine, and the groups of probes that gave no result, with reasons."""
 
     reads: Record = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def probe_node(
     """Return the node's facts and the seconds that each probe took; a probe that fails or stalls gives a Gap.
 
     If `machine` is only a tree of files, `software` is the machine whose Python, environment and limits count. A
-    `capture` receives every read. `silent` holds the groups of probes that gave no answer on the captured machine.
+    `capture` receives every read. `silent` holds the groups of probes that gave no result when `machine` was captured.
     `meanwhile` is called while the probes run, so that it can load the next modules without extra time. A fact that is
     not read by `ends_at` (monotonic seconds) is a Gap that says so; `cut_short` names such facts. `waking_s` is NVML's
     additional time limit, for a driver that has to wake its GPUs. `only` names the facts to read, if not all are

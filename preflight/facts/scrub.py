@@ -43,14 +43,17 @@ VERSIONS = frozenset({"software"})  # version numbers of four parts look like IP
 
 @dataclass(slots=True)
 class Scrubber:
-    """A filter that replaces identifying values; a value gets the same replacement in all texts."""
+    """A filter that replaces identifying values in texts; equal values get the same replacement everywhere."""
 
     hosts: tuple[str, ...] = ()
     home: str = ""
     numbers: dict[tuple[str, object], int] = field(default_factory=dict)
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return a JSON value in which all texts are scrubbed."""
+        """Return a JSON value in which all texts are scrubbed; `key` is the key under which the value stands.
+
+        Under some keys, such as those of serial numbers, the whole text is replaced.
+        """
         if isinstance(value, dict):
             return {self.text(name): self.value(item, name) for name, item in value.items()}
         if isinstance(value, list):
@@ -64,7 +67,10 @@ class Scrubber:
         return self.text(value)
 
     def text(self, text: str, *, with_host: bool = True) -> str:
-        """Return a text in which values that match a pattern, and the host's own names, are replaced."""
+        """Return a text in which identifying values that match a pattern, and the home directory, are replaced.
+
+        The host's own names are replaced too, unless `with_host` is false.
+        """
         text = self.home_only(text)
         for host in self.hosts if with_host else ():
             text = re.sub(rf"(?<![A-Za-z0-9_.-]){re.escape(host)}(?![A-Za-z0-9_-])", HOST, text, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Measure the speed of a checkpoint directory: write data and read the same data back, with one writer, then all."""
+"""Measure the speed of a checkpoint directory: write data and read them back, with one writer and then with all."""
 
 from __future__ import annotations
 
@@ -143,7 +143,10 @@ def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
 
 
 def file_size_bytes(free_bytes: int, writers_count: int) -> int:
-    """Return the largest whole number of blocks for each writer, in bytes; 0 if there is no space for one block."""
+    """Return the size in bytes of each writer's file, a whole number of blocks; 0 if there is no space for one block.
+
+    All files together take at most a tenth of `free_bytes`.
+    """
     size_bytes = min(MOST_FILE_BYTES, free_bytes // SHARE_OF_FREE // writers_count)
     return size_bytes // BLOCK_BYTES * BLOCK_BYTES
 

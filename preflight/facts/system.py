@@ -147,7 +147,7 @@ def parse_cpu_count(cpuinfo: str) -> int:
 
 
 def parse_container_cgroup(cgroup: str) -> ContainerKind:
-    """Return the kind of container that the cgroup path of process 1 shows."""
+    """Return the kind of container that the cgroup path of process 1 (`cgroup`) shows; NONE if it shows none."""
     return next((kind for word, kind in CGROUP_WORDS if word in cgroup), ContainerKind.NONE)
 
 
@@ -210,7 +210,7 @@ def parse_distances(text: str) -> tuple[int, ...]:
 
 
 def probe_shm(machine: Machine) -> ShmFacts:
-    """Return the size of /dev/shm and the NCCL files that crashed processes left there."""
+    """Return the size and free space of /dev/shm, and the NCCL files there that no process can still use."""
     room = machine.ask("shm_statvfs")
     stale = [segment for segment in machine.ask("shm_mapped") if segment["stale"]]
     return ShmFacts(

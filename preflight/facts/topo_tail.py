@@ -18,7 +18,7 @@ NOT_IN_TEXT = "the text does not show it"
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The affinity columns of one row by title; `reason` says why other titles have no value."""
+    """The affinity columns of one row: text by title; `reason` says why any other column has no text."""
 
     values: tuple[tuple[str, str], ...]
     reason: str
@@ -29,7 +29,7 @@ class Affinity:
         return Affinity((), reason)
 
     def get(self, title: str) -> str:
-        """Return the column's text; UnreadableFact if the column has no text."""
+        """Return the text of the column `title`; UnreadableFact, with the reason, if it has none."""
         value = dict(self.values).get(title)
         if value is None:
             raise UnreadableFact(self.reason)
@@ -39,7 +39,10 @@ class Affinity:
 
 
 def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Return the affinities in a row from position `at`, and a text on the unreadable parts, "" if all was read."""
+    """Return the affinities in a row of text from position `at`, and a message about unreadable parts ("" if none).
+
+    `header` is the line of column names, and `titles` are the titles of the affinity columns in it.
+    """
     # Two columns may run into each other: `0N/A` is `0` and `N/A`.
     piece = re.compile(rf"{re.escape(NOT_GIVEN)}|(?:(?!{re.escape(NOT_GIVEN)})\S)+")
     words = [(match.start(), match[0]) for match in piece.finditer(text, at)]

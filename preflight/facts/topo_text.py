@@ -34,7 +34,7 @@ GPU_NAME = re.compile(r"\s*GPU (\d{1,4}): (.+?)(?: \(UUID: (GPU-[0-9A-Fa-f-]+)\)
 
 @dataclass(frozen=True, slots=True)
 class TopologyRow:
-    """One row of the matrix: its readable cells, and its affinities."""
+    """One row of the matrix: its line number, its connections by column, and its affinities."""
 
     line: int  # from 1
     name: str
@@ -44,7 +44,7 @@ class TopologyRow:
 
 @dataclass(slots=True)
 class TopologyMatrix:
-    """The parsed text: columns, rows by name, names of adapters (NIC0...) and of GPUs, and the unreadable lines."""
+    """The parsed text: columns, rows by name, names of adapters (NIC0...) and GPUs, and the unreadable lines."""
 
     columns: tuple[str, ...]
     titles: tuple[str, ...]
@@ -109,7 +109,7 @@ def is_header(line: str) -> bool:
 
 
 def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the devices and the titles in a header, even if two names are joined without a blank."""
+    """Return (devices, titles of the other columns) of a header, even if two names are joined without a blank."""
     columns: list[str] = []
     titles: list[str] = []
     for title, device in HEADER_WORD.findall(line):

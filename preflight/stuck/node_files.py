@@ -50,7 +50,7 @@ def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...
 
 
 def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> None:
-    """Wait at most `limit_s` seconds until `count` nodes have written since `since`, by the file system's clock."""
+    """Wait until files of `count` nodes are newer than `since` (the file system's clock), at most `limit_s` seconds."""
     end_at = time.monotonic() + limit_s
     while time.monotonic() < end_at:
         paths = [os.path.join(directory, name) for name in os.listdir(directory) if NAME.fullmatch(name)]

@@ -1,8 +1,8 @@
 """Read the members of a tar or zip archive one after another from a stream, without writing to a disk.
 
-Only the header of each member is read. An archive can therefore come through a pipe, and a truncated zip without its
-central directory can be read. `ARCHIVE` of the input limits bounds the cost of one archive: total bytes, files, nesting
-depth 1, and seconds.
+Only the header of each member is read, never a directory at the end of the archive. An archive can therefore come
+through a pipe, and a truncated zip without its central directory can be read. `ARCHIVE` of the input limits bounds the
+cost of one archive in total bytes, files, nesting depth (1) and seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_archive(head: bytes) -> bool:
 
 
 class Pieces:
-    """A buffer over a stream that arrives in pieces, from which exact amounts can be read."""
+    """A reader of a stream that arrives in pieces of any length; `taken` is the number of bytes that were read."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -97,7 +97,7 @@ class ArchivedFile:
         return data
 
     def close(self) -> None:
-        """Skip the unread rest of the file, because the next member follows it."""
+        """Skip the rest of the file that was not read, so that the next file of the archive can be read."""
         self._held = b""
         for _ in self._parts:
             pass

@@ -42,7 +42,10 @@ class ChildProcess:
     exitcode: int | None = None  # minus the signal that ended it; None also where somebody else reaped it
 
     def send(self, *messages: Json) -> None:
-        """Write unsent data and these messages, as far as the pipe accepts them; OSError if the child reads no more."""
+        """Write unsent data and these messages, as far as the pipe accepts them now; keep the rest for the next call.
+
+        Raise OSError if the child has closed its end.
+        """
         self.unsent += _lines(messages)
         try:
             while self.unsent:
@@ -90,7 +93,7 @@ class ChildProcess:
             os.kill(self.pid, number)
 
     def kill_group(self) -> None:
-        """SIGKILL the child, and its process group if the child leads one."""
+        """Send SIGKILL to the child's process group if the child leads one, and to the child itself."""
         if self._is_ours():
             for kill in (os.killpg, os.kill):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -233,7 +236,10 @@ def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequenc
 
 
 def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
-    """Answer the parent's questions until the parent closes the pipe; each question's `what` selects its function."""
+    """Answer the parent's questions from stdin until stdin ends, with {"value": ...} or {"failure": reason} on stdout.
+
+    The value under `what` in a question names the function in `answers` that gets the question.
+    """
     parent = Parent(sys.stdout.fileno(), sys.stdin.fileno())
     for asked in parent.questions():
         try:
@@ -247,7 +253,8 @@ def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
 def pid_of(process: subprocess.Popen[bytes]) -> int:
     """Return the pid of a child that preflight itself will reap.
 
-    Popen's clean-up must not take the child's exit status first.
+    The function marks the Popen object as finished. Otherwise Popen might reap the child first, and its exit status
+    would be lost.
     """
     process.returncode = 0
     return process.pid

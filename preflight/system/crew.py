@@ -33,7 +33,7 @@ MOST_LINE_BYTES = 64 << 20
 
 
 class Lost(Enum):
-    """The reason for which a child sends no more messages."""
+    """The reason for which a child left the crew: it died, it was late, or a message was no JSON."""
 
     DIED = "died"
     LATE = "late"
@@ -91,7 +91,10 @@ class Crew(Generic[K]):
         self.children[key].send(question)
 
     def expect(self, key: K, limit_s: float = math.inf) -> None:
-        """Require a child to answer within `limit_s` from now; messages of the child do not extend the limit."""
+        """Require a child to answer within `limit_s` seconds from now; other messages of the child do not extend this.
+
+        The default removes the child's limit.
+        """
         if key in self.children:
             self._answer_by[key] = self.now() + limit_s
 

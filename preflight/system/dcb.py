@@ -32,7 +32,7 @@ WAIT_S = 1.0  # for the answer; the kernel may take longer to accept the questio
 
 
 def traffic_classes() -> Json:
-    """Return `{pfc, dscp}` of each interface of an RDMA adapter, or `{"unreadable": reason}`.
+    """Return `{pfc, dscp}`, or `{"unreadable": reason}`, by name of each network interface of an RDMA adapter.
 
     `pfc` lists the priorities with priority flow control, and `dscp` lists pairs of DSCP and priority.
     """
@@ -50,7 +50,7 @@ def _asked(name: str) -> Json:
 
 
 def request(name: str) -> bytes:
-    """Return the message that asks for the traffic classes of an interface."""
+    """Return the netlink message (bytes) that asks the kernel for the traffic classes of the interface `name`."""
     value = os.fsencode(name) + b"\0"
     attribute = ATTRIBUTE.pack(ATTRIBUTE.size + len(value), IFNAME) + value + b"\0" * (-len(value) % 4)
     body = DCBMSG.pack(socket.AF_UNSPEC, IEEE_GET, 0) + attribute

@@ -35,11 +35,11 @@ Ioctl = Callable[[socket.socket, int, bytes], object]
 
 
 def port_speeds(names: Iterable[str] | None = None, ioctl: Ioctl = fcntl.ioctl) -> Json:
-    """Return `{now, own, both}` of each interface of an RDMA adapter, or `{"unreadable": reason}`.
+    """Return `{now, own, both}`, or `{"unreadable": reason}`, by name of each network interface of an RDMA adapter.
 
     `now` is the link's speed in Gbit/s; on some kernels, the rate in /sys/class/infiniband differs from it. `own` lists
     the speeds that the port supports. `both` lists the speeds that both ends offered when the link came up, or is null
-    if the ends did not negotiate.
+    if the ends did not negotiate. `names` replaces the adapters' interfaces, and `ioctl` replaces the system call.
     """
     return ask_rdma_interfaces(partial(_asked, ioctl), names)
 
@@ -63,7 +63,10 @@ def _answer(ioctl: Ioctl, kernel: socket.socket, name: str, words: int) -> bytes
 
 
 def parse_masks(answer: bytes) -> Json:
-    """Return `{now, own, both}` in a struct ethtool_link_settings with its masks; UnreadableFact without them."""
+    """Return `{now, own, both}` (see `port_speeds`) from the kernel's answer, a struct ethtool_link_settings.
+
+    Raise UnreadableFact if the answer has no speeds.
+    """
     _, mbit_s, words, *_ = HEAD.unpack_from(answer) if len(answer) >= HEAD.size else (0, 0, 0)
     if words <= 0 or len(answer) < HEAD.size + 3 * 4 * words or mbit_s in NO_SPEED:
         raise UnreadableFact("the driver does not report this value")

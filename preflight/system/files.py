@@ -38,7 +38,7 @@ _settled: dict[str, _Output] = {}  # by path, for this process: an output is loo
 
 
 def check_writable(path: str) -> None:
-    """Raise UsageError if the path can't be written, before a run spends minutes on results that can't be saved."""
+    """Raise UsageError if the path can't be written. Call it before a run, so that no result is lost at the end."""
     try:
         output = _settle(path)
         if output.fd < 0:
@@ -72,9 +72,9 @@ def write_bytes_atomically(path: str, data: bytes, mode: int = MODE) -> None:
 
 
 def is_replaceable(path: str) -> bool:
-    """Return whether an output is a regular file.
+    """Return whether a second write to an output replaces the first, as in a regular file.
 
-    If a regular file is written twice, its reader gets only the last text.
+    The result is False for a pipe or a device, to which every write adds. Call `check_writable` for the path first.
     """
     return path not in _settled or _settled[path].fd < 0
 
@@ -106,7 +106,7 @@ def set_aside(path: str) -> str | None:
 
 
 def encoded(text: str) -> bytes:
-    """Return the text as UTF-8 without secrets.
+    """Return the text as UTF-8, in which this process's secrets are replaced.
 
     Interface names that are not UTF-8 keep their bytes. A lone UTF-16 surrogate becomes an escape sequence.
     """

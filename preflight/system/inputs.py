@@ -22,7 +22,10 @@ MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codec
 
 
 def read_input(path: str, limit: InputLimit) -> str:
-    """Return the text of a file, or of stdin for `-`; UsageError if the input can't be read or is no text."""
+    """Return the text of a file, or of stdin for `-`; UsageError if it can't be read, is too large or is silent.
+
+    Bytes that are no text are replaced, as by `as_text`.
+    """
     return as_text(read_bytes(path, limit))
 
 
@@ -33,7 +36,10 @@ def as_text(data: bytes) -> str:
 
 
 def read_bytes(path: str, limit: InputLimit) -> bytes:
-    """Return the content of a file, or of stdin for `-`; UsageError beyond the limit or if a pipe stays silent."""
+    """Return the content of a file, or of stdin for `-`.
+
+    Raise UsageError if the input can't be read, is larger than `limit`, or is a pipe into which nothing is written.
+    """
     try:
         if path == STDIN:
             data = read_descriptor(sys.stdin.fileno(), limit)

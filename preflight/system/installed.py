@@ -21,9 +21,9 @@ NCCL_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvid
 
 
 def installed_software(package: str = "torch") -> Json:
-    """Return the versions of Python and preflight, torch's location and version file, NCCL's wheels and plugins.
+    """Return the versions of Python and preflight, facts about torch and NCCL's wheels, and NCCL's plugins.
 
-    `torch` is `{"unreadable": reason}` if torch is not installed.
+    `package` is torch's name. `torch` is `{"unreadable": reason}` if torch is not installed.
     """
     return {
         "python": platform.python_version(), "preflight": __version__, "torch": _torch(package),
@@ -79,7 +79,7 @@ def _found(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those `distributions` that are installed, without importing them."""
+    """Return {name: version} for those `distributions` that are installed, without importing them."""
     import importlib.metadata  # noqa: PLC0415 - loads an e-mail parser, which takes longer than many probes
 
     found = {}

@@ -39,9 +39,9 @@ def network_interfaces() -> Json:
 
 
 def ask_rdma_interfaces(ask: Callable[[str], Json], names: Iterable[str] | None = None) -> Json:
-    """Return what `ask` returns for each network interface of an RDMA adapter, by the interface's printable name.
+    """Return what `ask` returns for the name of each network interface of an RDMA adapter, by that name.
 
-    `names` replaces these interfaces.
+    A name that is not UTF-8 is escaped in the result. `names` replaces the adapters' interfaces.
     """
     if names is None:
         listed = (name for _, name in socket.if_nameindex())

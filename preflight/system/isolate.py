@@ -39,11 +39,11 @@ def run_isolated(
 ) -> dict[str, Answer]:  # fmt: skip
     """Run the functions in child processes in parallel, and return an Answer per function, by name.
 
-    A function that raises, dies or takes longer than its limit has a `failure`.
+    A function that raises, dies or takes longer than its limit (`limits_s`, in seconds) has a `failure`.
 
     `meanwhile` is called once the functions run. If a signal interrupts the wait, `when_stopped` gets the signal, and
-    the answers so far are returned. Without `when_stopped`, the signal is raised. Call this function from a process
-    with a single thread, since it forks.
+    the answers so far are returned; the other functions have the signal as failure. Without `when_stopped`, the signal
+    is raised. Call this function from a process with a single thread, since it forks.
     """
     start = time.monotonic()
     answers: dict[str, Answer] = {}
@@ -82,10 +82,10 @@ def _answer(outcome: Json, lost: Lost | None, elapsed_s: float) -> Answer:
 
 @dataclass(slots=True)
 class Asker:
-    """A proxy for a library, through which each call is made only once in all children together.
+    """A proxy for a library, whose calls may hang or kill the child that makes them.
 
-    A child that replaces a lost child gets the answers so far. A key names a function and its arguments, such as
-    `nvmlDeviceGetName/3`; the first argument is the device.
+    A child that replaces a lost child gets the results so far, so `ask` makes each call only once in all children
+    together. A key names a function and its arguments, such as `nvmlDeviceGetName/3`; the first argument is the device.
     """
 
     reason: Callable[[Exception], Json]  # makes the answer that replaces a value that could not be read
@@ -100,7 +100,12 @@ class Asker:
         return self.answers[key] if key in self.answers else self._made(key, call, lambda value: value)
 
     def again(self, key: str, call: Callable[[], Any]) -> Any:
-        """Make the call in this process and return its result (a handle); None if the call failed or is skipped."""
+        """Make the call even if an earlier child already made it, and return its result; None if it failed.
+
+        Use it for calls such as nvmlInit, or calls that return a handle, because their effect is valid only in one
+        process. The call is skipped (None) if it hung before, or if too many calls of this function or on this device
+        hung.
+        """
         got: list[Any] = [None]
 
         def keep(value: Any) -> Json:
@@ -111,7 +116,7 @@ class Asker:
         return got[0]
 
     def outcome(self, key: str) -> Json:
-        """Return the recorded result of a call that was made with `again`."""
+        """Return True if the call that `again` made under this key succeeded, else `{"unreadable": reason}`."""
         return self.answers.get(key, {"unreadable": self._refusal(key) or NEVER})
 
     def _made(self, key: str, call: Callable[[], Any], keep: Callable[[Any], Json]) -> Json:
@@ -144,7 +149,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A function whose calls may take long on a healthy machine, with a limit for each call and one for all of them."""
+    """A function whose calls may be slow on a healthy machine: limits in seconds for one call and for all calls."""
 
     function: str
     call_s: float

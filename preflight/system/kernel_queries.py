@@ -59,7 +59,7 @@ def machine_at(sysroot: str | None) -> Tree:
 
 
 def kernel_log() -> Json:
-    """Return the NVIDIA driver's lines in the kernel log."""
+    """Return the lines of the kernel log that the NVIDIA driver wrote, oldest first."""
     return _kernel_lines(DRIVER_LINE)
 
 
@@ -69,7 +69,11 @@ def kernel_alarms() -> Json:
 
 
 def kernel_history() -> Json:
-    """Return the kernel log's lines about the NVIDIA driver and links, and when the log starts (seconds since boot)."""
+    """Return the kernel log's lines about the NVIDIA driver and links, each with its time in seconds since boot.
+
+    The result is `{now_s, begins_s, lines}`. `begins_s` is the time of the oldest line, or 0 if no line has been
+    dropped.
+    """
     begins_s, lines = 0.0, []
     for number, (head, text) in enumerate(_kernel_records()):
         _, sequence, at_us = head.split(",")[:3]  # Documentation/ABI/testing/dev-kmsg
@@ -102,7 +106,7 @@ def _kernel_records() -> Iterator[tuple[str, str]]:
 
 
 def uname() -> Json:
-    """Return the node's name, kernel release and architecture."""
+    """Return the host name, kernel release and architecture."""
     answer = os.uname()
     return {"nodename": answer.nodename, "release": answer.release, "machine": answer.machine}
 
@@ -113,19 +117,19 @@ def cpu_affinity() -> Json:
 
 
 def shm_statvfs() -> Json:
-    """Return the size of /dev/shm and the space that is free for an ordinary user, in bytes."""
+    """Return `{size_bytes, free_bytes}` of /dev/shm; `free_bytes` is what an ordinary user may still use."""
     answer = os.statvfs("/dev/shm")
     return {"size_bytes": answer.f_blocks * answer.f_frsize, "free_bytes": answer.f_bavail * answer.f_frsize}
 
 
 def rlimits() -> Json:
-    """Return the soft limits, in bytes or counts, or "unlimited"."""
+    """Return this process's soft resource limits by name, in bytes or counts; "unlimited" if there is none."""
     soft = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[0] for name in LIMITS}
     return {name: UNLIMITED if value == resource.RLIM_INFINITY else value for name, value in soft.items()}
 
 
 def own_limits() -> dict[str, int]:
-    """Return this process's limits, if set: `bytes` to map (`ulimit -v`) and `cpu_s`, seconds of CPU time (`-t`)."""
+    """Return this process's limits, if set: `bytes` of address space (`ulimit -v`) and `cpu_s`, CPU time (`-t`)."""
     soft = {"bytes": resource.getrlimit(resource.RLIMIT_AS)[0], "cpu_s": resource.getrlimit(resource.RLIMIT_CPU)[0]}
     return {name: value for name, value in soft.items() if value != resource.RLIM_INFINITY}
 

@@ -35,7 +35,7 @@ DIGITS = re.compile(r"(\d+)")
 
 @dataclass(slots=True)
 class LogPaths:
-    """The files to read, in the usual reading order, and the excluded files, each with the reason."""
+    """The log files to read, in their order, and the files in folders that are not read, each with the reason."""
 
     files: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,11 @@ class LogPaths:
 
 
 def find_logs(paths: Iterable[str]) -> LogPaths:
-    """Return the logs at these paths; UsageError if a path does not exist or a folder can't be read."""
+    """Return the logs at these paths (files, folders, `-`).
+
+    Raise UsageError if a path does not exist, or a folder is empty or can't be read. From a folder, only the newest
+    run's files are taken, at most MOST_FILES.
+    """
     found = LogPaths()
     for path in dict.fromkeys(paths):
         if path == STDIN or not _is_folder(path):

@@ -25,7 +25,7 @@ MOSTLY = 0.4  # of UTF-16, more than this share of every second byte is 0 where 
 
 
 class Readable(Protocol):
-    """The protocol of a readable file, reduced to the methods that a member of an archive offers too."""
+    """The protocol of a file that can be read and closed; a member of an archive offers only these two methods."""
 
     def read(self, size: int, /) -> bytes | None: ...
     def close(self) -> None: ...
@@ -60,7 +60,7 @@ class LogSource:
         return self._head
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the text in pieces. Damaged or truncated data end the text, and a note says so."""
+        """Yield the log as UTF-8 in pieces. Damaged or truncated data end the text, and `note` says so."""
         head = self.peek()
         if codec := utf16_of(head):
             yield from as_utf8(codec, self.data())
@@ -72,16 +72,16 @@ class LogSource:
         yield from self.data()
 
     def data(self) -> Iterator[bytes]:
-        """Yield the unpacked content, without a change of its encoding."""
+        """Yield the unpacked content in its original encoding."""
         head, self._head = self.peek(), b""
         if head:
             yield head
         yield from self._pieces
 
     def members(self) -> Iterator[LogSource]:
-        """Yield the files of an archive as ARCHIVE:MEMBER, each to be read before the next.
+        """Yield each file of this archive as a LogSource with the name ARCHIVE:MEMBER; read each before the next.
 
-        `note` names unread files.
+        A file that can't be read has the reason as its `note`.
         """
         try:
             for member in members(self.peek(), self.data()):

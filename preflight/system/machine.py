@@ -24,7 +24,10 @@ Record = dict[str, dict[str, Json]]  # kind of read -> path or question -> {"val
 
 
 class Machine(ABC):
-    """The reads that a probe may make. Every read raises UnreadableFact, with the reason as message, if it fails."""
+    """The interface through which a probe reads a machine.
+
+    Every read raises UnreadableFact, with the reason as message, if it fails. Paths have no leading `/`.
+    """
 
     __slots__ = ()
 
@@ -32,7 +35,8 @@ class Machine(ABC):
     def read(self, kind: str, key: str) -> Json:
         """Return the result of one read as JSON.
 
-        `kind` is `text`, `data` and so on. `key` is the path, or a question if `kind` is `ask`.
+        `kind` is the name of the method that reads: `text`, `data`, `names`, `link`, `exists` or `ask`. `key` is the
+        path, or the question if `kind` is `ask`.
         """
 
     def text(self, path: str) -> str:
@@ -119,7 +123,7 @@ def _reason(path: str, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recorder(Machine):
-    """A machine that records every read and its result, whether the read succeeded or not."""
+    """A machine that passes every read on to `machine`, and keeps its result or failure in `record`."""
 
     machine: Machine
     record: Record = field(default_factory=dict)

@@ -72,9 +72,10 @@ def open_nvml(library_path: str | None = None) -> Any:
 
 
 def open_load_reader(uuid: str, library_path: str | None = None) -> Callable[[], Json]:
-    """Return a function that reads a GPU's load values, each separately; UnreadableFact if the GPU can't be opened.
+    """Return a function that reads the values of a GPU under load by key (clocks, power, temperature and others).
 
-    Calls may hang in the driver, so use the function in a process that another process can end.
+    Each value is read separately. Raise UnreadableFact if the GPU can't be opened. Calls may hang in the driver, so use
+    the function in a process that another process can end.
     """
     nvml = open_nvml(library_path)
     with _as_unreadable(nvml):
@@ -116,7 +117,7 @@ def _start(nvml: Any, library_path: str | None) -> None:
 
 
 def failures_of(library: Any) -> tuple[type[Exception], ...]:
-    """Return the exceptions of NVML calls: NVML's own, undecodable text, a missing name, and ctypes' errors."""
+    """Return the exception classes that an NVML call may raise if a value can't be read; `library` is pynvml."""
     return (library.NVMLError, UnreadableFact, ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
 
 
@@ -129,7 +130,10 @@ def _as_unreadable(library: Any) -> Iterator[None]:
 
 
 def unreadable(error: Exception) -> Json:
-    """Return the JSON value that stands for a value that could not be read, with the reason."""
+    """Return {"unreadable": reason}, the JSON form of a value that could not be read because of `error`.
+
+    For an error of NVML, the name of the error is added under "error".
+    """
     if isinstance(error, UnreadableFact):
         return {"unreadable": str(error)}
     name = type(error).__name__

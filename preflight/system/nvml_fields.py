@@ -39,7 +39,9 @@ def row(
 ) -> NvmlField:  # fmt: skip
     """Return a row of the table.
 
-    `into` converts the value, which becomes the fact `fact` (by default the key) or several facts (`facts`).
+    `function` is the NVML call without `nvmlDeviceGet`, and `older` is the call to try if that one is missing. `into`
+    converts the result to JSON for a capture, and `read` converts this JSON to the fact `fact` (by default the key) or
+    several facts (`facts`). `load` is the field of LoadSample that has the value.
     """
     names = [f"nvmlDeviceGet{each}" for each in (function, older) if each]
     # A function is looked up at the call: one that this pynvml lacks costs its value only.

@@ -52,7 +52,7 @@ class XidWatch:
         return bool(said)
 
     def wait(self) -> None:
-        """Wait until NVML listens for Xids or has failed."""
+        """Wait until NVML listens for Xids or has failed, or no message has come for READY_S seconds."""
         while self.hear(READY_S) and "awake" in self.messages[-1]:
             continue
 
@@ -61,7 +61,10 @@ class XidWatch:
         self.crew.end(KEEPER)
 
     def stop(self) -> Mapping[tuple[int, int], int]:
-        """Return the count of each Xid by GPU (nvml_index); raise UnreadableFact if NVML could not be watched."""
+        """End the monitor process, and return how often each Xid came, as {(NVML index, Xid): count}.
+
+        Raise UnreadableFact if NVML could not be watched.
+        """
         while self.hear(0.0):
             continue
         self.end()
@@ -120,7 +123,7 @@ def _address(handle: Any) -> int | None:
 
 
 def main() -> None:
-    """Reply to queries about the memory in use until stdin ends."""
+    """Answer each question on stdin with the bytes in use by GPU UUID, until stdin ends."""
     nvml = open_nvml(sys.argv[1] if len(sys.argv) > 1 else None)
     failures = failures_of(nvml)
     handles = {}

@@ -117,7 +117,10 @@ def _code_of_no_field(nvml: Any, handle: Any) -> int:
 
 
 def fabric_record(nvml: Any, handle: Any) -> Json:
-    """Return NVML's fabric record; the record's own status says whether registration failed."""
+    """Return NVML's data on the GPU's registration with the NVSwitch fabric, as `{state, problem, health_mask}`.
+
+    `problem` is the error of a failed registration, or "".
+    """
     info = nvml.c_nvmlGpuFabricInfoV_t()
     nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
     status = int(info.status)
@@ -144,14 +147,14 @@ def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
 
 
 def parse_set(numbers: Json, what: str) -> tuple[int, ...]:
-    """Return the numbers in a set such as CPUs, as a tuple; UnreadableFact if the set is empty."""
+    """Return the numbers in a set (`what`, such as CPUs) as a tuple; UnreadableFact if the set is empty."""
     if not numbers:
         raise UnreadableFact(f"NVML gave an empty {what}")
     return tuple(int(number) for number in numbers)
 
 
 def parse_memory(sizes: Json, name: str) -> int:
-    """Return the memory size `name` ("total", "free", ...), in bytes."""
+    """Return the memory size `name` ("total", "free", ...) in bytes; UnreadableFact if NVML's record lacks it."""
     if name not in sizes:
         raise UnreadableFact(OLD_MEMORY)
     return int(sizes[name])
@@ -171,7 +174,7 @@ def parse_throttle_reasons(mask: Json) -> tuple[str, ...]:
 
 
 def parse_health(mask: int) -> tuple[str, ...]:
-    """Return the faults in the fabric's health mask."""
+    """Return the faults for which a bit is set in the NVSwitch fabric's health mask; () if there are none."""
     faults = [name for shift, name in FABRIC_FAULTS.items() if mask >> shift & 0x3 == 1]
     configuration = mask >> CONFIGURATION_SHIFT & 0xF
     if configuration in CONFIGURATION_FAULTS:

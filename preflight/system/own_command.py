@@ -30,7 +30,7 @@ def own_argv(*arguments: str, module: str = "preflight.__main__", options: Seque
 def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[bytes]:
     """Run `preflight` with these arguments; return its exit status and its output.
 
-    If `folder` is given, the files of the run are written there.
+    If `folder` is given, it is the TMPDIR of the process, so that the files of the run are written there.
 
     Raises UsageError if the arguments are wrong, or LaunchError if the process can't start or a signal ended it.
     """

@@ -16,7 +16,10 @@ KEPT_S = 7 * 24 * 3600.0  # how long the files of a failed run stay in the tempo
 
 
 def own_folders(place: str, prefix: str) -> Iterator[tuple[str, bool]]:
-    """Yield this user's folders in `place` whose names begin with `prefix`, and whether each is older than KEPT_S."""
+    """Yield (path, is old) of this user's folders in `place` whose names begin with `prefix`.
+
+    A folder is old if it was not changed for KEPT_S seconds.
+    """
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             if not entry.name.startswith(prefix):
@@ -40,9 +43,10 @@ def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False)
 
 
 def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> int:
-    """Open a regular file or a folder of this user or root for reading; OSError says why it is refused.
+    """Open a regular file or a folder of this user or root for reading, and return the descriptor.
 
-    A file in an open `folder` is named without a path and must not be a link.
+    Raise OSError, with the reason, for any other file. With `folder` (an open folder's descriptor), `path` is a name in
+    this folder and must not be a link.
     """
     link = 0 if folder is None else os.O_NOFOLLOW
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | link, dir_fd=folder)

@@ -188,7 +188,7 @@ def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
 
 
 def stop_descendants(spared: frozenset[int]) -> None:
-    """SIGSTOP every descendant of this process except those in `spared`, so that their resources stay unchanged."""
+    """SIGSTOP every descendant of this process except those in `spared`; they then create no more files."""
     for pid, process in _descendants(os.getpid()).items():
         if pid not in spared:
             _kill(pid, process, signal.SIGSTOP)

@@ -21,12 +21,15 @@ def is_secret(name: str) -> bool:
 
 
 def shown(name: str, value: str) -> str:
-    """Return a variable's value as a report may show it, without secrets."""
+    """Return a variable's value for a report: HIDDEN if the name suggests a secret, else the value by `hide`."""
     return HIDDEN if is_secret(name) else hide(value)
 
 
 def hide(text: str) -> str:
-    """Return a text without the values of this process's secrets, whether plain or in JSON or HTML form."""
+    """Return the text with this process's secrets and the passwords in URLs replaced by HIDDEN.
+
+    Secrets are the values of environment variables that look like secrets; their JSON and HTML forms are replaced too.
+    """
     text = URL.sub(rf"\1{HIDDEN}@", text)
     for secret in _secrets():
         text = text.replace(secret, HIDDEN)

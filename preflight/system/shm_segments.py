@@ -113,7 +113,7 @@ def _inodes(process: str) -> Iterator[tuple[int, int]]:
 
 
 def has_segments(shm: str = "/dev/shm") -> bool:
-    """Return whether any nccl-* file exists."""
+    """Return whether /dev/shm (`shm`) has any nccl-* file; False if it can't be read."""
     with contextlib.suppress(OSError):
         return any(name.startswith(PREFIX) for name in os.listdir(shm))
     return False

@@ -80,7 +80,10 @@ def raise_at(ends_at: float, problem: str) -> None:
 
 
 def raise_dropped() -> None:
-    """Raise the exception that Python just dropped, if any, so that no answer counts as complete despite it."""
+    """Raise an exception of a signal that Python dropped because it came in a finalizer; else do nothing.
+
+    Call this function before an answer counts as complete.
+    """
     if _dropped:
         raise _dropped.pop()
 

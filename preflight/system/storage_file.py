@@ -34,7 +34,7 @@ Report = Callable[[int], None]
 
 
 def look_at(directory: str) -> Json:
-    """Return the directory's real path and how many bytes an ordinary user may still write there.
+    """Return `{path, free_bytes}`: the directory's real path, and how many bytes an ordinary user may still write.
 
     A symbolic link to a directory is followed, as the job's checkpoint would follow it. Raise UsageError if the path or
     the link leads to no directory.
@@ -78,7 +78,11 @@ class StorageFile:
     # of its pages exist before they are written to
 
     def write(self, size_bytes: int, stop_at: float, report: Report) -> Json:
-        """Write a new file of `size_bytes`, until `stop_at` at most but at least one block, and fsync the file."""
+        """Write a new file of `size_bytes` and fsync it; stop early at `stop_at` (monotonic), after one block at least.
+
+        Return `{done_bytes, start, end, is_direct}`; `is_direct` is false if O_DIRECT did not work. `report` gets the
+        bytes so far from time to time.
+        """
         self.close()
         self._open()
         self.block[:] = os.urandom(BLOCK_BYTES)  # what compresses would be faster than a checkpoint
@@ -90,7 +94,10 @@ class StorageFile:
         return {"done_bytes": done, "start": start, "end": end, "is_direct": self.is_direct}
 
     def read(self, stop_at: float, report: Report) -> Json:
-        """Read the written data until `stop_at`, at least one block; UnreadableFact if the data read differ from it."""
+        """Read the written data until `stop_at`, at least one block, and return the same values as `write`.
+
+        Raise UnreadableFact if the data differ from what was written.
+        """
         if not self.is_direct:
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         start = time.monotonic()
@@ -98,7 +105,7 @@ class StorageFile:
         return {"done_bytes": done, "start": start, "end": time.monotonic(), "is_direct": self.is_direct}
 
     def close(self) -> None:
-        """Free the file's space."""
+        """Close the file, which frees its space."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -62,16 +62,16 @@ class WriterOutcome:
 
 @dataclass(slots=True)
 class Writers:
-    """Writer processes by number, with one file each."""
+    """Processes that write and read one file each, numbered from 0."""
 
     crew: Crew[int]
     paths: tuple[str, ...]
     cut_short: set[int] = field(default_factory=set)  # writers in a task, or ended in one: their files may have names
 
     def carry_out(self, task: Task, count: int, watch: Callable[[int], None]) -> list[WriterOutcome]:
-        """Have the first `count` writers run a task in parallel; return their outcomes.
+        """Have the first `count` writers run a task in parallel; return their outcomes by number.
 
-        `watch` gets the number of bytes done so far.
+        `watch` is called often with the bytes that all of them have completed so far.
         """
         outcomes = [self._asked(number, task) for number in range(count)]
         while not all(outcome.is_over for outcome in outcomes):

@@ -34,7 +34,7 @@ def parse_events(data: bytes) -> list[str] | None:
 
 
 class DirectoryWatch:
-    """A watch on a directory, whose descriptor becomes readable when a file has appeared.
+    """A watch on a directory; its descriptor (in `fds`) becomes readable when a file has appeared.
 
     If `fds` is empty, there is no watch and the caller must poll.
     """
@@ -73,7 +73,10 @@ class OwnTime:
         self._looked_at = clock()
 
     def look(self, waited_s: float = 0.0) -> float:
-        """Return the seconds in which this process did not run since the last call, minus the intended `waited_s`."""
+        """Return the seconds since the last call in which this process did not run; 0 if it ran as usual.
+
+        `waited_s` is the time that the process intended to wait, which does not count. Gaps below GAP_S count as 0.
+        """
         now = self._clock()
         gap_s = now - self._looked_at - waited_s
         self._looked_at = now

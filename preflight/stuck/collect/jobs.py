@@ -60,7 +60,10 @@ FAILURES = (UnreadableFact, ValueError, IndexError, OSError)
 
 
 class Identity(NamedTuple):
-    """The values that distinguish a rank from others; every process that a rank starts inherits them."""
+    """The values that distinguish a rank from others: variable, rank number and the variables that name the job.
+
+    Every process that a rank starts inherits them.
+    """
 
     variable: str  # RANK, SLURM_PROCID, ...
     number: str
@@ -106,14 +109,15 @@ class ListedProcess:
 
     @property
     def is_own(self) -> bool:
-        """Return whether the process belongs to `preflight run` or `preflight check`, which need no examination."""
+        """Return whether the process belongs to `preflight run` or `preflight check`, and so is never a rank."""
         return self.name.startswith(OWN_NAME) or OWN_WORKER in self.arguments
 
     @property
     def is_ending(self) -> bool:
-        """Return whether the process has given up its memory, and with it its arguments and variables.
+        """Return whether the process is ending: the kernel has freed its memory, and with it its arguments.
 
-        A process that the kernel keeps from ending, or whose memory could not be read, still counts as a rank.
+        Three kinds of processes don't count: zombies, processes that are blocked in the kernel (state D), and processes
+        whose memory could not be read.
         """
         return not self.arguments and not self.hidden and self.state not in ("Z", "D")
 
@@ -124,7 +128,7 @@ class ListedProcess:
 
     @property
     def engine_name(self) -> str:
-        """Return the name that a serving engine's process gives itself; "" for other processes."""
+        """Return the title that a process of a serving engine (such as vLLM) gives itself; "" for others."""
         return engine_name(self.arguments[0]) if self.arguments else ""
 
     @property
@@ -134,7 +138,7 @@ class ListedProcess:
 
     @property
     def is_wrapper(self) -> bool:
-        """Return whether the process is a shell or another program whose only purpose is to run a program."""
+        """Return whether the process is a shell or another program that only runs a different program."""
         program = os.path.basename(self.arguments[0]) if self.arguments else self.name
         return program in WRAPPERS or self.name in WRAPPERS
 
@@ -162,7 +166,7 @@ class ListedProcess:
 
 @dataclass(frozen=True, slots=True)
 class FoundRank:
-    """A rank's process, and the processes below it."""
+    """A rank's process with its rank number and job, and the processes below it (`helpers`)."""
 
     process: ListedProcess
     rank: int | Gap
@@ -178,7 +182,7 @@ class FoundJob:
     """The ranks of one job on this node.
 
     `orphans` are processes that ended ranks left behind, each with the number of its rank. `servers` are the processes
-    of a serving engine that give its ranks their work, the server nearest to the ranks first.
+    of a serving engine that give the ranks their work, the process nearest to the ranks first.
     """
 
     name: str
@@ -192,7 +196,10 @@ class FoundJob:
         return job_id in (name, name.partition(":")[0])
 
     def row(self, machine: Machine) -> JobRow:
-        """Return the first rank's pid, the number of ranks, and other values by which a person recognizes the job."""
+        """Return the values by which a person recognizes the job.
+
+        They are the first rank's pid, command, folder and running time, and the number of ranks.
+        """
         first = self.ranks[0].process
         folder, since_s = "?", 0.0
         with contextlib.suppress(*FAILURES):
@@ -250,7 +257,7 @@ class ProcessTable:
         return cls(processes, answer["note"])
 
     def without(self, own_pid: int) -> ProcessTable:
-        """Return the table without process `own_pid` and its children.
+        """Return the table without process `own_pid` and its descendants.
 
         Ancestors of `own_pid`, such as a Slurm step, lose their variables in the new table, so that they do not count
         as ranks.

@@ -30,7 +30,7 @@ MODEL = re.compile(r"^Model:\s*(\S[^\n]{0,80})$", re.MULTILINE)
 
 
 class Named(NamedTuple):
-    """The way to recognize a mapped library: its component, and patterns for its file name and its version."""
+    """One row of the table of libraries: patterns for the file name and for the version in the file's content."""
 
     component: str
     name: re.Pattern[str]
@@ -116,7 +116,10 @@ def chosen_by(path: str, process: ListedProcess) -> str:
 
 
 def mapped_libraries(maps: str) -> tuple[str, ...]:
-    """Return the paths of the mapped libraries that contain NCCL; `maps` is the text of /proc/PID/maps."""
+    """Return the paths of the mapped files that contain NCCL; () if there are none.
+
+    They are NCCL's own library, or else torch's library with NCCL linked into it. `maps` is the text of /proc/PID/maps.
+    """
     mapped = _mapped_files(maps)
     for pattern in LIBRARIES:
         if found := tuple(path for path in mapped if pattern.fullmatch(os.path.basename(path))):

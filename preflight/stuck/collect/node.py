@@ -53,7 +53,7 @@ ALLOW_PTRACE = (
 
 @dataclass(frozen=True, slots=True)
 class CollectOptions:
-    """The options for collecting evidence."""
+    """The options for collecting evidence from a node; the defaults disturb the job least."""
 
     watch_s: float  # at most; shorter if every process has rested for long
     is_native: bool = False

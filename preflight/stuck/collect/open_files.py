@@ -57,7 +57,10 @@ class Descriptors:
 
 
 class FileWatch:
-    """The open files and connections of processes, read twice to find moved offsets and data that stayed queued."""
+    """The open files and connections of processes, read at the start and again later.
+
+    The comparison shows which offsets have moved, and which data have stayed in a send queue.
+    """
 
     def __init__(self, machine: Machine, pids: Iterable[int]) -> None:
         self.machine = machine
@@ -73,7 +76,10 @@ class FileWatch:
             return Gap(str(error))
 
     def files(self, pid: int) -> tuple[OpenFile, ...] | Gap:
-        """Return the files that a process has open now, and how far their offsets moved since the first read."""
+        """Return the files that a process has open now, and by how many bytes their offsets moved since the start.
+
+        The result is a Gap if either read failed.
+        """
         first, last = self.first[pid], self.descriptors(pid)
         if isinstance(first, Gap):
             return first
@@ -91,7 +97,10 @@ class FileWatch:
         )
 
     def connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return each process's TCP connections; the kernel's table is read once for each network namespace."""
+        """Return the TCP connections of each process, by pid; a Gap for a process whose descriptors are hidden.
+
+        The kernel's table is read once for each network namespace.
+        """
         tables: dict[str, dict[int, Connection]] = {}
         found: dict[int, tuple[Connection, ...] | Gap] = {}
         for pid, own in self.first.items():
@@ -108,9 +117,9 @@ class FileWatch:
         return found
 
     def waiting_connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return each process's open TCP connections that have queued data.
+        """Return each process's open TCP connections with the data in their send queues.
 
-        Only data that were queued at both reads count; other data are in transit.
+        Of the queued bytes, only as many count as were queued at the start too; the others are in transit.
         """
         queued = {
             (pid, each.local, each.remote): each.send_queue_bytes

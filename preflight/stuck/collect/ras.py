@@ -1,7 +1,8 @@
-"""NCCL's RAS (2.24 and newer): the ranks that RAS reports as missing or behind in operations (facts 1.5).
+"""NCCL's RAS (2.24 and newer): the ranks that RAS reports as missing or behind in operations.
 
-All jobs of a host share one RAS port, so a reply counts only if a process of this job listens on it. A query can crash
-the job. RAS is therefore queried only if the NCCL release that the ranks have mapped was reviewed, or on request.
+See docs/dev/nccl-facts.md, section 1.5. All jobs of a host share one RAS port, so a reply counts only if a process of
+this job listens on it. A query can crash the job. RAS is therefore queried only if the NCCL release that the ranks have
+mapped was reviewed, or on request.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LAUNCHED = re.compile(
 
 
 class AskRas(Enum):
-    """The condition under which NCCL's RAS is queried."""
+    """The choice when to query NCCL's RAS."""
 
     REVIEWED = "reviewed"  # if the release was reviewed and found safe
     INSIST = "insist"
@@ -115,9 +116,9 @@ def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas
 
 
 def parse_ras(text: str, address: str) -> RasAnswer:
-    """Return the ranks in the blocks INCOMPLETE and MISMATCH of RAS's reply to `verbose status`.
+    """Return the ranks that RAS's reply to `verbose status` lists as missing (INCOMPLETE) or behind (MISMATCH).
 
-    The ranks of all communicators are included.
+    The ranks of all communicators are included. `address` is RAS's address.
     """
     version = VERSION.search(text)
     missing: dict[int, RasRank] = {}
@@ -145,7 +146,7 @@ def parse_rank(found: re.Match[str], what: str) -> RasRank:
 
 
 def parse_mismatch(block: str) -> list[RasRank]:
-    """Return the listed ranks with the lowest operation count; empty if all listed counts are equal."""
+    """Return the ranks with the lowest operation count in a MISMATCH block; [] if it lists only one count."""
     counts: dict[int, list[re.Match[str]]] = {}
     current = -1
     for line in block.splitlines():

@@ -31,7 +31,7 @@ MOST_LINES, LINE_CHARS = 3, 300  # of a rank's output
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The location of a rank's flight recorder dump, and the pipe that requests a dump."""
+    """The path of a rank's flight recorder dump, and of the pipe by which the rank accepts dump requests."""
 
     rank: str
     uid: int
@@ -40,7 +40,7 @@ class Dump:
 
     @classmethod
     def of(cls, process: ListedProcess) -> Dump | None:
-        """Return the location of a rank's dump; None if the rank's variables give no rank number."""
+        """Return the paths for this rank's process; None if its variables give no rank number."""
         if process.identity is None:
             return None
         rank, pipe = process.identity.number, process.places.get(PIPE)
@@ -48,9 +48,9 @@ class Dump:
         return cls(rank, process.uid, f"{start}{rank}", f"{pipe}{rank}.pipe" if pipe else "")
 
     def request(self) -> bool:
-        """Ask the rank to write a dump; return whether the rank listens for such a request.
+        """Ask the rank to write a dump; return False if it does not listen for such requests.
 
-        The checks apply to the opened file, because another file may take its name.
+        The pipe's type and owner are checked after it was opened, because another file may take its name.
         """
         try:
             fd = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -65,7 +65,7 @@ class Dump:
             os.close(fd)
 
     def is_made_since(self, since: float) -> bool:
-        """Return whether the dump was written after `since`, in seconds of this host's clock."""
+        """Return whether the dump was written after `since` (seconds of this host's clock); False if it is missing."""
         try:
             return os.stat(self.path).st_mtime >= since - CLOCK_S
         except OSError:
@@ -89,9 +89,10 @@ class Dump:
 
 
 def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag | Gap:
-    """Return the ranks that are behind according to the ranks' dumps; a Gap if the dumps show none.
+    """Return the ranks that are behind, or in another collective, according to the ranks' dumps.
 
-    With `dumps`, new dumps are requested first.
+    The result is a Gap if there are no dumps, or if the dumps show no such rank. With `dumps`, new dumps are requested
+    first.
     """
     places = [place for place in map(Dump.of, ranks) if place is not None]
     silent = ""

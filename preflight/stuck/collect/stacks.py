@@ -45,10 +45,11 @@ def find_py_spy() -> str | None:
 
 
 def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) -> dict[int, Stacks]:
-    """Return the stacks of a user's processes, or the reasons why there are none; this takes at most `limit_s`.
+    """Return the stacks of user `uid`'s processes by pid, or a Gap with the reason; this takes at most `limit_s`.
 
-    The stack of a running process may change while py-spy reads it. py-spy then fails, or returns incomplete frames,
-    and the stack is read again.
+    With `is_native`, C frames are included, and py-spy stops each process while it reads. The stack of a running
+    process may change while py-spy reads it. py-spy then fails, or returns incomplete frames, and the stack is read
+    again.
     """
     program = find_py_spy()
     if program is None:
@@ -144,7 +145,10 @@ def _frames_of(stacks: Sequence[Stack], tid: int) -> tuple[Frame, ...]:
 
 
 def is_whole(stacks: Stacks | None) -> bool:
-    """Return whether the stacks are complete: the main thread's frames begin where a program begins."""
+    """Return whether no further read is needed: the stacks are complete, or can't be read at all.
+
+    They are complete if the main thread's frames begin where a program begins.
+    """
     if isinstance(stacks, Gap):
         return not stacks.reason.startswith(FAILED)
     mains = [stack for stack in stacks or () if stack.thread == MAIN and stack.python_frames]

@@ -36,7 +36,10 @@ class ThreadSample:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """The threads of a process at one moment, by thread id, and that moment on the scheduler's clock, in seconds."""
+    """The threads of a process at one moment, by thread id.
+
+    `now_s` is that moment on the scheduler's clock, in seconds; None if the kernel does not show it.
+    """
 
     threads: dict[int, ThreadSample]
     now_s: float | None
@@ -94,16 +97,16 @@ def _text(machine: Machine, path: str) -> str:
 
 
 def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
-    """Return a single sample in the form of `watch_threads`, as a substitute for a watch that was stopped or failed."""
+    """Return a single sample in the form of `watch_threads`, for use if the watch was stopped or failed."""
     threads = {pid: encode_value(ProcessSample.read(machine, pid).since(None)) for pid in pids}
     return {"watched_s": 0.0, "threads": threads}
 
 
 def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: float) -> Json:
-    """Return samples of processes, taken until the sleeping ones have slept for `rest_s`, for at most `most_s` seconds.
+    """Watch the threads of processes until the sleeping ones have slept for `rest_s`, at most `most_s` seconds.
 
     A process that falls asleep near the end gets `rest_s` more seconds, so that a slow job is recognized as running.
-    The result is JSON: the threads by pid, and the duration of the watch.
+    Return `{watched_s, threads}`: the duration, and the states of the threads by pid.
     """
     start = time.monotonic()
     first = {pid: ProcessSample.read(machine, pid) for pid in pids}

@@ -98,7 +98,7 @@ OTHERWISE = (
 
 
 def steps_for(reason: Reason, activity: Activity, pids: Sequence[int]) -> tuple[str, ...]:
-    """Return the steps for ranks in this activity; a command in a step names the first of `pids`."""
+    """Return the steps to take for a culprit with this reason and activity; commands get the first of `pids`."""
     is_elsewhere = reason in (Reason.RANK_ELSEWHERE, Reason.ALL_WAIT)
     steps = ELSEWHERE.get(activity, OTHERWISE) if is_elsewhere else STEPS[reason]
     return tuple(step.replace("PID", str(pids[0])) if pids and step.startswith("    ") else step for step in steps)

@@ -29,7 +29,7 @@ BUSY_PERCENT = 95.0
 
 
 def answer(nodes: Sequence[NodeEvidence], bugs: Sequence[KnownBug] = ()) -> StuckReport:
-    """Return the report: what each rank does, which ranks hold up the job, and why.
+    """Return the report from the evidence of all nodes: the verdict, the culprits, and what each rank does.
 
     `bugs` are the known bugs of library versions.
     """

@@ -61,7 +61,7 @@ def _culprit(
 
 
 def lost_gpus(job: JobState) -> Iterator[Culprit]:
-    """Yield a culprit for the GPUs that the driver has lost."""
+    """Yield one culprit for each GPU that has fallen off the bus."""
     for node in job.nodes:
         for gpu in known_or(node.gpus, ()):
             if isinstance(gpu.uuid, Gap) and any(word in gpu.uuid.reason for word in LOST):
@@ -72,7 +72,7 @@ def lost_gpus(job: JobState) -> Iterator[Culprit]:
 
 
 def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield a culprit for the ranks without a process, by node.
+    """Yield one culprit per node for the ranks in `gone`, which have no live process.
 
     If all other ranks are still starting, the missing ranks never joined.
     """
@@ -97,7 +97,7 @@ def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
 
 
 def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield culprits for the ranks that a signal has stopped, and for the ranks whose data worker is stopped."""
+    """Yield culprits for the processes in `stopped`, and for ranks in `busy` that wait for a stopped data worker."""
     for place in stopped:
         at = f" at {place.at}" if place.at else ""
         what = f"{rank_names([place])} on {place.host} (pid {place.pid}) is stopped by a signal{at}"
@@ -113,10 +113,10 @@ def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequenc
 
 
 def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
-    """Yield a culprit if a stopped or waiting parent process of a serving engine gives idle ranks no work.
+    """Yield culprits if all ranks of a serving engine are idle because a process above them gives them no work.
 
-    A waiting process counts only if it runs the engine's own loop, because the program that started the engine serves
-    many clients at once.
+    Such a process is stopped, or waits in the engine's own loop. Other programs above the ranks may wait for clients,
+    so their waiting does not count.
     """
     stopped = [place for place in job.servers if place.activity is Activity.STOPPED]
     if stopped:
@@ -130,7 +130,10 @@ def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
 
 
 def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield culprits for the ranks that do not wait for others; ranks in the same line of code form one culprit."""
+    """Yield culprits for the ranks in `busy`, which do not wait for other ranks.
+
+    Ranks in the same line of code form one culprit.
+    """
     alike: dict[tuple[str, Activity, str, str], list[RankPlace]] = defaultdict(list)
     for place in busy:
         alike[place.host, place.activity, place.at, place.doing].append(place)
@@ -144,9 +147,10 @@ def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culpri
 
 
 def other_collectives(job: JobState) -> Iterator[Culprit]:
-    """Yield a culprit for the ranks in the rarer call: another collective, or the same collective from another line.
+    """Yield culprits if the waiting ranks are in different calls: one for each call except the most common one.
 
-    Ranks that wait for their GPUs may be in different lines although these ranks wait for the same collective.
+    Two calls differ by collective or by line of code. There is none if all ranks wait for their GPUs, because such
+    ranks may be in different lines although they wait for the same collective.
     """
     calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
     for place in job.waiting:
@@ -191,7 +195,7 @@ def recorded_lags(job: JobState) -> Iterator[Culprit]:
 
 
 def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
-    """Yield a culprit for the ranks that NCCL's RAS names as behind or missing, unless RAS names all ranks."""
+    """Yield one culprit for the ranks `named` by NCCL's RAS as behind or missing; none if RAS names all ranks."""
     by_rank = {each.rank: each for each in sorted(named, key=lambda each: each.rank)}
     if by_rank and len(by_rank) < max(len(job.places), job.world_size):
         members = [place for place in job.places if place.rank in by_rank]
@@ -201,7 +205,10 @@ def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
 
 
 def broken_paths(job: JobState) -> Iterator[Culprit]:
-    """Yield culprits for pairs of addresses between which data are not acknowledged, with the ranks at both ends."""
+    """Yield one culprit for each pair of addresses between which sent data are not acknowledged.
+
+    It names the ranks at both ends.
+    """
     owners: dict[tuple[str, str], RankProcess] = {}
     queued: dict[tuple[str, ...], list[tuple[str, RankProcess, Connection]]] = defaultdict(list)
     for node in job.nodes:
@@ -240,9 +247,9 @@ def broken_paths(job: JobState) -> Iterator[Culprit]:
 
 
 def nothing_moves(job: JobState) -> Iterator[Culprit]:
-    """Yield a culprit if all ranks wait in the same collective and no network path is known to be at fault.
+    """Yield one culprit without ranks if all ranks wait and no single rank or path is known to be at fault.
 
-    Yield nothing if a rank was not found.
+    There is none if a rank was not found, or if the ranks may wait for a long computation on their GPUs.
     """
     seen = [place for place in job.waiting if place.activity is not Activity.UNSEEN]
     if not seen or len(seen) < max(len(job.waiting), job.world_size):

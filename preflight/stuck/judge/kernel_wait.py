@@ -28,7 +28,7 @@ class KernelWait(str, Enum):
 
     @classmethod
     def of(cls, thread: ThreadState) -> KernelWait:
-        """Return the kind of object for which a thread waits; RUNS if it does not wait."""
+        """Return the kind of object for which a thread waits; RUNS if it runs or could run."""
         found = next((wait for wait, pattern in CHANNELS if pattern.search(thread.wait_channel)), None)
         match thread.state:
             case "T" | "t":

@@ -1,4 +1,4 @@
-"""Known bugs of the library versions that the ranks have loaded, if the job shows the symptom of the bug."""
+"""Known bugs of the library versions that the ranks have loaded, if the job shows the bug's symptom."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ MOST = 3
 
 
 def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) -> tuple[KnownHang, ...]:
-    """Return the bugs that may explain the hang: a stack shows the bug's frame, or all ranks wait in the same call.
+    """Return at most MOST known bugs that may explain the hang.
 
-    A matching frame is enough even if the version is unknown. Without such a frame, the version and all other known
-    facts have to fit, because ranks that wait in the same call are weak evidence.
+    The evidence is a stack that has the bug's frame, or all ranks waiting in the same call. A matching frame is enough
+    even if the version is unknown. Without such a frame, the version and all other known facts have to fit, because
+    ranks that wait in the same call are weak evidence.
     """
     if verdict is StuckVerdict.NOT_STUCK or not job.nodes:
         return ()
@@ -50,7 +51,7 @@ def _is_exact(bug: KnownBug, fit: BugFit, around: Surroundings) -> bool:
 
 
 def surroundings(job: JobState) -> Surroundings:
-    """Return the known versions, machine and size of the job."""
+    """Return the facts to which known bugs are limited: library versions, architecture, GPUs, ranks and nodes."""
     software = [node.software for node in job.nodes if isinstance(node.software, JobSoftware)]
     versions: dict[str, tuple[str, ...]] = {}
     for each in software:

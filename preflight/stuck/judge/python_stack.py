@@ -19,7 +19,10 @@ LIBRARY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Calls that show an activity: patterns for the file and function, and the call to print ("" = the function)."""
+    """A rule by which a call on the stack shows an activity.
+
+    It has patterns for the file and the function, and the name of the call to print ("" = the function's).
+    """
 
     activity: Activity
     file: re.Pattern[str]
@@ -112,7 +115,10 @@ class StackPlace:
 
     @classmethod
     def of(cls, frames: Sequence[Frame]) -> StackPlace:
-        """Return what a thread with these frames does; PYTHON is the activity if no library call shows another one."""
+        """Return the activity of a thread with these frames, innermost first.
+
+        It is PYTHON if no library call shows another activity.
+        """
         for called, caller in pairwise(frames):
             if any(loop.fits(caller) and call.fits(called) for loop, call in IDLE_LOOPS):
                 return cls(Activity.IDLE, IDLE_CALL, str(caller))

@@ -71,12 +71,12 @@ class JobState:
 
     @property
     def alive(self) -> list[RankPlace]:
-        """Return the ranks that have a live process."""
+        """Return the states of the ranks that have a live process."""
         return [place for place in self.places if not place.is_gone]
 
     @property
     def waiting(self) -> list[RankPlace]:
-        """Return the ranks that wait for other ranks."""
+        """Return the states of the ranks that wait for other ranks."""
         return [place for place in self.places if place.waits_for_others]
 
     @property
@@ -86,9 +86,9 @@ class JobState:
 
     @property
     def before_full_rings(self) -> list[RankPlace]:
-        """Return the serving engine's processes that wait because a rank does not read their messages.
+        """Return the states of the serving engine's processes that wait because a message ring is full.
 
-        These processes can't give the ranks work.
+        It is full because a rank does not read its messages. These processes can't give the ranks work.
         """
         return [place for place in self.servers if place.doing == FULL_RING and place.stands]
 
@@ -105,7 +105,7 @@ class JobState:
 
 
 def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
-    """Return what a rank does: its activity, its call, and whether it makes progress."""
+    """Return the state of a rank: its activity, its call, whether it waits for other ranks, and whether it moves on."""
     process, main, stack = rank.process, rank.process.main_thread, rank.process.main_stack
     if main is None or process.state in "ZX":
         return RankPlace.gone(rank.rank, node.host, process.pid, Activity.DEAD, "ended", "it has ended")
