@@ -24,7 +24,10 @@ NO_FACT = (
 
 
 def changes_page(difference: Changes) -> Page:
-    """Return the page: changes that matter, new findings, slower collectives, and the number of other changes."""
+    """Return the page of `preflight diff`: changes that matter, new findings, and slower collectives.
+
+    Of the changes that rarely matter, only the number is shown; the whole page lists them too.
+    """
     word, tone = ANSWERS[difference.exit_code]
     answer = answer_line(word, tone, _summary(difference))
     matter = [(node, [each for each in node.changes if each.matters]) for node in difference.nodes]
@@ -80,15 +83,18 @@ def _host(node: NodeChanges, difference: Changes) -> str:
 
 
 def since_good(report: Report) -> list[str]:
-    """Return a line for each change since the node was last good, or one line if nothing changed.
+    """Return a line for each change since the node was last good, or one line that says that nothing changed.
 
-    The result is [] if the node was never good.
+    The result is [] if the report does not say when the node was good.
     """
     return (change_lines(report.changed) or [NOTHING]) if report.good_at else []
 
 
 def change_lines(changes: Sequence[Change], host: str = "") -> list[str]:
-    """Return a line for each change; changes that differ only in their subject share a line."""
+    """Return a line for each change, with `host` if it is not "".
+
+    Changes that differ only in their subject, such as a GPU, share a line.
+    """
     subjects: dict[tuple[str, str, str, str], list[str]] = {}
     for each in changes:
         subjects.setdefault((each.what, each.before, each.now, each.why), []).append(each.subject)

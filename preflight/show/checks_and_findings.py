@@ -37,20 +37,23 @@ def findings_section(findings: tuple[Finding, ...]) -> list[Block]:
 
 
 def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Return the findings in order of severity."""
+    """Return the findings in order of severity: failures, then warnings, then information."""
     order = list(Severity)
     return tuple(sorted(findings, key=lambda each: order.index(each.severity)))
 
 
 def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
-    """Return the names of the inconclusive checks by reason; a crashed check is marked as a defect of preflight."""
+    """Return {reason: names of checks} for the inconclusive checks among those that were skipped.
+
+    The reason of a crashed check is marked as a defect of preflight.
+    """
     defect = "a defect in preflight, please report: "
     unseen = (each for each in skipped if each.outcome is not CheckOutcome.NOT_RUN)
     return grouped((f"{defect if each.crashed else ''}{each.reason}", each.check) for each in unseen)
 
 
 def silent_sections(ran: Sequence[RanCheck]) -> list[Block]:
-    """Return the checks that were not run and the checks that did not apply, grouped by reason."""
+    """Return the sections on checks that were not run and on checks that did not apply; each is grouped by reason."""
     return [
         *section("Not run", *_by_reason(ran, CheckOutcome.NOT_RUN)),
         *section("Not applicable", *_by_reason(ran, CheckOutcome.NOT_APPLICABLE)),

@@ -41,7 +41,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list of names with their values."""
+    """A list of names with their values, printed in two columns."""
 
     rows: Sequence[tuple[str, str]]
     indent: int = 2
@@ -50,7 +50,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A named amount with a remark; consecutive amounts are aligned in one column."""
+    """A line of a sum: a name, an amount and a remark; the amounts of consecutive lines are aligned."""
 
     name: str
     amount: str
@@ -81,7 +81,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below headers; `below` has an explanation to print below each row."""
+    """A table of rows below column headers; `below` has an explanation to print below each row ("" for none)."""
 
     columns: tuple[Column, ...]
     rows: tuple[Sequence[str], ...]
@@ -104,7 +104,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Cells by row name and column name, in blocks. Notes on the rows are in a column with the title ""."""
+    """A matrix of cells by row name and column name.
+
+    `rows` and `columns` are the names in blocks, such as the GPUs of one NUMA node. Notes on the rows are in a column
+    with the title "".
+    """
 
     rows: Sequence[Sequence[str]]
     columns: Sequence[Sequence[str]]
@@ -135,12 +139,12 @@ def right(title: str, over: str = "", drop: int = 0) -> Column:
 
 
 def figures(*titles: str) -> tuple[Column, ...]:
-    """Return columns of numbers, one for each title."""
+    """Return one column of right-aligned numbers for each title."""
     return tuple(map(right, titles))
 
 
 def section(title: str, *blocks: Block) -> list[Block]:
-    """Return the blocks below a title, or nothing if all blocks are empty."""
+    """Return a heading and the blocks, or [] if all of them are empty lists, tables or commands."""
     full = [each for each in blocks if not isinstance(each, Items | Table | Code) or each.rows]
     return [Heading(title), *full] if full else []
 
@@ -151,7 +155,7 @@ def note(text: str) -> Text:
 
 
 def item(text: str, indent: int = 2) -> Text:
-    """Return a paragraph of a list; all its lines but the first are indented further."""
+    """Return a paragraph of a list: all its lines but the first are indented further than `indent`."""
     return Text(text, indent=indent, hang=indent + 2)
 
 
@@ -161,13 +165,13 @@ def bullet(text: str) -> Text:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names, and the number of the names that were left out."""
+    """Return the first `most` names, separated by commas, and ` and N more` if some were left out."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the names grouped by their text, so that one line serves all names with the same text."""
+    """Return {text: names} from pairs (text, name), so that one line serves all names with the same text."""
     alike: dict[str, list[str]] = {}
     for text, name in entries:
         alike.setdefault(text, []).append(name)
@@ -175,5 +179,5 @@ def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def answer_line(word: str, tone: str, text: str) -> Text:
-    """Return a page's first line: the verdict in color, and the reason for the verdict."""
+    """Return the first line of a page: the verdict `word` in the color `tone`, and the reason `text`."""
     return Text(text, hang=2, label=f"{word}  ", label_tone=tone)

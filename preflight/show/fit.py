@@ -38,7 +38,10 @@ MARKS = {
 
 
 def fit_section(fit: Fit | Gap | None) -> list[Block]:
-    """Return the verdict, then for each place and phase the needs, their sum and the available memory."""
+    """Return the section: the verdict, then the needs, their sum and the available memory of each place and phase.
+
+    The result is [] if `fit` is None; for a Gap, it says why the answer is unknown.
+    """
     if fit is None:
         return []
     heading = Heading("Will it fit")

@@ -73,7 +73,7 @@ def _whole(fleet: Fleet) -> list[Block]:
 
 
 def answer_of(fleet: Fleet) -> tuple[str, str]:
-    """Return the first words of the fleet's page and their tone (color)."""
+    """Return the verdict on the fleet, which is the first words of its page, and the verdict's color (tone)."""
     if not fleet.nodes:
         return NOTHING_READ
     return FAIL if fleet.failing or fleet.would_drain else ANSWERS[fleet.exit_code]
@@ -96,7 +96,7 @@ def reason_of(fleet: Fleet) -> str:
 
 
 def counts_of(fleet: Fleet) -> str:
-    """Return how many nodes ended in each state, and from how many reports."""
+    """Return a text on how many nodes passed, failed, are outliers or are unknown, and how many reports were read."""
     counts = [
         f"{len(fleet.passing)} passed", f"{len(fleet.failing)} failed", counted(len(odd_hosts(fleet)), "outlier"),
         f"{len(fleet.unknown)} unknown",
@@ -106,7 +106,7 @@ def counts_of(fleet: Fleet) -> str:
 
 
 def check_counts(fleet: Fleet) -> str:
-    """Return how all checks of all nodes ended, and which were inconclusive on most nodes; "" without checks."""
+    """Return a text on how the checks of all nodes ended, and which were inconclusive on most; "" without checks."""
     if not fleet.checks:
         return ""
     totals = Counter[str]()
@@ -151,7 +151,7 @@ def odd_reasons(fleet: Fleet) -> dict[str, str]:
 
 
 def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
-    """Return, by host name, the reason for the node's state."""
+    """Return, by host name, the reason why each node is in its state (`why_of`)."""
     return {state.host: why_of(state) for state in states}
 
 
@@ -169,9 +169,9 @@ def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
 
 
 def odd_by_host(group: Group) -> dict[str, list[Odd]]:
-    """Return each outlier's unusual values, the strongest evidence first.
+    """Return the unusual values of each outlier in a group, by host.
 
-    Speeds of small messages are weak evidence.
+    Speeds of small messages come last, because they are weak evidence.
     """
     by_host: dict[str, list[Odd]] = {}
     for each in sorted(group.odd, key=lambda odd: odd.what.endswith(SMALL)):
@@ -180,12 +180,15 @@ def odd_by_host(group: Group) -> dict[str, list[Odd]]:
 
 
 def why_of(state: NodeState) -> str:
-    """Return a text on why a node is in its state."""
+    """Return the reasons for a node's state in one line; without reasons, its verdict."""
     return "; ".join(state.reasons) or state.verdict
 
 
 def left_out(title: str, files: Sequence[Unread], more: str = "; all of them are in --json") -> list[Block]:
-    """Return the files that were left out, each with the reason; `more` ends the text if not all are shown."""
+    """Return a section on the files that were not read, with the reasons.
+
+    `more` ends the text if not all files are shown.
+    """
     return _counted(title, [f"{file.path}: {file.reason}" for file in files], more)
 
 
@@ -219,7 +222,10 @@ def _group(group: Group) -> list[Block]:
 
 
 def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
-    """Return a sentence on why a node is an outlier, and in how many other metrics; many slow speeds count as one."""
+    """Return a sentence on why a node is an outlier: its first unusual value, and the number of the others.
+
+    Many slow speeds count as one value. `metrics` are the metrics of the node's group.
+    """
     worst, slow = odd[0], _slow(odd)
     if slowness := slowness_text(odd, metrics):
         left = len(odd) - len(slow)

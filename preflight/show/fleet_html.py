@@ -30,7 +30,7 @@ WIDTH, HEIGHT = 240, 36
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A bar of a histogram."""
+    """A bar of a histogram, with its position and size in the drawing."""
 
     x: float
     y: float
@@ -41,7 +41,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A drawing of the distribution of a metric over a group, with the metric's thresholds."""
+    """A histogram of one metric over the nodes of a group, with the positions of the metric's thresholds."""
 
     metric: Metric
     rects: tuple[Rect, ...]
@@ -52,7 +52,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A group, reduced to the nodes and metrics for which the page has room."""
+    """A group of nodes with the same hardware, reduced to the nodes and metrics for which the page has room."""
 
     group: Group
     hosts: str

@@ -6,10 +6,10 @@ from enum import Enum
 
 
 class Format(Enum):
-    """A format of a report.
+    """A format of a report; its value is its name on the command line.
 
-    A format has a name, the function in this folder that renders it, and a file suffix that selects it. Another option
-    (`own_option`) may also write it. `suffix` and `own_option` are empty if the format has none.
+    `function` is the function in this folder that renders it. `suffix` is the file suffix that selects it. `own_option`
+    is an option of its own that writes it. `suffix` and `own_option` are "" if the format has none.
     """
 
     function: str
@@ -39,6 +39,6 @@ ALSO = tuple(form for form in Format if not form.own_option)  # what --also take
 
 
 def of_suffix(path: str) -> Format:
-    """Return the format that the suffix of a file name selects; the console page if the suffix selects none."""
+    """Return the format that the suffix of a file name selects; CONSOLE (the text page) for any other name."""
     _, dot, suffix = path.rpartition(".")
     return next((form for form in Format if dot and form.suffix == suffix.lower()), Format.CONSOLE)

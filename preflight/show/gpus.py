@@ -42,7 +42,7 @@ def _is_in_matrix(node: NodeFacts, rows: Table) -> bool:
 
 
 def xid_section(node: NodeFacts) -> list[Block]:
-    """Return the newest lines of the kernel log in which the driver reports a failure."""
+    """Return the section on Xid errors: the newest of the driver's lines in the kernel log; [] if there are none."""
     if isinstance(node.xid_lines, Gap):
         return []
     older = len(node.xid_lines) - MOST_XIDS
@@ -51,7 +51,7 @@ def xid_section(node: NodeFacts) -> list[Block]:
 
 
 def gpu_models(gpus: tuple[Gpu, ...]) -> list[tuple[str, str]]:
-    """Return each model with its GPUs."""
+    """Return pairs of GPU numbers and their model, such as ("GPU 0-7", model); GPUs of unknown models are left out."""
     models: dict[str, list[int]] = {}
     for gpu in gpus:
         models.setdefault(_model(gpu), []).append(gpu.nvml_index)

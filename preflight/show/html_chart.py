@@ -49,7 +49,7 @@ SHOWN: dict[Axis, Callable[[float], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values of one configuration, by message size."""
+    """The values of one configuration in a plot, as (message size in bytes, value)."""
 
     name: str
     points: tuple[tuple[int, float], ...]
@@ -58,7 +58,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A collective's plot and its numbers."""
+    """The plot of a collective as SVG, with its values as numbers."""
 
     title: str
     unit: str
@@ -70,7 +70,10 @@ class Chart:
 
 
 def charts(report: Report) -> tuple[Chart, ...]:
-    """Return plots: first the busbw of large messages for each collective, then the time of small messages."""
+    """Return the plots: busbw of large messages for each collective, then time of small messages for each.
+
+    Plots without values are left out.
+    """
     made = [
         _chart(report, collective, measure, f"chart-{measure.name.lower()}-{number}")
         for measure in Axis

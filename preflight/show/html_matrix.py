@@ -21,7 +21,7 @@ NVLINK = re.compile(r"NV\d+")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The devices of one NUMA node, which occupy adjacent rows and columns."""
+    """The devices of one NUMA node, which have adjacent rows and columns in a matrix."""
 
     title: str
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ Cells = Mapping[tuple[str, str], Cell]
 
 @dataclass(frozen=True, slots=True)
 class HtmlRow:
-    """A row of a matrix; the first row of a block has `block` and `span`, the number of rows in the block."""
+    """A row of a matrix; in the first row of a block, `block` is its title and `span` its number of rows."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -62,7 +62,10 @@ class HtmlMatrix:
 
     @property
     def sentence(self) -> str:
-        """Return the common value of all pairs, to replace a matrix in which all pairs are equal; "" if they differ."""
+        """Return a sentence that replaces the matrix if all pairs have the same value; "" if they differ.
+
+        It is "" for a small matrix, too.
+        """
         others = [cell for row in self.rows for cell in row.cells if cell != SELF_CELL and cell.text != SELF_CELL.text]
         words = {cell.text for cell in others}
         if len(words) != 1 or len(self.rows) < LEAST_FOR_A_SENTENCE:

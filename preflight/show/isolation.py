@@ -20,7 +20,7 @@ WORDS = {
 
 
 def isolation_section(report: Report) -> list[Block]:
-    """Return blocks that say why groups of nodes were tried, and what each round showed; [] if there were no rounds."""
+    """Return the section on the groups of nodes: why they were tried, and what each round showed; [] without rounds."""
     observed = report.isolation
     if not observed.rounds:
         return []

@@ -11,12 +11,15 @@ from preflight.model.gap import Gap
 
 
 def render_json(record: object) -> str:
-    """Return a record as JSON in ASCII, with its gaps (missing values)."""
+    """Return a record as JSON text in ASCII, with a list of the values that are missing (gaps) and the reasons."""
     return dump(encode(record))
 
 
 def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any] | None:
-    """Return a record as a part of the document, None for a Gap or None; the record's missing values go to `gaps`."""
+    """Return the record `name` encoded as a part of a document; None if it is a Gap or None.
+
+    The missing values of the record are added to the list `gaps`.
+    """
     if isinstance(record, Gap):
         gaps.append({"fact": name, "reason": record.reason})
     if record is None or isinstance(record, Gap):
@@ -27,11 +30,11 @@ def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any
 
 
 def below(name: str, gaps: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the gaps of a part, with paths that start at the top of the document."""
+    """Return the gaps of the part `name` with paths that start at the top of the document (`name.` is put in front)."""
     return [{"fact": f"{name}.{gap['fact']}", "reason": gap["reason"]} for gap in gaps]
 
 
 def dump(document: dict[str, Any]) -> str:
-    """Return a document as JSON text."""
+    """Return a document as indented JSON text in ASCII."""
     # A NaN is not JSON; ASCII survives every locale and every lone surrogate of a file name.
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"

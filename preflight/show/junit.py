@@ -62,7 +62,7 @@ def render_junit(report: Report) -> str:
 
 
 def test_cases(report: Report) -> tuple[TestCase, ...]:
-    """Return the test cases: those of the parts of the run, then those of the checks, then those of the trials."""
+    """Return one test case for each part of the run, then for each check, then for each trial."""
     return (*_run_cases(report), *_check_cases(report), *_trial_cases(report))
 
 

@@ -80,9 +80,9 @@ def probe_page(
     gpu_set: GpuSetAdvice | None = None,
     expected: Expected | Gap | None = None,
 ) -> Page:
-    """Return the page: a conclusion, the node's parts, and the findings.
+    """Return the page of `preflight probe`: a conclusion, the findings, and the next step.
 
-    The whole page has all facts before the findings.
+    The whole page has all facts before the findings. `gpu_set` and `expected` are None unless `--gpus` was given.
     """
     answer = replace(answer_line(*ANSWERS[exit_code], f"{node.host}: {_made_of(node)}"), most_lines=3)
     gpus_text = gpu_set_section(gpu_set) if gpu_set is not None else []
@@ -223,7 +223,7 @@ def speed_gbit(mbit_s: int) -> str:
 
 
 def unread(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return (facts, reason) pairs for the facts that could not be read; facts with the same reason are joined."""
+    """Return pairs (facts, reason) for the facts that could not be read; facts with the same reason share a pair."""
     alike: dict[str, list[dict[str, str]]] = {}
     for gap in encode(node)[GAPS]:
         alike.setdefault(DEVICE_IN_PATH.sub("*", gap["reason"]), []).append(gap)

@@ -1,4 +1,4 @@
-"""The page of a command as one record, which can be printed at three lengths: one line, one screen, or everything."""
+"""The page of a command as one record that can be printed at three lengths: one line, one screen, or everything."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def _foot(rows: Sequence[tuple[str, str]]) -> list[Block]:
 
 
 def short(finding: Finding, headline: str = "") -> list[Block]:
-    """Return a finding in at most seven lines: problem, fix and workaround; a problem in the headline is left out.
+    """Return a finding as a block of at most seven lines: the problem, the fix and the workaround.
 
-    A workaround that only says to source the settings is left out, because the headline has it.
+    The problem is left out if `headline` has it. A workaround that only says to source the settings is left out, too.
     """
     subject = "" if finding.problem.startswith(f"{finding.subject} ") else f"{finding.subject}: "
     text = finding.check + ("" if finding.problem in headline else f" · {subject}{finding.problem}")

@@ -16,18 +16,18 @@ def shell_quote(value: str) -> str:
 
 
 def export(name: str, value: str) -> str:
-    """Return the command that sets a variable."""
+    """Return the shell command that sets a variable, such as `export NAME='value'`."""
     return f"export {name}={shell_quote(value)}"
 
 
 def commands(advice: Advice) -> list[str]:
-    """Return the commands that a user types before the job so that it runs with the advised settings."""
+    """Return the `export` and `unset` commands of the advice, to be typed before the job starts."""
     exports = [export(name, value) for name, value in (*advice.gpu_env, *advice.env)]
     return exports + [f"unset {name}" for name in advice.unset]
 
 
 def evidence_of(advice: Advice, name: str) -> list[str]:
-    """Return the evidence for a setting."""
+    """Return the texts of evidence for the setting `name`; [] if there are none."""
     return [text for about, text in advice.evidence if about == name]
 
 

@@ -1,4 +1,4 @@
-"""Speeds and their references: the source of the thresholds, a node vs known-good nodes, and each RDMA port alone."""
+"""Speeds and what they are judged by: policy, baseline or links; this node next to good nodes; each RDMA port alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from preflight.show.text import fact_text, line
 
 
 def speeds_section(report: Report) -> list[Block]:
-    """Return the reference for speeds; for a baseline also its size groups and the single sizes that look slow."""
+    """Return the section on what speeds were judged by; [] if there is nothing to say.
+
+    For a baseline, it has a table of the groups of sizes and of the single sizes that look slow.
+    """
     judges = report.judged_by
     if all(each.by is SpeedJudge.NOBODY for each in judges) and not judges[1:]:
         judges = tuple(each for each in judges if each.detail.startswith("not by the baseline"))
@@ -20,7 +23,7 @@ def speeds_section(report: Report) -> list[Block]:
 
 
 def judge_text(judge: JudgedBy) -> str:
-    """Return one line on the reference for speeds."""
+    """Return one line on what speeds were judged by: a policy, a baseline, the links, or nothing."""
     match judge.by:
         case SpeedJudge.POLICY:
             return f"the policy {line(judge.detail)}"
@@ -33,7 +36,11 @@ def judge_text(judge: JudgedBy) -> str:
 
 
 def baseline_table(report: Report, share: str = "share of good, each time", result: str = "") -> Table:
-    """Return a table of collective, sizes, each repetition's share, mean, minimum and result."""
+    """Return the table that compares this node with known-good nodes, one row for each group of sizes.
+
+    A row has the share of the good speed in each repetition, the mean, the minimum and the result. `share` and `result`
+    are the titles of these columns.
+    """
     rows = []
     for each in report.beside_baseline:
         reference = each.reference

@@ -84,7 +84,7 @@ def _whole(bug: KnownHang) -> list[Block]:
 
 
 def jobs_page(rows: Sequence[JobRow]) -> Page:
-    """Return the jobs of a node as a table, from which the user chooses one."""
+    """Return the page that lists the jobs of a node as a table; the user then names one."""
     answer = answer_line(f"{len(rows)} JOBS", "yellow", "run here; name the one that hangs")
     cells = [
         (str(row.pid), str(row.ranks), row.command, row.folder, duration_text(row.since_s) if row.since_s else "?")
@@ -95,7 +95,10 @@ def jobs_page(rows: Sequence[JobRow]) -> Page:
 
 
 def job_title(row: JobRow, *, is_first: bool, is_quiet: bool) -> str:
-    """Return the title of one of several jobs, to print above the job's page; with -q, the start of the job's line."""
+    """Return the title of one of several jobs, which is printed above its page.
+
+    With `is_quiet` (-q), it is the start of the job's line.
+    """
     if is_quiet:
         return f"{row.pid}: "
     title = f"Job {row.pid}: {clean(row.command)[:MOST_TITLE]}\n"

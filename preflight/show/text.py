@@ -45,12 +45,12 @@ def clean(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Return text from outside as one line without invisible characters."""
+    """Return text from outside as a single line, with invisible or harmful characters made visible."""
     return clean(" ".join(text.split()))
 
 
 def fact_text(value: T | Gap, show: Callable[[T], str] = str, gap: str = UNKNOWN) -> str:
-    """Return a fact as text made by `show`; `gap` if the fact could not be read."""
+    """Return `show(value)`; `gap` if the fact could not be read."""
     return gap if isinstance(value, Gap) else show(value)
 
 

@@ -40,7 +40,10 @@ PCIE, NVLINK = ("pcie", "p2p", "bar1", "gpu-lost"), ("nvlink", "fabric-state", "
 
 
 def render_ticket(report: Report) -> str:
-    """Return the ticket: the failures, the parts with their identifiers, what was tried, and how to reproduce it."""
+    """Return the ticket: failures, parts with their identifiers, what was tried, and how to reproduce the failure.
+
+    If nothing failed, the text only says so.
+    """
     start = f"{SIMULATED}: NO REAL HARDWARE WAS TESTED. " if report.simulated else ""
     hosts = ", ".join(line(node.host) for node in report.nodes) or "a node whose facts were not read"
     title = f"{start}{hosts}: {answer(report)}: {summary(report)}"

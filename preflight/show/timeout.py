@@ -34,7 +34,7 @@ MEASURE = "measure the assumed values with --checkpoint-dir DIR"
 
 @dataclass(frozen=True, slots=True)
 class ShownTimeout:
-    """The data from which the page of a safe timeout is built."""
+    """All that the page of a safe timeout shows: the timeout, the job, and remarks."""
 
     safe: SafeTimeout
     job: Job

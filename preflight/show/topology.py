@@ -23,7 +23,7 @@ MOST_AFFINITY = 24
 
 
 def topology_sections(node: NodeFacts) -> list[Block]:
-    """Return the matrix of the GPUs, the table of the adapters, and the matrix of both."""
+    """Return the sections: the matrix of GPUs, the table of RDMA adapters, and the matrix of GPUs and adapters."""
     return [*_gpu_matrix(node), *_nic_section(node), *_nic_matrix(node)]
 
 
@@ -51,7 +51,7 @@ def _nic_matrix(node: NodeFacts) -> list[Block]:
 
 
 def numa_blocks(node: NodeFacts, gpus: Sequence[int]) -> list[list[str]]:
-    """Return the GPUs in one block per NUMA node, in the order in which the nodes first occur."""
+    """Return the names of the GPUs (`GPU0`), one list per NUMA node, in the order in which the nodes first occur."""
     where = {gpu.nvml_index: gpu.numa_node for gpu in node.gpus} if isinstance(node.gpus, tuple) else {}
     if isinstance(node.gpus, Gap) and isinstance(node.nvidia_pci, tuple):
         where = {place: device.numa_node for place, device in enumerate(node.nvidia_pci)}
@@ -111,7 +111,10 @@ def _state(port: HcaPort) -> str:
 
 
 def expected_section(expected: Expected | Gap) -> list[Block]:
-    """Return the bandwidth that the chosen GPUs' links should carry, and how it was computed."""
+    """Return the section on the bandwidth that the chosen GPUs' links should carry, with the formula.
+
+    For a Gap, it says why the bandwidth is not known.
+    """
     heading = Heading("Expected speed, computed from the links")
     if isinstance(expected, Gap):
         return [heading, note(f"not known: {expected.reason}")]

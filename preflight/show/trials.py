@@ -37,12 +37,15 @@ OTHER_STEPS = re.compile(rf"{CORNER}|{FEWEST}|only |hca .* for ")
 
 
 def is_step(trial: TrialResult) -> bool:
-    """Return whether a trial was only a step in a search. Tables show such a trial only if it led to the advice."""
+    """Return whether a trial was only a step in the search for the fewest settings."""
     return bool(GIVEN_UP.match(trial.reason) or OTHER_STEPS.match(trial.candidate))
 
 
 def deciding_results(trial: TrialResult, report: Report) -> tuple[CollectiveResult, ...]:
-    """Return a trial's results at the message sizes by which configurations are compared on this report's backend."""
+    """Return a trial's results at the message sizes by which configurations are compared.
+
+    These sizes differ between gloo and other backends.
+    """
     return decision_results(trial.results, cpu_path=report.backend == "gloo")
 
 
@@ -90,7 +93,7 @@ def _on_real_adapters(report: Report) -> Iterator[str]:
 
 
 def verified_calls_text(trials: Sequence[TrialResult]) -> str:
-    """Return how many timed calls of the trial with default settings were verified; "" if the number is unknown."""
+    """Return a sentence on how many timed calls of the trial with default settings were verified; "" if unknown."""
     results = next((trial.results for trial in trials if trial.candidate == DEFAULT), ())
     counts = [each.verified_calls for each in results if not isinstance(each.verified_calls, Gap)]
     if not counts:
@@ -153,7 +156,7 @@ def comparisons_section(report: Report) -> list[Block]:
 
 
 def search_section(report: Report) -> list[Block]:
-    """Return which settings were needed and which were not, each with the result of the trial without it.
+    """Return the section on which settings are needed and which are not, with the trials that show this.
 
     The result is empty if there was no search.
     """

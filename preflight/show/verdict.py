@@ -29,7 +29,10 @@ CAUSES = ("p2p-data", "trial-failed")
 
 
 def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
-    """Return blocks with what was not tried, the verdict, and the verdict's sentence in at most `most_lines` lines."""
+    """Return the blocks of the verdict: what was not tested, then the verdict with its sentence.
+
+    The sentence takes at most `most_lines` lines; None means no limit.
+    """
     blocks: list[Block] = []
     if report.simulated:
         blocks.append(
@@ -53,8 +56,7 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
 def covers(report: Report) -> str:
     """Return what was tried: `8 ranks on 2 nodes, 40 s of trials, messages up to 1 GiB, NCCL 2.29.7`.
 
-    The result is "" if no trial worked. The run did not test for faults that need more time, more ranks or larger
-    messages.
+    The result is "" if no trial worked.
     """
     worked = [trial for trial in report.trials if trial.outcome is Outcome.OK and trial.results]
     if not worked:
@@ -96,7 +98,7 @@ def end_text(phase: RunPhase) -> str:
 
 
 def answer(report: Report) -> str:
-    """Return the words of the verdict: on the node if --accept was given, else on the job.
+    """Return the verdict in words: on the node if --accept was given, else on the job.
 
     Every output uses these words.
     """
@@ -127,14 +129,14 @@ def is_bad(report: Report) -> bool:
 
 
 def headline(report: Report) -> str:
-    """Return the sentence of the verdict on one line, marked if the run is simulated."""
+    """Return the report's headline (verdict and reason) as one line, marked if the run is simulated."""
     return f"{SIMULATED}: {line(report.headline)}" if report.simulated else line(report.headline)
 
 
 def deciding(report: Report) -> tuple[Finding, ...]:
-    """Return the findings that decided against the node or job: findings that blame the node come first.
+    """Return the findings that decided against the node or job; findings that blame the node come first.
 
-    Warnings are included if they decided.
+    They are the failures. If no failure explains a bad verdict, the warnings are included.
     """
     failing = [each for each in report.findings if each.severity is Severity.FAIL]
     of_the_node = isinstance(report.node_verdict, NodeVerdict)
@@ -167,14 +169,14 @@ def _weight(finding: Finding) -> tuple[bool, bool]:
 
 
 def sentence(report: Report) -> str:
-    """Return the headline without the verdict, for a page that already shows the verdict."""
+    """Return the report's headline without the verdict in front, for a page that already shows the verdict."""
     return line(report.headline).removeprefix(f"{answer(report).lower()}: ")
 
 
 def reasons(report: Report) -> tuple[str, ...]:
-    """Return the deciding reasons as sentences, most important first.
+    """Return the reasons for the verdict as sentences, most important first: findings, problems and crashed checks.
 
-    Without a bad verdict, the headline comes before the findings.
+    If the verdict is not bad, the headline comes first.
     """
     found = [(f"{line(each.subject)}: {line(each.problem)}", f" [{line(each.check)}]") for each in deciding(report)]
     found += [(line(problem), "") for problem in report.problems]
@@ -200,7 +202,7 @@ def summary(report: Report) -> str:
 
 
 def waivers(report: Report) -> tuple[str, ...]:
-    """Return the problems that the site's policy accepts, as texts that every output shows."""
+    """Return a text for each problem that the site's policy accepts; every output shows them."""
     waived = [each for each in report.findings if each.waived]
     words = (f"waived {line(each.waived)} [{line(each.check)} {line(each.subject)}]" for each in waived)
     return tuple(dict.fromkeys(words))
