@@ -18,10 +18,10 @@ from preflight.model.nccl_diagnostics import unusual
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A text that indicates a cause, and that a library or another program prints.
+    """A text that a library or another program prints, and that indicates a cause.
 
-    `pattern` is matched as bytes by a linear-time engine and again by `re`. It must therefore have no look-around and
-    no nested repetition.
+    `means` says in words what the text shows. `pattern` is matched as bytes by a linear-time engine and again by `re`.
+    It must therefore have no look-around and no nested repetition.
     """
 
     name: str
@@ -31,13 +31,16 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return the signs with these names from `model/error_texts.py`, whose texts other packages use too."""
+    """Return the texts with these names from `model/error_texts.py` as signs; other packages use these texts too."""
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A possible cause of the run's end that the logs support: its evidence, confidence and headline (`verdict`)."""
+    """A cause that the logs support, as its `judge` function returns it: evidence, confidence and headline (`verdict`).
+
+    `because` says why the evidence supports the cause.
+    """
 
     authority: Authority
     events: tuple[Event, ...]
@@ -66,7 +69,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A variant of a cause: the pattern of a library's or an adapter's text, and the headline and steps for it."""
+    """A variant of a cause: the pattern of a library's or adapter's error text, with its own headline and steps."""
 
     words: str  # a regular expression, searched in the lines
     verdict: str
@@ -115,12 +118,12 @@ def all_causes() -> tuple[Cause, ...]:
 def fixed(
     *steps: str, env: tuple[tuple[str, str], ...] = (), then: Callable[[LogEvidence], tuple[str, ...]] = lambda _: ()
 ) -> Callable[[LogEvidence, Claim], Remedy]:
-    """Return a remedy that does not depend on the log, except for the steps that `then` adds."""
+    """Return a remedy with these steps and environment lines, whatever the log has; `then` may add steps."""
     return lambda evidence, _claim: Remedy(*steps, *then(evidence), env=env)
 
 
 def by_signs(verdict: str) -> Judge:
-    """Return a `judge` function that always supports its cause with the matching lines, at high confidence.
+    """Return a `judge` function that supports its cause, at high confidence, whenever a line matches one of its signs.
 
     In the headline `verdict`, `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}` becomes " on HOST" or
     nothing.
@@ -134,10 +137,10 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Return an anomaly in NCCL's own diagnostics as the cause of the timeouts; None if no rank timed out.
+    """Return an anomaly that NCCL's own diagnostics report as the cause of timeouts; None if no rank timed out.
 
-    Timeouts are required because healthy runs also have slow cards and variables that differ. In the headline
-    `verdict`, `{said}` becomes NCCL's words.
+    Timeouts are required because healthy runs also have slow cards and variables that differ. `events` are the lines of
+    NCCL's diagnostics. In the headline `verdict`, `{said}` becomes NCCL's words.
     """
     timeouts = evidence.timeouts()
     if not timeouts:

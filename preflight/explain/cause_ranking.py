@@ -27,17 +27,17 @@ OTHERWISE = "it came after the cause, or usually follows from it"
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A cause and its `Claim`, which holds the evidence for this cause."""
+    """A cause and its `Claim`, which has the evidence for the cause."""
 
     cause: Cause
     claim: Claim
 
 
 def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
-    """Return the likely causes, the best first, and the supported causes that are consequences of the best one.
+    """Return (likely causes, consequences): the causes that the logs support, the best first.
 
-    The cause with the highest authority leads; among equals, the earliest one. A cause that lists another cause in
-    `outranks` precedes that cause.
+    A consequence is a cause that the best cause explains. The cause with the highest authority leads; among equals, the
+    earliest one. A cause that lists another cause in `outranks` precedes that cause.
     """
     asked = ((cause, evidence.best(cause.id)) for cause in causes)
     judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)

@@ -62,7 +62,7 @@ class Waits:
     def read(self, line: str, wrapped: str, rank: str) -> Wait | None:
         """Return the wait that a line reports, and keep it; None if the line reports no wait.
 
-        `rank` comes from the line's prefix.
+        `rank` is the rank in the line's prefix; a rank in the text itself replaces it.
 
         `wrapped` is the line joined with the lines after it. `wrapped` is read only if the line itself is cut off. In a
         complete line, the next line's number could be joined with this line's number.
@@ -82,7 +82,7 @@ class Waits:
         return None
 
     def all(self) -> tuple[Wait, ...]:
-        """Return the waits, each with its group if another line of the rank names the group."""
+        """Return the waits, one per rank and group; a wait without a group gets the group that another line gives."""
         merged: dict[tuple[str, str], Wait] = {}
         for wait in self._waits.values():
             group = wait.group or self._group_of.get((wait.rank, wait.seq), UNKNOWN)
@@ -125,7 +125,7 @@ def _merge(old: Wait, new: Wait) -> Wait:
 
 
 def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return two ranks in different collectives under one sequence number of one group; None if there are none.
+    """Return the waits of two ranks in different collectives under one sequence number of one group; None without any.
 
     Waits without a known group are compared only if no line names a group other than the default one. Sequence numbers
     of different groups are unrelated.
@@ -180,7 +180,7 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 
 
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks of a group that enqueued the fewest collectives; () unless another rank waits in a later one.
+    """Return the ranks of a group that enqueued the fewest collectives; () if another rank waits in none beyond these.
 
     A rank that has enqueued the collective in which other ranks wait is not behind, even if they enqueued more.
     """
@@ -196,7 +196,10 @@ def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
 
 
 def behind_by_seq(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the minority of ranks that wait in an earlier collective than the majority; () if all wait in one."""
+    """Return the ranks that wait in the earliest collective, if they are fewer than half of the ranks; else ().
+
+    The result is also () if the waits belong to several groups.
+    """
     known = [wait for wait in waits if wait.rank and wait.seq >= 0 and wait.op]
     if len({wait.group for wait in known}) > 1:
         return ()

@@ -136,8 +136,8 @@ def read_exception(text: str) -> Raised | None:
 
 
 def begins_line(text: str, raised: Raised) -> bool:
-    """Return whether an exception is at the start of its line, apart from a launcher's prefix.
+    """Return whether the exception `raised` begins the line `text`, apart from a launcher's prefix.
 
-    People often paste only the last line of a traceback.
+    Such a line counts without a traceback, because people often paste only the last line of a traceback.
     """
     return NAMES_BEFORE.fullmatch(text[: text.find(raised.type)]) is not None

@@ -52,7 +52,7 @@ def silent(rows: Iterable[ProcessRow]) -> tuple[str, ...]:
 
 
 def are_in_order(rows: Iterable[ProcessRow]) -> bool:
-    """Return whether the rows' first lines are in the order of time: all are in one log, or have one clock."""
+    """Return whether the order of the rows' first lines is known: all are in one log, or have one clock."""
     firsts = [row.first for row in rows if row.first is not None]
     clocks = {event.moment.clock for event in firsts}
     return len({event.source for event in firsts}) < 2 or (len(clocks) == 1 and "" not in clocks)

@@ -10,7 +10,7 @@ UNKNOWN = ""
 
 
 class Authority(IntEnum):
-    """The precedence of kinds of errors; a lower value is closer to the cause."""
+    """How close a kind of error is to the cause; a lower value precedes a higher one."""
 
     HARDWARE = 1  # nothing in software produces these
     KILLED = 2  # the scheduler or the kernel says so

@@ -45,7 +45,10 @@ def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Ex
 
 
 def what_it_is(name: str, head: bytes) -> str:
-    """Return why a file that was given as a log is no log (a picture, a web page, a report); "" if it may be one."""
+    """Return a message that says why a file is no log (a picture, a web page, a report); "" if it may be a log.
+
+    `head` has its first bytes.
+    """
     for magic, kind in PICTURES.items():
         if head.startswith(magic):
             return f"this is {kind}, not a log: give it the text"

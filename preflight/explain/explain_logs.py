@@ -101,10 +101,9 @@ CAPTURE_OF_ENGINE = (
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log with a name, as pieces of bytes with arbitrary boundaries.
+    """A log with a name, as pieces of bytes that may end anywhere.
 
-    After reading, `note()` names the part of the log that was left out, and `is_whole()` says whether the log was read
-    to its end.
+    After reading, `note()` says what was left out of the log, and `is_whole()` whether it was read to its end.
     """
 
     name: str
@@ -120,9 +119,10 @@ def explain(
     stuck: Iterable[StuckAnswer] = (),
     empty: Iterable[str] = (),
 ) -> Explanation:
-    """Read every log once and return the explanation of the run's end.
+    """Read every log once, and return the explanation of why the run ended.
 
-    `refused` holds unreadable files, with the reasons, and `empty` the ranks whose logs hold nothing.
+    `recordings` are flight recorder dumps, and `stuck` reports of `preflight stuck`. `refused` has the unreadable files
+    with the reasons, and `empty` the ranks whose logs are empty.
     """
     causes = all_causes()
     scanner = Scanner(causes)

@@ -23,7 +23,7 @@ KEPT_PER_GROUP = 200  # the last collectives of a rank; where ranks parted lies 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A collective that a rank has enqueued."""
+    """A collective that a rank has enqueued: its group, sequence number, name and sizes."""
 
     group: str
     seq: int
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The flight recorder's dump of one rank."""
+    """A rank's flight recorder dump, reduced to the last collectives of each group."""
 
     source: str
     rank: str
@@ -43,7 +43,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The ranks of a group that enqueued fewer collectives than the others; the others reached number `ahead_seq`."""
+    """The ranks of a group that enqueued fewer collectives than the other ranks, whose last one has `ahead_seq`."""
 
     group: str
     ranks: tuple[str, ...]
@@ -115,7 +115,7 @@ def _sizes(item: dict[Any, Any]) -> str:
 
 
 def find_lag(recordings: Iterable[Recording]) -> Lag | None:
-    """Return the ranks of a group that enqueued fewer collectives than other ranks; None if no group has such ranks."""
+    """Return the ranks that enqueued fewer collectives than others of their group; None if there is no such group."""
     for group, ends in sorted(_last_by_group(recordings).items()):
         if len(ends) < 2:
             continue

@@ -35,7 +35,7 @@ MOST_PROCESSES = 8192
 
 @dataclass(frozen=True, slots=True)
 class PhaseRecord:
-    """The last line before a failure that names the job's activity."""
+    """A line that names the job's activity (phase), such as the last one before a failure."""
 
     phase: Phase
     text: str
@@ -59,10 +59,11 @@ def is_full_bar(text: str) -> bool:
 
 
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseRecord | None:
-    """Return the last phase that a log names; `blocks` are (number of their first line, bytes), in order.
+    """Return the last line that names a phase of the job; None if there is none.
 
-    A completed training bar is skipped, because the bar is printed once more after the phase that really came last. If
-    only training comes before that bar, training had just finished.
+    `blocks` are parts of a log in order, each with the number of its first line. A completed training bar is skipped,
+    because the bar is printed once more after the phase that really came last. If only training comes before that bar,
+    training had just finished.
     """
     finished: PhaseRecord | None = None
     for first_line, block in reversed(blocks):
@@ -90,7 +91,7 @@ def _kind(text: str) -> Phase | None:
 
 @dataclass(slots=True)
 class NcclStarts:
-    """The furthest start-up step of every process, by host and pid."""
+    """The furthest step of NCCL's start-up that every process has reached, by host and pid."""
 
     steps: dict[str, StartStep] = field(default_factory=dict)
     last_line: dict[str, tuple[int, str, int]] = field(default_factory=dict)  # source, text, line

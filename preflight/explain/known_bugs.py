@@ -30,7 +30,10 @@ def surroundings(evidence: LogEvidence) -> Surroundings:
 
 
 def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
-    """Return the best-fitting known bug and a sentence about it; None if none fits or `cause` is no possible effect."""
+    """Return the known bug that fits the log best, and a sentence about it; None if none fits.
+
+    `cause` is the cause that was found; a bug that can't have this effect does not fit.
+    """
     effect = EFFECTS.get(cause)
     if effect is None or (effect is Effect.HANGS and confidence is Confidence.HIGH):
         return None

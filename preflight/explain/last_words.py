@@ -54,7 +54,7 @@ def _is_sentence(line: str) -> bool:
 
 
 def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
-    """Return the last lines that report a failure, the first line of each kind.
+    """Return the last lines that report a failure, only the first line of each kind.
 
     If there are no such lines, return the last line of each log.
     """
@@ -69,7 +69,7 @@ def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
 
 
 def to_fetch(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return the ranks or hosts whose logs would show more, and the launcher's commands that get these logs."""
+    """Return texts on which other ranks' or hosts' logs would show more, with the launcher's commands to get them."""
     return tuple(_to_fetch(evidence))
 
 

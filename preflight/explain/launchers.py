@@ -14,7 +14,10 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A kind of request in a remedy's step: the words that identify the request, and how each launcher fulfills it."""
+    """Something that a remedy's step may ask for, such as a variable, and how to do it with each launcher.
+
+    `asked_by` matches a step that asks for it.
+    """
 
     asked_by: re.Pattern[str]
     way: Callable[[Launcher], str]
@@ -28,18 +31,24 @@ OTHER_LOGS = Need(
 
 
 def launcher_of(match: str) -> str:
-    """Return the launcher that a matched text identifies."""
+    """Return the name of the launcher that a text from the log shows; "" if it shows none."""
     return next((name for name, words in LOG_WORDS if re.search(words, match)), "")
 
 
 def way(need: Need, launchers: Iterable[str]) -> tuple[str, ...]:
-    """Return how the launcher in use fulfills the need; among several launchers, the most precise one counts."""
+    """Return one instruction for the launcher in use; () if no launcher is known or none has an instruction.
+
+    Of several launchers, the most specific one counts.
+    """
     used = set(launchers)
     return next(((need.way(each),) for each in LAUNCHERS if each.name in used and need.way(each)), ())
 
 
 def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variables: bool) -> tuple[str, ...]:
-    """Return a remedy's steps, followed by instructions for the launcher in use, one for each need in the steps."""
+    """Return a remedy's steps, followed by one instruction for the launcher in use for each `Need` in the steps.
+
+    `sets_variables` adds the instruction for variables even if no step mentions a variable.
+    """
     steps, used = tuple(steps), frozenset(launchers)
     asked = [need for need in (VARIABLES, LIMITS, OTHER_LOGS) if any(map(need.asked_by.search, steps))]
     if sets_variables and VARIABLES not in asked:

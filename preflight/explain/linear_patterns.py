@@ -17,7 +17,7 @@ MEMORY_BYTES = 48 << 20  # with less, its DFA for all signs does not fit, and re
 
 
 class Match(Protocol):
-    """The protocol of a regular-expression match, reduced to the methods that are used here."""
+    """The methods of a regular expression's match that this package uses."""
 
     def start(self) -> int: ...
     def end(self) -> int: ...
@@ -25,7 +25,7 @@ class Match(Protocol):
 
 
 class Pattern(Protocol):
-    """A compiled pattern over bytes."""
+    """The method of a compiled pattern over bytes that this package uses."""
 
     def search(self, text: bytes, pos: int = ...) -> Match | None: ...
 

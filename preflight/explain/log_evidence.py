@@ -31,7 +31,7 @@ PHASE = "phase: "  # with what the job does
 
 @dataclass(slots=True)
 class SourceState:
-    """One log during reading, and the data kept from it."""
+    """The state of reading one log, and the data kept from it."""
 
     name: str
     size_bytes: int = 0
@@ -49,7 +49,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """The data of the logs about one process.
+    """What the logs show about one process.
 
     `first` is the first abnormal line that the process wrote, never a launcher's line about the process. `raised` is
     the line that ends its first traceback. `code` is the exit code that a launcher reports, negative for a signal.
@@ -165,7 +165,7 @@ class LogEvidence:
         return earliest(event for sign in signs for event in self.events.get(sign, ()))
 
     def best(self, cause_id: str) -> tuple[Event, ...]:
-        """Return a cause's events of the highest authority, the earliest first."""
+        """Return the events of the cause `cause_id` that have its highest authority, the earliest first."""
         events = self.by_cause.get(cause_id, [])
         if not events:
             return ()
@@ -191,9 +191,9 @@ class LogEvidence:
         return self.of(run_ends.SUCCESS)
 
     def raised(self) -> list[tuple[Event, Raised]]:
-        """Return the exceptions of the job, the earliest first, without exceptions of a job script.
+        """Return the exceptions of the job, the earliest first, without exceptions of the script that starts the job.
 
-        A job script's exceptions are in a log's first lines, long before the exceptions of ranks.
+        Such an exception is in the first lines of a log, long before the exceptions of ranks.
         """
         places = {event.order: place for place, event in enumerate(earliest(event for event, _ in self.exceptions))}
         raised = sorted(self.exceptions, key=lambda one: places[one[0].order])
@@ -233,14 +233,14 @@ class LogEvidence:
         return next((phase for phase in firsts if phase.phase in wanted), None)
 
     def recorded(self, rank: str, text: str) -> tuple[Event, ...]:
-        """Return `text`, a finding in the flight recorder dump of `rank`, as an event that can be quoted."""
+        """Return `text`, a finding in the dump of `rank`, as an event that can be quoted; () without a dump."""
         found = (self.dumps[each.source] for each in self.recordings if each.rank == rank and each.source in self.dumps)
         return tuple(
             Event(RECORDED, "", Authority.SILENCE, source, 1, 0, rank, "", Moment(), text) for source in list(found)[:1]
         )
 
     def timeout_ms(self) -> int:
-        """Return the longest collective timeout that ended the run, in milliseconds; 0 if the log names none."""
+        """Return the longest timeout among the collectives that timed out, in milliseconds; 0 if the log names none."""
         return max((wait.timeout_ms for wait in self.waits.all()), default=0)
 
 

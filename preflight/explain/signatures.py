@@ -76,7 +76,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class KnownMessage:
-    """A row whose message is in the log, and its remedy with the log's own values."""
+    """A row of the tables whose message is in the log, and its remedy with the log's own values filled in."""
 
     row: Signature
     remedy: str
@@ -95,7 +95,7 @@ def signatures() -> tuple[Signature, ...]:
 
 
 def read_versions(text: str) -> dict[str, str]:
-    """Return the versions that a line prints, by library."""
+    """Return {library: version} for the versions that a line prints."""
     found = ((library, pattern.search(text)) for library, pattern in READERS)
     return {library: next(filter(None, match.groups())) for library, match in found if match}
 

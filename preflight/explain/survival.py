@@ -19,7 +19,7 @@ ENDED_BY_SLURM = re.compile(r"\*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,64} CANCELLED
 
 
 class Survival:
-    """A record of successes, restarts and steps, which shows for each event whether the run continued after it."""
+    """A record of the successes, restarts and work steps in all logs; it shows whether a run went on after an event."""
 
     def __init__(
         self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event],
@@ -34,10 +34,10 @@ class Survival:
         self._last_death = _last_by_source(self._deaths)
 
     def survived(self, event: Event) -> bool:
-        """Return whether the run survived the event: it continued or succeeded after the event.
+        """Return whether the run went on, or succeeded, after the event.
 
-        After it came a success, or in the same log a working restart, a ready server or enough work steps. Work after a
-        launcher has given up the job belongs to another program, and proves nothing.
+        After the event came a success; or the same log shows a working restart, a ready server or enough work steps.
+        Work after a launcher has given up the job belongs to another program, and proves nothing.
         """
         if ONE_TEST.search(event.text):
             return False

@@ -23,7 +23,10 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
-    """Return the time of day when the ranks diverged (the first timeout minus its length), and that timeout in ms."""
+    """Return the time of day (HH:MM:SS) when the ranks diverged, and the timeout in ms; None if the log lacks a time.
+
+    It is the time of the first timeout minus the length of the wait.
+    """
     first = next((event for event in evidence.of("watchdog.caught") if event.moment.clock), None)
     reports = (report for report in evidence.waits.all() if report.timeout_ms)
     wait = next((report for report in reports if first is not None and report.rank == first.rank), None)
@@ -34,7 +37,7 @@ def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
 
 
 def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return a sentence on when the ranks diverged, which is the time to examine in the logs."""
+    """Return a sentence on when the ranks diverged, the time to examine in all logs; () if that is unknown."""
     parted = parted_at(evidence)
     if parted is None:
         return ()
@@ -45,7 +48,7 @@ def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return the reasons why the log's own timeout makes some advice to "raise the timeout" useless."""
+    """Return sentences on why common advice to raise the timeout does not help this run; () without a timeout."""
     died_at_ms = evidence.timeout_ms()
     if not died_at_ms:
         return ()

@@ -94,7 +94,7 @@ class UnusualLine:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """The hashes of the line forms and words that healthy runs print."""
+    """The hashes of the forms and words of lines that healthy runs print."""
 
     forms: frozenset[bytes]
     words: frozenset[bytes]
@@ -116,7 +116,7 @@ def words_of(text: str) -> list[str]:
 
 
 def form_of(words: Iterable[str]) -> str:
-    """Return the form of a line, by which similar lines are compared: its first words."""
+    """Return the form of a line: its first words. Lines with equal forms count as similar."""
     return " ".join(list(words)[:FORM_WORDS])
 
 

@@ -41,9 +41,9 @@ def shows_work(lines: Iterable[str]) -> bool:
 
 
 class StepCounter:
-    """A counter of the distinct steps in a log.
+    """A counter of the distinct work steps that one log reports.
 
-    The counter counts only within a limited text after an alarm, so that a healthy log costs no time.
+    It counts only for a limited amount of text after an alarming line, so that a healthy log costs no time.
     """
 
     def __init__(self) -> None:
@@ -54,13 +54,13 @@ class StepCounter:
         self._recent: set[bytes] = set()
 
     def begin(self) -> None:
-        """Start to count steps at this position, because an alarming line was kept."""
+        """Count steps from here on, because an alarming line was kept."""
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 
     @property
     def is_counting(self) -> bool:
-        """Return whether steps are still counted, because their number may change a conclusion."""
+        """Return whether steps are still counted: neither the limit of steps nor that of text has been reached."""
         return self.count < self._until and self._left_bytes > 0
 
     def read(self, text: bytes) -> None:

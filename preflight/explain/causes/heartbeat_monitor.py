@@ -26,7 +26,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps: find out where the process is while it hangs, or read rank 0's log."""
+    """Return the steps: for a stuck watchdog, find where the process hangs; for a lost store, read rank 0's log."""
     if not evidence.has("heartbeat.stuck"):
         return Remedy(
             "Read the log of rank 0 before the time of these lines. The other ranks print them after rank 0 ended.",

@@ -27,7 +27,7 @@ ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for any timeout of a collective; None if the log has none or another event explains it.
+    """Return this cause for any timeout of a collective; None if there is none, or if another event explains it.
 
     The headline names the rank that stayed behind if a flight recorder dump or sequence numbers show this rank.
     """
