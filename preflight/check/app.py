@@ -50,7 +50,7 @@ LAUNCHER_MARGIN_S = 0.6  # before the deadline: the launcher ends everything, th
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The outcome of a check: the report, the run's folder, and the signal that cut the check short or None."""
+    """The outcome of a check: the report, the run's folder, and the signal that cut the check short, if any."""
 
     report: Report
     run_dir: str
@@ -70,9 +70,9 @@ def check(
 ) -> Checked:
     """Run a check and return its report; `started_at` (monotonic seconds) is when the time to the deadline began.
 
-    `agent` runs the ranks; the caller ends it. `process` is the machine whose Python, environment and limits are
-    judged: the live one, unless another machine is simulated. `silent` maps each probe that has no result in a capture
-    to the reason.
+    `agent` runs the ranks; the caller ends it. `machine` is the machine whose facts are read. `process` is the machine
+    whose Python, environment and limits are judged: the live one, unless another machine is simulated. `watch` is
+    called with the results so far. `silent` maps each probe that has no result in a capture to the reason.
 
     Before the ranks start, `save` gets the report that is valid if this process is killed. Without that report, an
     earlier run's report could be taken for this run's. Raises UsageError before the ranks start, or after the ranks

@@ -50,7 +50,7 @@ def read_history(path: str | None, node: NodeFacts, *, is_quiet: bool) -> tuple[
     The host's name is not compared, because it changes with each pod. Raises UsageError if other users may write to the
     folder, because its reports can decide that a node is rejected. A file that is not a preflight report is left out.
     All files together are limited to the size of one report, because the folder may hold the reports of a whole
-    cluster.
+    cluster. The result is () if `path` is None.
     """
     if path is None:
         return ()

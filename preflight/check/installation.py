@@ -35,7 +35,10 @@ STRANGER = (
 
 
 def read_installation(machine: Machine, is_linux: bool) -> Installation:
-    """Return the parts of this installation; on Linux also the driver, readable stacks and /dev/shm."""
+    """Return the state of each part of this installation.
+
+    On Linux, the parts include the driver, the right to read stacks, and /dev/shm.
+    """
     parts = [_own_files(), _python(), *_torch_and_driver(machine, is_linux)]
     if is_linux:
         parts += [_stacks(), _shm()]

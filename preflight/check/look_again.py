@@ -23,7 +23,7 @@ REPORT_S = 0.4  # for judging and writing
 
 @dataclass(frozen=True, slots=True)
 class LookedAgain:
-    """The results of the second reading, and the run's results to which the second reading adds."""
+    """What was read once more after the ranks had ended, and the results of the GPU tests, to which it adds."""
 
     disturbed: str  # why no speed counts, "" if no other process used the GPUs
     hardware: Hardware | Gap
@@ -33,7 +33,7 @@ class LookedAgain:
 
 
 def look_again(run: RunRecord) -> LookedAgain:
-    """Return the second reading of the counters, the kernel's events and log; a value is a Gap if no time is left."""
+    """Return the counters, kernel events and kernel log, read after the run; a value is a Gap if no time is left."""
     left_s = 0.0 if run.launch.interrupted else run.ends_at() - time.monotonic() - REPORT_S
     disturbed = why_disturbed(run.path.gpus)
     earlier = run.outside_before

@@ -46,7 +46,10 @@ class Times:
 
 
 def times_of(now: float, ends_at: float) -> Times:
-    """Return the time limits of the run, which divide the time between `now` and `ends_at` (monotonic seconds)."""
+    """Return the times by which the parts of a run must end; they divide the time from `now` to `ends_at`.
+
+    All are in seconds of the monotonic clock.
+    """
     left_s = max(0.0, ends_at - now)
     meet_s = min(left_s * MEET_SHARE, LONGEST_MEET_S)
     return Times(ends_at - JOINT_MARGIN_S, now + meet_s, now + left_s * SOLO_SHARE)
@@ -55,7 +58,8 @@ def times_of(now: float, ends_at: float) -> Times:
 def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peers | None]:
     """Return the specification of this node's own trials, and the connection to the other nodes.
 
-    If the nodes can't join, the second item is None, and the ranks run only their own trials.
+    If the nodes can't join, the second item is None, `launched` gets the reason, and the ranks run only their own
+    trials.
     """
     make_joint_dir(run.run_dir)
     times = times_of(time.monotonic(), run.ends_at())

@@ -50,7 +50,10 @@ ArgumentsOf = Callable[[int, Sequence[str]], Sequence[str]]  # of a node, by its
 
 @dataclass(frozen=True, slots=True)
 class NodeCommands:
-    """The command that runs preflight on each node, and the seconds in which it must end after its stdin is closed."""
+    """The command that runs preflight on each node, by host.
+
+    `leave_s` is the time in seconds in which a command must end once its stdin was closed.
+    """
 
     commands: Mapping[str, Sequence[str]]
     leave_s: float
@@ -58,7 +61,7 @@ class NodeCommands:
 
 
 def check_there(request: Request, run_id: str) -> ArgumentsOf:
-    """Return a function that returns the arguments of the preflight on a node.
+    """Return a function that gives the arguments with which preflight runs on a node, from its place among the hosts.
 
     With these arguments, preflight checks the node alone, or with --together joins run `run_id`.
     """
@@ -87,7 +90,10 @@ def check_there(request: Request, run_id: str) -> ArgumentsOf:
 def way_to(
     on: str, arguments_of: ArgumentsOf, environ: Mapping[str, str], slurm_options: Sequence[str] = ()
 ) -> Iterator[NodeCommands]:
-    """Yield the command that runs this preflight on each node; UsageError if `on` or the arguments make no sense."""
+    """Yield the commands that run this preflight on the nodes that `--on` (`on`) names.
+
+    `arguments_of` gives each node's arguments. Raise UsageError if `on` or the arguments are invalid.
+    """
     kind, _, named = on.partition(":")
 
     def commands_on(hosts: Sequence[str]) -> Iterator[tuple[str, str]]:

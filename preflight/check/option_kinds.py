@@ -45,7 +45,7 @@ def switch(what: str, *names: str, group: str | None = None, envvar: str | None 
 
 
 def words(kind: type[Enum]) -> str:
-    """Return the values of an enum as a list for a help text."""
+    """Return the values of an enum as a list in words, for a help text."""
     return ", ".join(str(each.value) for each in kind)
 
 

@@ -341,7 +341,7 @@ def parse_collectives(text: str) -> tuple[Collective, ...]:
 
 
 def parse_tests(text: str) -> frozenset[GpuTests]:
-    """Return the tests to run in addition to the collectives, which are always tested."""
+    """Return the GPU tests that `--tests` names; the set is empty for `collectives`, which are always tested."""
     known = {each.value: {each} for each in GpuTests} | {"collectives": set(), "all": ALL_TESTS}
     chosen: set[GpuTests] = set()
     for name in names_in(text):

@@ -75,7 +75,7 @@ def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupte
 
 
 def solo_result_of(run: RunRecord, free_bytes_per_rank: int) -> SoloResult:
-    """Return the result of this node's own trials, to send to the other nodes."""
+    """Return the result of this node's own trials, to be sent to node 0."""
     path = run.path
     report = _judged(run, NO_JOINT_PHASE, look_again(run))
     return SoloResult(
@@ -204,7 +204,7 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
 
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckResults:
-    """Return the findings on the multi-node trials and on all nodes, together with those on the single-node trials."""
+    """Return the findings on all nodes and their common trials, together with those on the nodes' own trials."""
     left_out = [(solo.host, e) for solo in solo_results.values() for e in solo.skipped_checks if e.reason in BY_ORDER]
     checked = run_checks(all_checks(), replace(case, skip={e.check: f"{host}: {e.reason}" for host, e in left_out}))
     of_runs = {check.name for check in all_checks() if isinstance(check, RunCheck)}
@@ -313,7 +313,7 @@ def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, flo
 
 
 def without_file(finding: Finding, advice: Advice) -> Finding:
-    """Return the finding with the settings spelled out instead of the settings file.
+    """Return the finding with the settings written out where it says to source the settings file.
 
     The settings file exists only after exit code 0.
     """

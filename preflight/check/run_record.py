@@ -27,7 +27,7 @@ NOT_LAUNCHED = LaunchResult()
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A check in progress; each phase adds its results."""
+    """A check in progress: its inputs, and the results that the phases have added so far."""
 
     request: Request
     environ: Mapping[str, str]
@@ -51,7 +51,7 @@ class RunRecord:
 
     @property
     def past(self) -> tuple[Report, ...]:
-        """Return the earlier reports that are comparable: simulated reports for a simulated run, else real reports."""
+        """Return the earlier reports to compare with: simulated ones for a simulated run, else real ones."""
         simulated = self.request.is_other_machine or self.launch.simulated
         return tuple(each for each in self.history if each.simulated == simulated)
 

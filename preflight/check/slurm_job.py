@@ -32,7 +32,7 @@ STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A Slurm job with allocated nodes: its number, the nodes on which preflight runs, and further options of srun."""
+    """A Slurm job that has nodes: its number, the hosts on which preflight runs, and options for srun."""
 
     number: str
     hosts: Sequence[str]

@@ -28,7 +28,7 @@ GIB = 1 << 30
 
 
 def plan_trials(run: RunRecord) -> NcclPlan:
-    """Return the plan: the configurations to try on this node, and those that are not worth a trial."""
+    """Return the plan of this node's trials: the configurations to try, and those that are not worth a trial."""
     if run.request.default_only:
         return NcclPlan((DEFAULT_CANDIDATE,), (), ())
     if run.path.dialect == "nccl":
@@ -96,9 +96,9 @@ def too_little_memory(run: RunRecord) -> str:
 
 
 def without_room(run: RunRecord) -> str:
-    """Return a text on the message sizes for which ranks on the CPU lack memory; "" if there are none.
+    """Return a text on the message sizes that ranks on the CPU leave out for lack of memory; "" if there are none.
 
-    For GPUs the check gpu-memory reports such sizes.
+    For GPUs, the check gpu-memory reports a lack of memory.
     """
     room = free_bytes_per_rank(run)
     left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room, run.request.sizes_bytes)

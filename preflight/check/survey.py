@@ -67,7 +67,10 @@ def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = N
 
 
 def capture(machine: Machine) -> str:
-    """Return a capture of the machine as JSON, without text that names the machine or its users."""
+    """Read everything that the probes read on this machine (/sys, /proc, NVML), and return it as JSON for `--machine`.
+
+    Names that identify the machine or its users are replaced.
+    """
     from preflight.facts.capture import capture_document  # noqa: PLC0415 - nor for making them
 
     reads = Capture()
@@ -76,7 +79,10 @@ def capture(machine: Machine) -> str:
 
 
 def survey(node: NodeFacts, gpus: str | None) -> Survey:
-    """Return the survey of a node for the requested GPUs or all usable ones; UsageError if a GPU is missing."""
+    """Return the survey of a node with these facts; `gpus` are the GPUs that `--gpus` names, None for all usable ones.
+
+    Raise UsageError if a named GPU is missing.
+    """
     chosen = chosen_gpus(node, gpus)
     wants_gpus = has_nvidia_hardware(node) or bool(other_gpus(node))
     bugs = load_known_bugs() if wants_gpus else ()  # a quick probe must not pay for it

@@ -174,14 +174,14 @@ def _checks_in(*folders: str) -> tuple[Check, ...]:
 
 
 class CheckResults(NamedTuple):
-    """The findings, the checks that were inconclusive or were not run, and how each check ended."""
+    """The results of checks: findings, checks that were inconclusive or not run, and how each check ended."""
 
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedCheck, ...]
     ran: tuple[RanCheck, ...]
 
     def of_classes(self, classes: Sequence[Blame]) -> CheckResults:
-        """Return the results with only findings of these fault domains; findings about preflight itself are kept."""
+        """Return the results with only those findings that blame one of `classes` or preflight itself (HARNESS)."""
         kept = tuple(each for each in self.findings if each.blame in classes or each.blame is Blame.HARNESS)
         return self._replace(findings=kept)
 
@@ -263,7 +263,10 @@ BY_WEIGHT = (
 
 
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
-    """Return how a check ended on all nodes together; the reason is that of the nodes with the decisive outcome."""
+    """Return how a check ended on all nodes together, from its outcome and reason on each node.
+
+    The most important outcome counts (BY_WEIGHT), with the reasons of the nodes that had it.
+    """
     outcomes = [outcome for outcome, _ in ended]
     outcome = next((each for each in BY_WEIGHT if each in outcomes), CheckOutcome.NOT_RUN)
     reason = "; ".join(dict.fromkeys(reason for each, reason in ended if each is outcome and reason))
@@ -271,13 +274,16 @@ def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
 
 
 def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanCheck, ...]:
-    """Return how the checks ended, with the outcome FOUND for each check that `findings` name."""
+    """Return how the checks ended, with the outcome FOUND for each check that is named in `findings`."""
     named = {finding.check for finding in findings}
     return tuple(replace(each, outcome=CheckOutcome.FOUND, reason="") if each.check in named else each for each in ran)
 
 
 def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple[RanCheck, ...]:
-    """Return how each check ended on all nodes together, from the results of each node."""
+    """Return how each check ended on all nodes together; `by_host` has the results of each node.
+
+    The most important outcome counts (BY_WEIGHT), with the hosts that had it and their reasons.
+    """
     ended: dict[str, list[tuple[str, RanCheck]]] = {}
     for host, checks in by_host:
         for each in checks:
@@ -291,5 +297,5 @@ def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple
 
 
 def not_run(checks: Sequence[CheckDescription], why: str) -> tuple[RanCheck, ...]:
-    """Return the report entries of checks that never started."""
+    """Return the report's entries for checks that never started, for the reason `why`."""
     return tuple(RanCheck(each.name, each.blame, each.promise, CheckOutcome.NOT_RUN, why) for each in checks)

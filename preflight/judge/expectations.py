@@ -21,7 +21,7 @@ DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of values, with its description and a function that tests whether a value is of this kind."""
+    """A kind of values that a policy may give: a description for error messages, and a test of a value."""
 
     words: str
     takes: Callable[[Any], bool]
@@ -38,9 +38,10 @@ VERSION = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A key of `[expect]`: the facts that it reads, the kind of its value, and a test whether a node violates it.
+    """A key of `[expect]` in a policy: the facts that it reads, the kind of its value, and a test of a node.
 
-    `missed` raises UnreadableFact if a fact that the test needs is missing.
+    `missed` yields how a node differs from the value. It raises UnreadableFact if a fact that the test needs is
+    missing.
     """
 
     reads: tuple[str, ...]

@@ -36,7 +36,7 @@ def gpu_results_of(case: Case) -> Hardware:
 
 
 def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
-    """Raise UnreadableFact for the first test before the trials that has no result; NotRun if there are no tests.
+    """Raise UnreadableFact if a GPU test before the trials has no result, or NotRun if there were no tests.
 
     Call this function after all tests were judged.
     """
@@ -64,7 +64,7 @@ def gpu_called(case: Case, index: int) -> str:
 
 
 def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
-    """Return each GPU's median over its repetitions, from the known values."""
+    """Return each GPU's median over its repetitions; values that are Gaps are left out."""
     found: dict[int, list[float]] = defaultdict(list)
     for gpu, value in values:
         if not isinstance(value, Gap):
@@ -73,18 +73,16 @@ def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
 
 
 def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[tuple[int, float, float]]:
-    """Return (GPU, value, siblings' median) for each chosen GPU that is far below its siblings, as in `laggards`.
-
-    Only GPUs of one model are siblings.
-    """
+    """Return (GPU, value, siblings' median) for each GPU that is far below the GPUs of its model; see `laggards`."""
     return laggards(values, {gpu.nvml_index: name_of(gpu) for gpu in known_or(case.nodes[0].gpus, ())}, below)
 
 
 def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float) -> list[tuple[int, float, float]]:
-    """Return (GPU, value, siblings' median) for each GPU whose value is below the share `below` of that median.
+    """Return (GPU, value, siblings' median) for each GPU that is far below its siblings, the GPUs of its model.
 
-    The value must also be SIGMAS robust standard deviations (from the MAD) below the median. With a single sibling,
-    either of the two may be unusual, so the limit is the square of `below`.
+    Its value is below the share `below` of the median of the siblings. It is also SIGMAS robust standard deviations
+    (from the MAD) below that median. With a single sibling, either of the two may be unusual, so the share is the
+    square of `below`.
     """
     found = []
     for gpu, value in values.items():

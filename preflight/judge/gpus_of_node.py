@@ -71,14 +71,14 @@ def has_nvidia(node: NodeFacts) -> bool:
 
 
 def not_passed_in(node: NodeFacts) -> bool:
-    """Return whether the PCI bus shows GPUs but the container has access to none of them."""
+    """Return whether this is a container without any GPU's device file, although the PCI bus shows GPUs."""
     if isinstance(node.device_nodes, Gap):
         return False
     return is_contained(node) and bool(pci_devices(node)) and not nodes_of_gpus(node)
 
 
 def bound_drivers(node: NodeFacts) -> frozenset[str]:
-    """Return the kernel drivers that are bound to NVIDIA devices: nvidia, nouveau, vfio-pci."""
+    """Return the kernel drivers (such as nvidia, nouveau or vfio-pci) to which the NVIDIA devices are bound."""
     return frozenset(device.driver for device in pci_devices(node) if not isinstance(device.driver, Gap))
 
 
@@ -110,12 +110,12 @@ def must_have_nvidia(node: NodeFacts) -> None:
 
 
 def is_chosen(index: int, case: Case) -> bool:
-    """Return whether the run uses the GPU with this nvml_index."""
+    """Return whether the run uses the GPU with this NVML index; True for all GPUs if none were chosen."""
     return not case.gpus or index in case.gpus
 
 
 def name_of(gpu: Gpu) -> str:
-    """Return the GPU's model."""
+    """Return the GPU's model, or "GPU" if it is unknown."""
     return known_or(gpu.name, "GPU")
 
 
@@ -135,9 +135,10 @@ def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
 
 
 def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
-    """Raise UnreadableFact for the first value that could not be read, NotApplicable if no value exists.
+    """Raise UnreadableFact for the first value that is a Gap, or NotApplicable if no value is known.
 
-    Call this function after all judgments, so that earlier findings are kept.
+    Values that the driver does not offer for a GPU are no reason for UnreadableFact. Call this function after all
+    judgments, so that earlier findings are kept.
     """
     listed = list(values)
     for gpu, value in listed:
@@ -161,7 +162,7 @@ def is_busy(gpu: Gpu) -> bool:
 
 
 def why_disturbed(gpus: Sequence[Gpu]) -> str:
-    """Return why speeds that were measured on these GPUs do not count; "" if no other process used the GPUs."""
+    """Return a text that names the GPUs that another process used, so that speeds don't count; "" if none was used."""
     busy = ", ".join(str(gpu.nvml_index) for gpu in gpus if is_busy(gpu))
     return f"GPU {busy} was in use by another process" if busy else ""
 
@@ -172,5 +173,5 @@ def has_switch(gpu: Gpu) -> bool:
 
 
 def severity_for_gpus(case: Case) -> Severity:
-    """Return FAIL, or WARN if the user asked for a backend that needs no GPU."""
+    """Return the severity of a fault of GPUs: FAIL, or WARN if the user asked for a backend that needs no GPU."""
     return Severity.FAIL if case.wants_gpus else Severity.WARN

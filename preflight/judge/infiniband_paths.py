@@ -81,7 +81,7 @@ def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FaultyEnd:
-    """The host and adapter that are likely at fault for all failed paths, such as `node2 mlx5_0`, and the evidence."""
+    """The end that is likely at fault for all failed paths: host and adapter, such as `node2 mlx5_0`, and why."""
 
     end: str
     why: str
@@ -135,7 +135,10 @@ def _host_of(hosts: Sequence[str], rank: int) -> str:
 
 
 def common_end(paths: Sequence[IbPath]) -> str:
-    """Return the host and adapter, such as `node2 mlx5_0`, whose paths to two or more other nodes failed; else ""."""
+    """Return the host and adapter (such as `node2 mlx5_0`) that is an end of all failed paths; else "".
+
+    There must be paths to at least two other nodes, all of them known.
+    """
     pairs = {frozenset({path.host, path.peer_host}) for path in paths}
     hosts = frozenset.intersection(*pairs) if pairs else frozenset[str]()
     if len(hosts) != 1 or len(pairs) < 2 or any(not path.peer for path in paths):
@@ -145,7 +148,10 @@ def common_end(paths: Sequence[IbPath]) -> str:
 
 
 def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
-    """Return the failure as one clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`."""
+    """Return the failure as a clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`.
+
+    If `faulty` is given, the clause names the end that is likely at fault.
+    """
     if faulty:
         return f"{faulty.end} is likely at fault, because {faulty.why}"
     alone = [path for path in paths if not path.peer]

@@ -1,4 +1,7 @@
-"""The interfaces that an interface variable selects on this node; NCCL and gloo differ in grammar (facts 2.1, 4.2)."""
+"""The interfaces that an interface variable selects on this node; NCCL and gloo differ in grammar.
+
+See docs/dev/nccl-facts.md, sections 2.1 and 4.2.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ MOST_NAMED = 8
 
 
 def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the interfaces that NCCL_SOCKET_IFNAME selects: prefixes; `=` exact names; `^` or `^=` all others."""
+    """Return those of `names` that NCCL selects if NCCL_SOCKET_IFNAME is `value`.
+
+    The value lists prefixes of names; after `=`, it lists whole names. A `^` in front selects all other interfaces.
+    """
     is_excluding, rest = value.startswith("^"), value.removeprefix("^")
     is_exact, rest = rest.startswith("="), rest.removeprefix("=")
     words = [word for word in rest.split(",") if word]

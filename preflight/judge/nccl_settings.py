@@ -1,4 +1,7 @@
-"""Known problems with values of NCCL's, gloo's and torch's variables (facts 1.0 to 1.5, 4.2)."""
+"""Known problems with values of NCCL's, gloo's and torch's variables.
+
+See docs/dev/nccl-facts.md, sections 1.0 to 1.5 and 4.2.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """A value of a variable that is harmful regardless of other settings; `pattern` matches the whole value."""
+    """A row of the table of harmful values: `pattern` matches the whole value of the variable `name`."""
 
     name: str
     pattern: str

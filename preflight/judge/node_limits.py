@@ -32,7 +32,7 @@ def is_contained(node: NodeFacts) -> bool:
 
 
 def owner(node: NodeFacts) -> Blame:
-    """Return the component responsible for limits and mounts: the host without a container, else the container.
+    """Return who is responsible for a node's limits and mounts: the host if there is no container, else the container.
 
     If it is unknown whether there is a container, the container is returned.
     """
@@ -42,7 +42,10 @@ def owner(node: NodeFacts) -> Blame:
 
 
 def owner_of_run(case: Case) -> Blame:
-    """Return the component responsible for limits and mounts in a run if the failing node is not known."""
+    """Return who is responsible for limits and mounts if it is not known which node failed.
+
+    It is the container if that is the `owner` on any node, else the host.
+    """
     return Blame.CONTAINER if any(owner(node) is Blame.CONTAINER for node in case.nodes) else Blame.HOST
 
 

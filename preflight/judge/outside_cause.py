@@ -40,7 +40,7 @@ NO_ADDRESSES = re.compile(r"failed to map segment|bad_alloc|(cannot|can't) alloc
 
 @dataclass(frozen=True, slots=True)
 class OutsideCause:
-    """A cause outside the run: the responsible component, the reason, the fix, and the evidence."""
+    """A cause outside the run: the component to blame, the reason, the fix, and the evidence."""
 
     blame: Blame
     why: str
@@ -63,9 +63,10 @@ def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def traced(problem: str, outside: Sequence[OutsideEvent], limits: Mapping[str, int]) -> str:
-    """Return `problem` (a failure to start or to complete), with the cause and the fix if a limit caused it.
+    """Return `problem` (a failure to start or to complete), with cause and fix added if a limit explains it.
 
-    `limits` are the limits of a process: the `bytes` that it may map, and the CPU seconds `cpu_s` that it may use.
+    `outside` has what the kernel did to processes. `limits` are the limits of this process: the `bytes` that it may
+    map, and the CPU seconds `cpu_s` that it may use.
     """
     counted = {each.kind: f"{each.source}: {each.times}" for each in outside}
     if OutsideKind.OOM_KILL in counted and signal_from_outside(problem) == "SIGKILL":
@@ -130,7 +131,7 @@ def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def limit_blame(case: Case) -> Blame:
-    """Return the component responsible for a limit that stopped a rank: the container, or what started preflight."""
+    """Return what set a limit that stopped a rank: the container, or else the environment that started preflight."""
     return Blame.CONTAINER if any(map(is_contained, case.nodes)) else Blame.HARNESS
 
 

@@ -25,7 +25,7 @@ def must_be_bare_metal(node: NodeFacts) -> None:
 
 
 def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
-    """Return the PCI devices of the chosen GPUs by GPU number, if they are in the PCI tree."""
+    """Return the PCI devices of the chosen GPUs by GPU number; GPUs that are not in the PCI tree are left out."""
     tree = {device.bdf: device for device in known(node.pci)}
     if isinstance(node.gpus, Gap):
         by_place = dict(enumerate(each for each in tree.values() if each.kind is PciKind.GPU))
@@ -62,7 +62,7 @@ def carries_traffic(node: NodeFacts, name: str) -> bool:
 
 
 def p2p_workaround(case: Case) -> str:
-    """Return the workaround to use until P2P over PCIe is repaired; "" if a trial verified data that went over P2P."""
+    """Return the workaround until P2P over PCIe is repaired; "" if a trial has verified data that went over P2P."""
     return "" if any(map(_is_proved, case.trials)) else WITHOUT_PCIE_P2P
 
 

@@ -15,7 +15,7 @@ PROBE, START, TRIALS, COMPARISONS, JUDGING = "probe", "start of the ranks", "tri
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """The state of a run: the phases that it finished, and the reason why it ended early."""
+    """The progress of a run: which phases it reached, its results, and what cut it short."""
 
     probed: bool
     launched: bool
@@ -29,7 +29,7 @@ class RunProgress:
 
 
 def phases_of(run: RunProgress) -> tuple[RunPhase, ...]:
-    """Return the phases in order, each with its result or the reason why it was cut short."""
+    """Return the phases of a run in order: completed with a result, or partial or not reached with the reason."""
     why = first_line(run.problem)
     if not run.probed:
         later = (RunPhase(name, RunPhaseEnd.NOT_REACHED, why) for name in (START, TRIALS, JUDGING))

@@ -43,7 +43,7 @@ def parse_policy(text: str, source: str, checks: Collection[str], today: str) ->
 
 
 def apply_policy(findings: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
-    """Return the findings with the policy's severities; a waived finding is kept as a note that names the waiver.
+    """Return the findings with the severities that the policy demands; a waived finding becomes a note.
 
     If a check is fatal, its warnings become failures. A milder level lowers the severity. A note stays a note; if the
     policy demands more, another note says that the level has no effect.

@@ -25,9 +25,9 @@ SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-u
 
 
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
-    """Return the findings, in which a failure that occurred only once is confirmed or stays unconfirmed.
+    """Return the findings, with a decision on each failure that occurred only once (`is_unconfirmed`).
 
-    A failure is confirmed if earlier runs or a counter of this run agree.
+    It is confirmed if earlier runs (`past`) or a counter of this run show a failure of the same part.
     """
     counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
     return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)
@@ -71,7 +71,7 @@ def _evidence(run: Report, what: Finding) -> Evidence:
 
 
 def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
-    """Return the UUIDs of the GPUs of the ranks to which a failure was traced.
+    """Return the UUIDs of the GPUs of these ranks, to which a failure was traced; () if they are unknown.
 
     If no rank is named and there are two ranks, return their GPUs as one pair.
     """

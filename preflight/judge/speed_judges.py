@@ -1,4 +1,4 @@
-"""The references for judging a run's speeds: the site's minimums, known-good nodes, or the rates of the links."""
+"""What a run's speeds are judged by: the site's minimums, known-good nodes, or the rates of the links."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The measured speed of one collective at its largest size, and the speed of healthy machines on its path."""
+    """The measured speed of one collective at its largest size, and the speed of healthy machines on these links."""
 
     result: CollectiveResult
     busbw_gb_s: float
@@ -42,9 +42,9 @@ class Measured:
 
 
 def judged_by(case: Case) -> tuple[JudgedBy, ...]:
-    """Return the references that decided about speeds, for the report.
+    """Return what decided about the run's speeds, for the report: policy, baseline or links; () without trials.
 
-    Links count only if no other reference applies.
+    The links count only if no policy and no baseline decides.
     """
     if not case.trials:
         return ()
@@ -75,7 +75,7 @@ def _by_links(case: Case) -> JudgedBy:
 
 
 def outranked_by(case: Case) -> str:
-    """Return the reference that replaces the links' rates for this site; "" if the links' rates apply.
+    """Return the policy or baseline that judges speeds in place of the links' rates; "" if the links' rates count.
 
     A policy or a baseline takes precedence, since the site knows its machines better.
     """
@@ -85,7 +85,7 @@ def outranked_by(case: Case) -> str:
 
 
 def beside_baseline(case: Case) -> tuple[Judged, ...]:
-    """Return the comparison of this node's speeds with each reference of the baseline.
+    """Return how this node's speeds compare with each reference of the baseline; () without a baseline.
 
     Raise UnreadableFact if the speeds can't be compared.
     """
@@ -103,7 +103,7 @@ def beside_baseline(case: Case) -> tuple[Judged, ...]:
 
 
 def is_beside_baseline(case: Case) -> bool:
-    """Return whether the baseline decides about this run's speeds."""
+    """Return whether this run's speeds can be compared with a baseline, which then decides about them."""
     try:
         return bool(beside_baseline(case))
     except UnreadableFact:
@@ -111,14 +111,14 @@ def is_beside_baseline(case: Case) -> bool:
 
 
 def hardware_of_case(case: Case) -> tuple[tuple[str, str], ...]:
-    """Return the properties that must be equal for a comparison; UnreadableFact if one could not be read."""
+    """Return the properties that a node and a baseline must have in common; UnreadableFact if one is unknown."""
     node = case.nodes[0]
     gpus = [gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index in case.gpus]
     return hardware_class_of(case.backend, case.world_size, known(node.system).architecture, gpus)
 
 
 def what(judged: Judged) -> str:
-    """Return the name of a reference in findings: `all_reduce, large sizes` or `all_reduce 1 GiB`."""
+    """Return the name of a baseline's reference in findings: `all_reduce, large sizes` or `all_reduce 1 GiB`."""
     reference = judged.reference
     if reference.size_bytes:
         return f"{reference.collective.value} {size_text(reference.size_bytes)}"
@@ -126,7 +126,7 @@ def what(judged: Judged) -> str:
 
 
 def beside_links(case: Case) -> tuple[TrialResult, list[Measured]]:
-    """Return the trial to judge, and its collectives that can be compared with the links, at least one.
+    """Return (trial to judge, its collectives with the speed that the links should give), at least one collective.
 
     Raise NotApplicable if no collective can be compared, or NotRun if no trial works.
     """

@@ -1,4 +1,4 @@
-"""Causes that the error text of a failed trial names."""
+"""The lines of a failed trial's output that name the cause, and the component to blame for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Symptom:
 
 
 def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
-    """Return the lines of one failed trial that contain one of `texts`, at most one per rank.
+    """Return the lines of a failed trial that match one of `texts`, at most one per rank; () if it did not fail.
 
     `texts` are names of rows in model/error_texts.py.
     """
@@ -48,12 +48,12 @@ def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ..
 
 
 def symptoms_of(case: Case, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
-    """Return the lines of all failed trials that contain one of `texts`."""
+    """Return the lines of all failed trials that match one of `texts`, names of rows in model/error_texts.py."""
     return tuple(line for trial in case.trials for line in symptoms_in(trial, texts))
 
 
 def blame_by_text(case: Case, trial: TrialResult) -> Blame | None:
-    """Return the responsible component for a failure whose text names the cause; None if the text names no cause."""
+    """Return the component to blame for a failure, if the trial's output names the cause; else None."""
     if symptoms_in(trial, CONFIGURATION):
         return Blame.CONFIGURATION
     if symptoms_in(trial, SHM + MEMLOCK + NOFILE + PIDS):

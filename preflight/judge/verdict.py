@@ -85,7 +85,10 @@ def decide(
 def unanswered(
     why: str, exit_code: int | None, *, version: str, created_at: str, backend: str, profile: str, accept: bool
 ) -> Report:
-    """Return a report without results, with the reason `why`; the caller adds the values that it knows."""
+    """Return a report that has no results and the verdict `unknown`, for the reason `why`.
+
+    The caller adds the values that it knows. If `exit_code` is None, it is that of an unknown verdict.
+    """
     return Report(
         schema_version=SCHEMA_VERSION,
         preflight_version=version,

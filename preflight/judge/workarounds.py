@@ -17,7 +17,7 @@ from preflight.search.settings.control import has_failed, intermittent, is_cure
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A fault that a workaround hides because it disables a transport, with the fault domain and the repair."""
+    """A fault that a workaround hides by turning off a transport, with the component to blame and the repair."""
 
     transport: str
     blame: Blame
@@ -57,7 +57,7 @@ def must_have_working_default(case: Case) -> TrialResult:
 
 
 def works(trial: TrialResult) -> bool:
-    """Return whether a trial succeeded: it ended well and all its data were right."""
+    """Return whether a trial ended well and all its data were right."""
     return trial.outcome is Outcome.OK and all(result.verified for result in trial.results)
 
 
@@ -68,10 +68,10 @@ def default_works(case: Case) -> bool:
 
 
 def cures(case: Case) -> tuple[TrialResult, ...]:
-    """Return the trials of workarounds: minimal configurations that work although the default settings fail.
+    """Return the trials of the workarounds for failing default settings; () if the default settings work.
 
-    The result is empty if the default settings work. If there was an A/B confirmation, only the confirmed workaround is
-    returned.
+    After an A/B confirmation, only the confirmed workaround is returned. Otherwise these are the working trials,
+    without those that set more than another working trial needs.
     """
     if default_works(case):
         return ()
@@ -88,13 +88,16 @@ def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
 
 
 def proven_severity(case: Case) -> Severity:
-    """Return the severity of a cause that made a trial fail: WARN if some settings are a workaround, else FAIL."""
+    """Return the severity of what made a trial fail: WARN if the job works anyway or has a workaround, else FAIL."""
     is_open = case.control is None and any(works(trial) for trial in case.trials)
     return Severity.WARN if is_open or default_works(case) or cures(case) else Severity.FAIL
 
 
 def is_seen_once(case: Case) -> bool:
-    """Return whether the failure was observed only once: it is intermittent, or there was no second try."""
+    """Return whether the failure is not confirmed by a second one: it comes and goes, or was observed only once.
+
+    The result is False if nothing could be repeated.
+    """
     if case.control is None:
         return False
     reruns = case.control.reruns
@@ -104,7 +107,7 @@ def is_seen_once(case: Case) -> bool:
 
 
 def hidden_faults(case: Case) -> tuple[Hidden, ...]:
-    """Return the faults that a workaround hides by disabling transports; empty if some workaround disables none.
+    """Return the transports whose faults a workaround hides; () if there is a workaround that turns off none.
 
     A workaround may hide several faults: if P2P hangs and InfiniBand is broken as well, a workaround needs two
     settings. Of several workarounds, the one with the first fault in the order of FAULTS counts.

@@ -19,8 +19,8 @@ def compare(duel: Duel) -> Comparison:
 
     The configuration wins if its mean gain exceeds MIN_GAIN, the one-sided 99% lower bound over the rounds is above 0,
     and its loss is below MIN_GAIN for every collective and decision size. A round is one new pair of process groups
-    (search/settings/duel.py). A configuration can't win with a wrong result, a problem, fewer than MIN_ROUNDS rounds or
-    rounds that measured different things.
+    (search/settings/duel.py). A configuration can't win with a wrong result, a problem, fewer than MIN_ROUNDS rounds,
+    or rounds that did not measure the same collectives and sizes.
     """
     if not _is_usable(duel):
         rounds = len({turn.pair for turn in duel.turns})

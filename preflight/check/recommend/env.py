@@ -340,9 +340,9 @@ def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
 
 
 def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
-    """Return the advice with the timeouts in `safe`.
+    """Return the advice with the timeouts in `safe`, and the variables that go with them.
 
-    The dialect "nccl" adds the variables of torch's flight recorder.
+    If `dialect` (the library whose variables the backend reads) is "nccl", these include torch's flight recorder.
     """
     return replace(
         advice,

@@ -15,7 +15,7 @@ from preflight.search.gpus.link_speeds import expected_busbw
 
 @dataclass(frozen=True, slots=True)
 class MachineContext:
-    """The settings of the search, the inherited variables, and the node whose links limit the speed."""
+    """What a recommendation needs besides the trials: the settings of the search, inherited settings, the node."""
 
     settings: tuple[Setting, ...] = ()
     inherited: tuple[Setting, ...] = ()
@@ -25,7 +25,7 @@ class MachineContext:
     learnt_on: str = ""  # a date
 
     def expected(self, collective: Collective, size_bytes: int) -> Expected | None:
-        """Return the busbw that a collective should reach over the GPUs' links, or None if these could not be read."""
+        """Return the busbw that a collective should reach over the GPUs' links; None if it is unknown."""
         if self.node is None or self.links is None or len(self.gpus) < 2:
             return None
         try:
@@ -34,7 +34,7 @@ class MachineContext:
             return None
 
     def is_contained(self) -> bool:
-        """Return whether preflight ran in a container."""
+        """Return whether preflight is known to have run in a container."""
         if self.node is None or isinstance(self.node.system, Gap):
             return False
         return known_or(self.node.system.container, ContainerKind.NONE) is not ContainerKind.NONE

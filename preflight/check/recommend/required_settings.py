@@ -36,7 +36,7 @@ INHERITED = (
 
 @dataclass(frozen=True, slots=True)
 class RequiredSetting:
-    """A setting of the trial that worked, and the failed trial without it that proves the need (None without proof)."""
+    """A setting of the trial that worked, and the failed trial without this setting (None if there is none)."""
 
     setting: Setting
     failed: TrialResult | None
@@ -45,7 +45,7 @@ class RequiredSetting:
 def why_needed(
     settings: Sequence[Setting], best: TrialResult, trials: Sequence[TrialResult]
 ) -> tuple[RequiredSetting, ...]:
-    """Return the settings of the trial that worked, each with a failed trial that had all settings but this one."""
+    """Return the settings of the trial that worked (`best`), each with a failed trial that lacked only this setting."""
     there = dict(best.env).items()
     on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
     failures = [trial for trial in trials if trial.outcome in FAILED and trial.candidate != AS_IS]
@@ -67,7 +67,7 @@ def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence
 def comments_of(
     required: RequiredSetting, best: TrialResult, cpu_path: bool, context: MachineContext, *, inherited: bool = False
 ) -> Iterator[Comment]:
-    """Yield the comment lines of a setting.
+    """Yield (variable, comment line) for a setting: why it is needed, what it costs, and the repair.
 
     If it has two variables, the comment of the second variable only refers to the first.
     """
@@ -139,7 +139,7 @@ def figure(trial: TrialResult, cpu_path: bool) -> str:
 
 
 def ending(trial: TrialResult) -> str:
-    """Return how a trial failed, as the predicate of a sentence."""
+    """Return how a trial failed, as the predicate of a sentence, such as `hung (...)`."""
     how = ENDINGS[trial.outcome]
     return f"{how} ({trial.problem})" if trial.problem else how
 

@@ -18,7 +18,7 @@ ENVIRONMENT = "environment"
 
 @dataclass(frozen=True, slots=True)
 class InheritedSetting:
-    """A setting that NCCL uses, and the source of the setting (environment or file)."""
+    """A variable that NCCL uses with its value, and where it comes from (the environment or a file)."""
 
     name: str
     value: str

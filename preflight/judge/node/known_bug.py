@@ -44,7 +44,7 @@ def known_bug(node: NodeFacts, case: Case) -> Findings:
 
 
 def surroundings(node: NodeFacts, case: Case) -> Surroundings:
-    """Return the software, the CPU and the GPUs of the node, and the size of the run, if they are known."""
+    """Return the facts to which known bugs are limited: versions, architecture, GPUs, ranks and nodes."""
     versions: dict[str, tuple[str, ...]] = {}
     loaded = tuple(dict.fromkeys(trial.nccl for trial in case.trials if trial.nccl))
     software = node.software

@@ -56,12 +56,12 @@ def _is_unread(gpu: Gpu) -> bool:
 
 
 def link_states(gpu: Gpu) -> tuple[bool | Gap, ...]:
-    """Return, for each NVLink, whether it is up."""
+    """Return, for each NVLink of the GPU, whether it is up; () if the links could not be read."""
     return tuple(link.is_active for link in known_or(gpu.nvlinks, ()))
 
 
 def active_links(gpu: Gpu) -> int:
-    """Return the number of the GPU's NVLinks that are up."""
+    """Return the number of the GPU's NVLinks that are known to be up."""
     return sum(is_active is True for is_active in link_states(gpu))
 
 

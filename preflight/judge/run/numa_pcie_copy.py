@@ -125,7 +125,10 @@ def pcie_copy_slow(case: Case) -> Findings:
 
 
 def best_copies(hardware: Hardware, direction: str) -> dict[int, float]:
-    """Return each GPU's copy speed in GB/s with memory of its own NUMA node, or of the only node that was tried."""
+    """Return each GPU's copy speed in GB/s in one direction, with memory of its own NUMA node.
+
+    If only one NUMA node was tried, or the GPU's own is unknown, that copy counts.
+    """
     copies = ((test.gpu, copy) for test in hardware.gpus for copy in test.copies if copy.direction == direction)
     return by_gpu((gpu, copy.gb_s) for gpu, copy in copies if copy.is_near is not False)
 

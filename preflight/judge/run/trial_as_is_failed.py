@@ -126,7 +126,7 @@ def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Fi
 
 
 def describe(trial: TrialResult) -> str:
-    """Return one line on how a trial failed, with the ranks at fault and the stage."""
+    """Return one line on how a trial failed: its problem, or else the ranks at fault and the stage."""
     stages = {stage for rank, stage in trial.stages if not trial.culprits or rank in trial.culprits}
     ending = f"{ranks_text(trial.culprits)} {ENDED.get(trial.outcome, trial.outcome.value)}"
     where = " or ".join(STAGES.get(each, each) for each in sorted(stages)) or "an unknown stage"
