@@ -110,7 +110,7 @@ class Judged:
 
     @property
     def is_slow(self) -> bool:
-        """Return whether the node's share of the reference is below `usual`, below which few good nodes are.
+        """Return whether the node is slower than nearly all good nodes: its share is below `usual`.
 
         The share may still be above the minimum.
         """
@@ -132,7 +132,10 @@ def hardware_class_of(
 
 
 def difference(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], ...]) -> str:
-    """Return how hardware class `one` differs from `other`: `name: value of one, not value of other`; "" if equal."""
+    """Return how hardware class `one` differs from `other`; "" if they are equal.
+
+    The text has the form `name: value of one, not value of other`.
+    """
     others = dict(other)
     return "; ".join(f"{name}: {value}, not {others.get(name)}" for name, value in one if others.get(name) != value)
 
@@ -196,7 +199,7 @@ def group_of(size_bytes: int) -> str:
 
 
 def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) -> tuple[Judged, ...]:
-    """Return the comparison of a node's speeds with each reference that at least one repetition covers.
+    """Return the comparison of a node's speeds with each reference of the baseline that was measured at least once.
 
     A repetition holds the busbw in GB/s per collective and size.
     """
@@ -214,13 +217,16 @@ def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) ->
 
 
 def false_rejections(references: Sequence[Reference], reference: Reference) -> float:
-    """Return the maximum share of good nodes that `reference` may reject."""
+    """Return the largest share of good nodes that `reference` may reject.
+
+    All references of its kind (large sizes, small sizes, single sizes) divide one limit among them.
+    """
     kin = [each for each in references if _kind(each) == _kind(reference)]
     return FALSE_REJECTIONS.value * PARTS[_kind(reference)] / len(kin)
 
 
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the minimum, as a share of the reference, below which a node is rejected.
+    """Return the minimum share of the reference speed; a node below it is rejected.
 
     The minimum is at most 1 - REJECTED_LOSS. For the group of large sizes, the minimum is lower only if good nodes
     differ by more. With fewer than SPREAD_KNOWN_FROM nodes, this difference must be certain to WIDER_CONFIDENCE; with
@@ -239,7 +245,7 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 def usual_share(reference: Reference, measured: int, probability: float) -> float:
     """Return the share of the reference speed below which a good node falls with at most `probability`.
 
-    The node's speed is the mean of `measured` repetitions.
+    The node's speed is the mean of `measured` repetitions. The result is at most 1 - LEAST_LOSS.
     """
     freedom = _freedom(reference)
     factor = max(t_quantile(freedom, 1 - probability), tolerance_factor(freedom, 1 - probability, CONFIDENCE.value))
@@ -247,7 +253,10 @@ def usual_share(reference: Reference, measured: int, probability: float) -> floa
 
 
 def spread(reference: Reference, measured: int) -> float:
-    """Return the standard deviation of a good node's mean over `measured` repetitions about the baseline's median."""
+    """Return the standard deviation of log(a good node's speed / the baseline's median).
+
+    The node's speed is the mean of `measured` repetitions.
+    """
     among = reference.between_nodes**2 * (1 + 1 / reference.nodes)
     if isinstance(reference.between_repetitions, Gap):
         return math.sqrt(among)  # the repetitions' part is in it and can't be averaged away

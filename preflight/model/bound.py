@@ -9,9 +9,9 @@ JUDGMENT = "judgment"  # nobody has measured the value; a better one is welcome
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A threshold, defined in the module that uses it.
+    """A threshold with its unit, the reason for its value, and the cost of a wrong value.
 
-    Each check that the threshold decides names the threshold in `bounds`.
+    It is defined in the module that uses it. Each check that the threshold decides names it in `bounds`.
     """
 
     value: float

@@ -23,13 +23,13 @@ class Change:
 
     @property
     def matters(self) -> bool:
-        """Return whether such a change may break or slow a job."""
+        """Return whether the change is likely enough to break or slow a job (its weight is MATTERS or more)."""
         return self.weight >= MATTERS
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedChange:
-    """The bandwidth of a collective under the default settings, in the earlier report and in the new report."""
+    """The bus bandwidth of a collective at one size under the default settings, before and now."""
 
     collective: str
     size_bytes: int
@@ -39,7 +39,7 @@ class SpeedChange:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
-    """All differences of one node from its earlier report."""
+    """All changes of one node since an earlier report."""
 
     host_before: str
     host: str  # now; another host than before if two sibling nodes were compared

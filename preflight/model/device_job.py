@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class JobKind(Word):
-    """The kind of a job on GPUs, such as copies within a pair or matrix products."""
+    """The kind of a job on one or two GPUs, such as copies between two GPUs or matrix products."""
 
     PAIR_DATA = "pair_data"  # whether copies between two GPUs arrive intact
     PAIR_SPEED = "pair_speed"  # how fast these copies are
@@ -19,7 +19,7 @@ class JobKind(Word):
 
 @dataclass(frozen=True, slots=True)
 class NumaCpus:
-    """A NUMA node that provides pinned host memory, and CPUs of that node that touch the memory first."""
+    """A NUMA node and its CPUs; a thread on these CPUs gets host memory of that node."""
 
     numa_node: int
     cpus: tuple[int, ...]
@@ -38,7 +38,7 @@ class ProductSize:
 class DeviceJob:
     """One job on a GPU or on a pair of GPUs.
 
-    `places` numbers the GPUs among the chosen GPUs; this number is also the GPU's CUDA index in the ranks.
+    `places` are the numbers of the GPUs among the chosen GPUs, which are also their CUDA indices in the ranks.
     """
 
     kind: JobKind
@@ -52,7 +52,7 @@ class DeviceJob:
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """The jobs that one process runs one after another."""
+    """Jobs on the same one or two GPUs, which one process runs one after another."""
 
     places: tuple[int, ...]
     owner: int  # the one of these places whose per-rank agent has its process run the jobs
@@ -69,7 +69,7 @@ class GpuTestRound:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """The jobs that run before the trials, and the jobs that are repeated under load after the trials."""
+    """The plan of the GPU tests: rounds before the trials, and rounds that are repeated under load after the trials."""
 
     gpus: tuple[int, ...] = ()  # nvml_index by place
     rounds: tuple[GpuTestRound, ...] = ()

@@ -1,6 +1,6 @@
 """A table of serving engines' options that work around faults of the node.
 
-preflight has tried none of these options.
+preflight has not tried any of these options.
 
 The NCCL settings that preflight tries do not affect the engines' own all-reduce. A new engine or option is a new row.
 """
@@ -21,7 +21,7 @@ class Engine(Word):
 
 
 class Fault(Word):
-    """A fault of the node, independent of the command that found the fault."""
+    """A kind of fault of the node that an engine's options may avoid."""
 
     P2P = "p2p"  # data is lost in direct copies between two GPUs
     MULTICAST = "multicast"  # NVLink SHARP or the fabric between nodes does not work
@@ -122,6 +122,6 @@ ENGINE_OPTIONS = (
 
 
 def options_for(engine: Engine, faults: Collection[Fault]) -> tuple[EngineOption, ...]:
-    """Return the options of an engine that work around the faults, each once."""
+    """Return the options of an engine that work around any of these faults, each option once."""
     found = [each for each in ENGINE_OPTIONS if each.engine is engine and each.fault in faults]
     return tuple({each.option: each for each in reversed(found)}.values())[::-1]

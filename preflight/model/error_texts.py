@@ -2,8 +2,8 @@
 
 `explain` uses the texts as indications of a cause, the checks use them as evidence, and the search uses them to choose
 suspected settings. A new text is one more alternative in its row; `explain`, the checks and the search then recognize
-it. The texts come from NCCL, torch, CUDA, libraries and the kernel (facts 1.1, 2.2, 2.3, 7). Texts that only `explain`
-uses are defined with their cause.
+it. The texts come from NCCL, torch, CUDA, libraries and the kernel (docs/dev/nccl-facts.md, sections 1.1, 2.2, 2.3 and
+7). Texts that only `explain` uses are defined with their cause.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ TEXTS = {
 
 @functools.cache
 def any_of(*names: str) -> re.Pattern[str]:
-    """Return a pattern that finds any of the texts.
+    """Return a pattern that finds any of the texts whose rows have these names.
 
     Case is ignored, because ranks' errors and NCCL's log differ in case.
     """

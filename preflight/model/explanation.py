@@ -20,7 +20,7 @@ class ExplainVerdict(Word):
 
 
 class Confidence(Word):
-    """The degree to which the log proves a cause."""
+    """How strongly the log proves a cause."""
 
     HIGH = "high"  # the log says so explicitly
     MEDIUM = "medium"  # it follows from what the log says
@@ -50,7 +50,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class NamedCause:
-    """A cause of a failure, with its evidence and the steps to take."""
+    """A cause of a failure: its name, one sentence, its evidence and the steps to take."""
 
     cause: str
     verdict: str  # one sentence

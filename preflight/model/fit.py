@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class Certainty(Word):
-    """The certainty of a MemoryTerm, highest first. The sum for a certainty includes all terms of higher certainty."""
+    """How certain a MemoryTerm is, highest first; a sum for one certainty includes all terms of higher certainty."""
 
     CERTAIN = "certain"  # every such job needs this, unless it offloads, quantizes, or divides the model further
     USUAL = "usual"  # what the frameworks use by default
@@ -33,7 +33,7 @@ class MemoryPhase(Word):
 
 
 class FitVerdict(Word):
-    """The verdict on a job's memory. A lower bound can only show that a job does not fit."""
+    """The verdict on a job's need of memory. A lower bound can show only that a job does not fit."""
 
     CANNOT_FIT = "cannot_fit"  # the certain need exceeds the free memory
     NOT_AS_USUAL = "not_as_usual"  # the need with the frameworks' defaults exceeds the free memory
@@ -43,7 +43,7 @@ class FitVerdict(Word):
 
 @dataclass(frozen=True, slots=True)
 class MemoryTerm:
-    """One use of memory, its size in bytes, and the reason for that size."""
+    """One part of a job's memory need: its name, its size in bytes, and the reason for the size."""
 
     name: str
     needed_bytes: int
@@ -72,7 +72,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a job fits into memory, as `preflight timeout --params` prints it. The worst verdict counts."""
+    """Whether a job fits into memory, as `preflight timeout --params` prints it; the worst verdict counts."""
 
     verdict: FitVerdict
     needs: tuple[MemoryNeed, ...]
@@ -91,7 +91,7 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The input that a GPU processes in one step."""
+    """The model shape, and the sequences that a GPU processes in one step."""
 
     shape: ModelShape
     seq_len: int

@@ -37,7 +37,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A setting that differs between the nodes of a group, with its values, most frequent first, and their hosts."""
+    """A setting that differs between nodes of a group: its values with their hosts, the most frequent first."""
 
     name: str
     values: tuple[tuple[str, tuple[str, ...]], ...]
@@ -57,7 +57,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The verdict of a node's own report, and the reason for the verdict."""
+    """A node's state according to its own report, with the reasons."""
 
     host: str
     path: str
@@ -109,7 +109,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class LearntBound:
-    """A reference of a baseline, its threshold, and how many good nodes it needs to detect a loss of 5%."""
+    """A reference of a baseline, its minimum, and from how many good nodes on it detects a loss of 5%."""
 
     reference: Reference
     floor: float  # as a share: below it a node is rejected, after all repetitions
@@ -118,7 +118,7 @@ class LearntBound:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """A baseline, and a summary of the reports from which it was computed."""
+    """A computed baseline, its minimums, and the reports that were used or left out."""
 
     baseline: Baseline
     bounds: tuple[LearntBound, ...]

@@ -18,7 +18,10 @@ NO_ANSWER = "no answer within"  # prefix of a gap's reason if a read stalled, wh
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A fact that could not be read, and the reason. In JSON the fact is null, and `gaps[]` has its path and reason."""
+    """A fact that could not be read, with the reason.
+
+    In JSON the fact is null, and the array `gaps` has its path and reason.
+    """
 
     reason: str
 

@@ -11,7 +11,7 @@ from preflight.model.word import Word
 
 
 class CopyBy(Word):
-    """The method of a copy between two GPUs: kernels, as in NCCL, or the copy engine, as in `tensor.to()`."""
+    """What copies data between two GPUs: kernels on SMs, as in NCCL, or the copy engine, as in `tensor.to()`."""
 
     COPY_ENGINE = "copy_engine"
     SM = "sm"
@@ -172,7 +172,7 @@ class Hardware:
 
 
 def without_hardware_speeds(hardware: Hardware, why: str) -> Hardware:
-    """Return the tests with a Gap for every speed; the results of data verification are kept."""
+    """Return the results with a Gap (reason `why`) for every speed; the results of data verification are kept."""
     gap = Gap(why)
     pairs = tuple(
         replace(pair, speeds=tuple(replace(speed, gb_s=gap, latency_us=gap) for speed in pair.speeds))

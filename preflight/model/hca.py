@@ -62,9 +62,10 @@ class PortCounter:
 
 @dataclass(frozen=True, slots=True)
 class PortError:
-    """The meaning of a port's error counter.
+    """The meaning of a counter of errors of a port.
 
-    The counter counts errors of the port's own link, or errors of the whole path, which a dead peer also causes.
+    With `is_of_link`, it counts errors of the port's own link; else errors of the whole path, which a dead peer also
+    causes.
     """
 
     words: str

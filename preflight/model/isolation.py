@@ -61,7 +61,7 @@ class RouteKind(Word):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One network interface, or one RDMA port, of each of several nodes."""
+    """A route between several nodes: one network interface, or one RDMA port, on each of them."""
 
     kind: RouteKind
     ends: tuple[tuple[int, str], ...]  # by node rank: the interface's name, or HCA:PORT
@@ -80,7 +80,7 @@ class RouteTrial:
 
     @property
     def shown(self) -> GroupOutcome:
-        """The conclusion about the node at fault; UNTRIED if the route also failed between good nodes."""
+        """The outcome that counts for the node at fault; UNTRIED if the same route also failed between good nodes."""
         fails_beside = isinstance(self.beside, GroupTrial) and self.beside.observed is GroupOutcome.DEAD
         is_void = fails_beside and self.trial.observed is not GroupOutcome.OK
         return GroupOutcome.UNTRIED if is_void else self.trial.observed

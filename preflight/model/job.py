@@ -28,7 +28,7 @@ class Optimizer(Word):
 
 
 class Strategy(Word):
-    """The way in which weights, gradients and optimizer states are divided among the ranks."""
+    """How weights, gradients and optimizer states are divided among the ranks."""
 
     DDP = "ddp"
     FSDP = "fsdp"

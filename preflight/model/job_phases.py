@@ -12,7 +12,7 @@ START = "start"  # until the first line of training: imports, data, weights, the
 
 
 class Phase(str, Enum):
-    """A phase of a job in which ranks may wait long for each other."""
+    """A phase of a job in which ranks may wait long for each other; the value is its name in texts."""
 
     SAVING = "saving a checkpoint"
     PREPROCESSING = "preparing the data set"

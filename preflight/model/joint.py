@@ -16,7 +16,10 @@ PROTOCOL = 2  # of these records and of the messages around them
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The identity of a connecting node. Until the node has been accepted, nothing else is read from its connection."""
+    """The first message of a node that connects to node 0: who it is and which run it belongs to.
+
+    Until the node has been accepted, nothing else is read from its connection.
+    """
 
     protocol: int
     preflight: str  # version
@@ -51,7 +54,7 @@ class SoloResult:
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """The multi-node plan, in the version that one node receives."""
+    """The plan of the trials on all nodes, as node 0 sends it to one node."""
 
     place: NodePlace
     trials: TrialPlan
@@ -60,7 +63,7 @@ class JointPlan:
 
 @dataclass(frozen=True, slots=True)
 class JointPhase:
-    """Node 0's data about all nodes: the single-node results, and the progress of the trials on all nodes."""
+    """What node 0 knows about all nodes: their single-node results, and how far the trials on all nodes went."""
 
     solo_results: Mapping[int, SoloResult]  # by node rank
     has_begun: bool  # whether the common trials have

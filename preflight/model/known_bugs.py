@@ -22,7 +22,7 @@ class Effect(Word):
 
 
 class Sureness(Word):
-    """The source that confirms a bug: a fix by the component's makers, measurements by several people, one report."""
+    """How a bug is confirmed: by a fix of the component's makers, by several people, or only by one report."""
 
     FIXED = "fixed"
     CONFIRMED = "confirmed"
@@ -37,7 +37,7 @@ SURE_WORDS = {
 
 
 class BugFit(Enum):
-    """The answer to whether a bug fits a job; UNKNOWN if nothing contradicts the bug but a needed fact is not known."""
+    """Whether a bug fits a job; UNKNOWN if nothing contradicts the bug but a needed fact is not known."""
 
     YES = "yes"
     UNKNOWN = "unknown"
@@ -86,7 +86,7 @@ class KnownBug:
     read: str = ""
 
     def has(self, version: str) -> bool:
-        """Return whether a version has the bug, according to the row's version columns."""
+        """Return whether the component's version `version` has the bug, by the columns `first`, `last` and `fixed`."""
         numbers, last = version_numbers(version), version_numbers(self.last)
         is_before = bool(self.first) and numbers < version_numbers(self.first)
         is_fixed = bool(self.fixed) and numbers >= version_numbers(self.fixed)
@@ -111,7 +111,7 @@ class KnownBug:
         return BugFit.UNKNOWN if self.where or self.not_known(around) else BugFit.YES
 
     def not_known(self, around: Surroundings) -> tuple[str, ...]:
-        """Return the names of unknown facts that decide whether the bug fits."""
+        """Return the names of the facts that would decide whether the bug fits, but are not known."""
         lacks = {
             f"the version of {self.component}": bool(self.span) and not around.versions.get(self.component),
             "the CPU's architecture": bool(self.architecture) and not around.architecture,
@@ -156,7 +156,7 @@ class KnownBug:
 
     @property
     def how_sure(self) -> str:
-        """The source that reports the bug, and which facts were not stated or not read."""
+        """How the bug is confirmed, and which facts about it were not stated or not read."""
         gaps = []
         if self.component != "Fabric Manager":
             gaps += ["the first version is not stated"] if not self.first else []

@@ -54,7 +54,7 @@ class NodeVariables:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A launcher, scheduler or engine."""
+    """A row of the table: one launcher, scheduler or serving engine, and how to recognize and use it."""
 
     name: str
     log_words: str = ""  # a pattern that is found in its logs
@@ -232,5 +232,5 @@ NODE_COUNTS = tuple(name for each in LAUNCHERS for name in each.node_counts)  # 
 
 
 def engine_name(title: str) -> str:
-    """Return the name that a serving engine's process gives itself in its title, such as `Worker_TP1`; else ""."""
+    """Return the name in the title of a serving engine's process, such as `Worker_TP1`; "" for any other title."""
     return next((match[1] for each in TITLES if (match := each.match(title))), "")

@@ -26,7 +26,7 @@ class PcieRate:
 
 @dataclass(frozen=True, slots=True)
 class NvlsRule:
-    """The number of GPUs above which NCCL uses NVLS for all-reduce, for one compute capability."""
+    """The number of GPUs of one compute capability above which NCCL uses NVLS for all-reduce."""
 
     compute_capability: str
     above_gpus: int
@@ -35,7 +35,7 @@ class NvlsRule:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The shares of a path's limit that healthy machines reach with large messages."""
+    """The shares of a path's rate that healthy machines reach with large messages, from `low` to `high`."""
 
     path: str
     low: float
@@ -45,7 +45,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The latency per hop in µs, which makes the bandwidth of small messages lower."""
+    """The latency of each hop in µs, which limits the bandwidth of small messages."""
 
     hop_us: float
     source: str

@@ -32,11 +32,11 @@ class KernelHistory:
     losses: tuple[tuple[str, int | Gap], ...] = ()  # by interface that is up: how often its link has gone down
 
     def within(self, window_s: float) -> tuple[TimedLine, ...]:
-        """Return the lines that are at most `window_s` old."""
+        """Return the lines from the last `window_s` seconds."""
         return tuple(line for line in self.lines if line.at_s >= self.now_s - window_s)
 
     def is_whole(self, window_s: float) -> bool:
-        """Return whether the log covers the window, or the whole time since boot."""
+        """Return whether the log covers the last `window_s` seconds, or all the time since boot."""
         return self.begins_s <= max(0.0, self.now_s - window_s)
 
 

@@ -27,7 +27,10 @@ class Says(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diag:
-    """One form of a diagnostics line, without its prefix; `pattern` is for a linear-time engine."""
+    """A row of the table: one form of a diagnostics line, without its prefix, and its meaning.
+
+    `pattern` is for a linear-time engine.
+    """
 
     says: Says
     pattern: str
@@ -142,7 +145,7 @@ def form_of(text: str) -> Diag | None:
 
 
 def unusual(line: str) -> str:
-    """Return the text of a diagnostics line that reports a failure or a difference; "" for every other line."""
+    """Return a diagnostics line without its prefix if it reports a failure or a difference; else ""."""
     match = LINE.search(line)
     form = form_of(match[1]) if match else None
     return match[1] if match and form and form.says in (Says.DIFFERS, Says.FAILED) else ""

@@ -40,7 +40,7 @@ ALGORITHM = re.compile(r"(?:([A-Z][A-Za-z]{3,20}): )?(\d{1,20}) Bytes -> Algo ([
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A port that NCCL's IB transport uses."""
+    """A port of an RDMA adapter that NCCL's IB transport uses."""
 
     name: str
     port: int
@@ -62,7 +62,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class NcclLog:
-    """The contents of NCCL's INFO lines, each item once; a field is empty if no line mentions it."""
+    """What NCCL's INFO lines say, each item once; a field is empty if no line says anything about it."""
 
     bootstrap: tuple[str, ...] = ()  # interfaces
     networks: tuple[str, ...] = ()

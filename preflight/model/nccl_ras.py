@@ -13,7 +13,7 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RasReview:
-    """The conclusion for a range of NCCL releases, from a review of GitHub issue threads.
+    """A row of the table: whether a range of NCCL releases is safe to query, from a review of GitHub issue threads.
 
     A release that is in no row was not reviewed.
     """

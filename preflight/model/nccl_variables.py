@@ -9,7 +9,7 @@ from preflight.model.repairs import FABRIC_MANAGER, NO_REPAIR, P2P_ANYWHERE, RDM
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of NCCL.
+    """A row of the table: one variable of NCCL.
 
     A new variable is a new row here, and also a line in search/settings if the variable is worth a trial.
     """

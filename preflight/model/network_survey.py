@@ -54,7 +54,7 @@ class NodeOffers:
 
 @dataclass(frozen=True, slots=True)
 class PathTask:
-    """One connection attempt, as the order to a node to make it."""
+    """An order to a node to try one connection to another node."""
 
     netif: str
     address: str  # from which it connects
@@ -119,7 +119,7 @@ class NetworkSurvey:
         return next((node.host for node in self.nodes if node.node_rank == node_rank), f"node {node_rank}")
 
     def offer(self, node_rank: int, netif: str) -> Offer | None:
-        """Return the address that a node offered at an interface; None if the node offered none."""
+        """Return the address that a node offered at the interface `netif`; None if it offered none there."""
         offers = (each for node in self.nodes if node.node_rank == node_rank for each in node.offers)
         return next((each for each in offers if each.netif == netif), None)
 

@@ -19,7 +19,7 @@ DISPLAY = re.compile(r"03..:....")
 
 @dataclass(frozen=True, slots=True)
 class OtherMaker:
-    """A family of GPUs or accelerators that NCCL does not run on."""
+    """A row of the table: a family of GPUs or accelerators on which NCCL does not run, and how to recognize it."""
 
     what: str  # one of them, as a page calls it
     vendor: str  # of the PCI device, as the kernel spells it

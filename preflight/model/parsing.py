@@ -52,18 +52,24 @@ def parse_duration_s(text: str, option: str) -> float:
 
 
 def wrong(option: str, text: str, why: str) -> UsageError:
-    """Return the error for an option value that preflight does not understand."""
+    """Return a UsageError with the text `OPTION TEXT: WHY`; a long value is cut."""
     shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
     return UsageError(f"{option} {shown}: {why}")
 
 
 def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
-    """Return the error for an unknown name; it lists names with a similar spelling, or all names if there are few."""
+    """Return a UsageError for a `name` that is not in `known`.
+
+    It suggests names of similar spelling; without such names, it lists all names if they are few.
+    """
     return UsageError(f"{where}: there is no such {what}; {guess(name, known)}")
 
 
 def guess(name: str, known: Collection[str]) -> str:
-    """Return `did you mean NAME?` with the names of similar spelling; without such names, all names if they are few."""
+    """Return `did you mean NAME?` with names of similar spelling; without any, a list of all names if they are few.
+
+    If they are many, the text names the command that lists them.
+    """
     alike = ", ".join(difflib.get_close_matches(name.lower(), known, n=3))
     listed = f"there are {', '.join(known)}" if len(known) < FEW else "`preflight checks` lists them"
     return f"did you mean {alike}?" if alike else listed

@@ -50,7 +50,10 @@ class Placement:
 
 
 def start_of(place: Placement, node_rank: int) -> str:
-    """Return the command to type on a node that is still missing; "" if a scheduler or a program starts the nodes."""
+    """Return the command to type on the node with rank `node_rank`, if it has not joined yet.
+
+    The result is "" if a scheduler or a program starts the nodes.
+    """
     by_hand = all(origin.what != "run id" for origin in place.origins) and any(
         origin.what == "node rank" and origin.source.startswith("--") for origin in place.origins
     )

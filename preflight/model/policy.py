@@ -11,7 +11,7 @@ from preflight.model.word import Word
 
 
 class Level(Word):
-    """The severity of a check's failures and warnings at this site."""
+    """The severity that a policy gives to a check's failures and warnings."""
 
     FATAL = "fatal"
     WARN = "warn"
@@ -30,7 +30,7 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Lookback:
-    """The time before a run that is examined, in seconds; None if the policy sets no time."""
+    """How far back before a run events are examined, in seconds, by kind; None if the policy does not ask for it."""
 
     xids: float | None = None  # in the kernel log
     link_flaps: float | None = None  # links that went down and came up again: interfaces and RDMA ports

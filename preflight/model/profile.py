@@ -28,7 +28,7 @@ class Profile(Word):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The measurements of a profile and the number of each; measuring speed takes most of the time."""
+    """What a profile measures and how often; measuring speed takes most of the time."""
 
     words: str  # of --help
     deadline_s: float

@@ -1,4 +1,7 @@
-"""The repair of each fault: one wording each, for the checks, the workarounds, `explain` and the `.env` (facts 7)."""
+"""The repair of each fault: one wording each, for the checks, the workarounds, `explain` and the `.env`.
+
+See docs/dev/nccl-facts.md, section 7.
+"""
 
 from __future__ import annotations
 

@@ -31,9 +31,10 @@ class StageLimits:
         return max(by_name.get(stage, self.start_s), stretched_s(expected_s) if self.stretches else 0.0)
 
     def own_timeout_s(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return the timeout in seconds after which a waiting rank raises its own error.
+        """Return the timeout in seconds after which a rank that waits for others raises its own error.
 
-        The timeout is shorter than the stage's limit, so at the limit only the stuck rank has not reported.
+        The timeout is shorter than the stage's limit. At the limit, all ranks but the stuck one have therefore
+        reported.
         """
         return OWN_TIMEOUT_SHARE * self.for_stage(stage, expected_s)
 
@@ -52,7 +53,7 @@ def stretched_s(expected_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The parameters for timing a collective at one size."""
+    """How one collective at one size is timed and verified."""
 
     collective: Collective
     nominal_bytes: int
@@ -109,7 +110,7 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """The configurations to try, their order, and how to measure them."""
+    """The plan of the trials: the configurations in their order, and how each is measured."""
 
     candidates: tuple[Candidate, ...]
     limits: StageLimits
@@ -126,7 +127,7 @@ class TrialPlan:
     routes: tuple[Route, ...] = ()  # on node 0: routes between nodes, to be tried one at a time with a node at fault
 
     def named(self, name: str) -> Candidate:
-        """Return the configuration with that name."""
+        """Return the configuration with the name `name`, which must be in the plan."""
         return next(candidate for candidate in self.candidates if candidate.name == name)
 
     def on_this_node(self, candidate: Candidate) -> Candidate:
@@ -177,7 +178,7 @@ class RankSamples:
 
 @dataclass(frozen=True, slots=True)
 class DuelTurn:
-    """One interleaved sample of a paired comparison, for one collective and size, with the median time of each side."""
+    """One sample of a paired comparison at one collective and size: the median time of each side."""
 
     pair: int
     turn: int

@@ -28,7 +28,7 @@ MISFIT = "samples of a rank that don't fit together, or are no numbers"
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of verifying one collective at one size on all ranks together."""
+    """The result of verifying one collective at one size, over all ranks."""
 
     wrong_elements: int
     verified_calls: int  # of the repetitions, on every rank
@@ -57,7 +57,7 @@ def result_of(
     """Return the result of a collective, computed from the slowest rank's time in each repetition.
 
     As in a training step, the slowest rank sets the time of a repetition. `slowest_us` holds this time in µs for each
-    repetition.
+    repetition, `proof` the result of the verification, and `took_s` the duration of the whole step.
     """
     median_us = statistics.median(slowest_us)
     p95_us = percentile(slowest_us, 0.95)
@@ -157,7 +157,10 @@ def unpack_samples(value: Any) -> RankSamples:
 
 
 def timings(value: Any) -> array[float]:
-    """Return the microseconds in a packed object: first those of all barriers, then all calls, then all gaps."""
+    """Return the times in µs in packed samples: those of all barriers, then of all calls, then of all pauses.
+
+    Raise MalformedInput if they can't be read.
+    """
     times = array("f")
     try:
         times.frombytes(binascii.a2b_base64(value["times"]))
@@ -182,7 +185,7 @@ def verified_calls(value: Any) -> int:
 
 
 def is_spread(value: Any) -> bool:
-    """Return whether the wrong elements that a rank counted may come from another rank."""
+    """Return whether the wrong elements in a rank's packed samples may have come from another rank."""
     return isinstance(value, dict) and value.get("is_spread") is True
 
 

@@ -36,7 +36,7 @@ ALIASES = {  # other names of a framework that people type
 
 
 class Source(Word):
-    """The way in which a value of the time budget was obtained."""
+    """How a value of the time budget is known."""
 
     MEASURED = "measured"
     GIVEN = "given"
@@ -44,7 +44,7 @@ class Source(Word):
 
 
 class Part(Word):
-    """The timeout (for the start or for training) to which a component of the time budget belongs."""
+    """The timeout to which a component of the time budget belongs."""
 
     INIT = "init"  # until all ranks are through their first collective
     TRAINING = "training"
@@ -70,7 +70,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One component of the time budget: a time, its multiplier, and the reason for both values."""
+    """One component of the time budget: a value, the factor by which it counts, and the reason for both."""
 
     name: str
     part: Part

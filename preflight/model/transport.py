@@ -10,7 +10,7 @@ from preflight.model.word import Word
 
 
 class Transport(Word):
-    """The way in which the data of a pair of ranks travels."""
+    """How the data of two ranks travels, in NCCL's words."""
 
     P2P = "P2P"
     SHM = "SHM"
@@ -39,7 +39,7 @@ PRINTED_PATH = re.compile(
 
 
 class CarrierKind(Word):
-    """The kind of a carrier; its text begins the carrier's text in the report."""
+    """The kind of a carrier; the value is the start of the carrier's text in the report."""
 
     PATH = ""  # between two ranks, or of one that hands its data to a switch
     NETWORK = "network "
@@ -61,7 +61,7 @@ NAMED = (
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A means that carried data, such as the path `P2P/CUMEM` from rank 0 to rank 1, or the interface eth0."""
+    """What carried data: a path (`P2P/CUMEM` from rank 0 to rank 1), an interface (eth0), a network or a port."""
 
     kind: CarrierKind
     name: str  # of a path as NCCL prints it

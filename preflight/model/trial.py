@@ -35,7 +35,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting that works around faults of a feature: it disables the feature."""
+    """A setting that turns off a feature, so that faults of this feature do no harm."""
 
     name: str  # the variable, or `netif eth0`; unique within a run
     env: tuple[tuple[str, str], ...]
@@ -257,7 +257,7 @@ NO_CONTROL = Control()
 
 
 def odds(one: int, other: int) -> int:
-    """Return the number of possible orders of `one` failures and `other` successes.
+    """Return in how many orders `one` failures and `other` successes can come.
 
     If a fault does not depend on the settings, every order is equally likely, because the order of the runs was random.
     By chance alone, failures therefore look like the effect of a workaround in 1 of N cases, with N the result.

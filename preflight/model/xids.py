@@ -25,7 +25,7 @@ RETIREMENT = "Xid catalog, NVIDIA; nvmlDeviceGetRemappedRows: a pending remappin
 
 
 class XidMeaning(Word):
-    """The conclusion that an Xid number alone allows."""
+    """What an Xid says about the hardware, from its number alone."""
 
     HARDWARE = "hardware"  # the GPU, its links or its firmware need a reset, a repair or a reboot
     REMAPPING = "remapping"  # NVML's state of row remapping decides
