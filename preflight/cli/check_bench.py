@@ -67,9 +67,10 @@ def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
 
 @contextmanager
 def shadowed(is_on: bool) -> Iterator[None]:
-    """Exit with 0 instead of 1 or 3 if `is_on` is set, also after a failure of preflight, and say so on stderr.
+    """If `is_on` (--shadow), exit with 0 where the block would exit with 1 or 3, and say so on stderr.
 
-    The verdict is in the report, and the exit code has no effect. So a site can observe a gate before it enforces it.
+    A failure of preflight counts, too. The verdict is in the report only, so that a site can observe a gate before it
+    enforces it.
     """
     try:
         yield
@@ -106,7 +107,8 @@ def run_ranks(
 ) -> application.Checked:
     """Run a check of this machine, of a recorded /sys and /proc tree, or of a capture that the backend simulates.
 
-    Before the ranks start, `save` gets the report that is valid if this process is killed.
+    Before the ranks start, `save` gets the report that is valid if this process is killed. Raise UsageError if the
+    options are invalid.
     """
     request.must_make_sense({check.name for check in all_checks()})
     live = live_machine()

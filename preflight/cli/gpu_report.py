@@ -63,7 +63,7 @@ def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], ob
 
 
 def limit_s(asked: commands.GpuReportOptions) -> float:
-    """Return the time limit for all parts together, in seconds."""
+    """Return the time limit for all parts together, in seconds: `--deadline`, or else DEADLINE_S."""
     return asked.deadline or DEADLINE_S
 
 

@@ -73,7 +73,7 @@ def gpu_report(asked: GpuReportOptions) -> None:
 
 
 def there(asked: GpuReportOptions) -> list[str]:
-    """Return the arguments of the preflight that runs on each node and sends its archive."""
+    """Return the arguments with which preflight runs on each node and sends its archive back."""
     given = {"--gpus": asked.gpus, "--deadline": asked.deadline}
     values = [f"{name}={value}" for name, value in given.items() if value is not None]
     return ["gpu-report", f"--on={ANSWERS_BACK}", *values]

@@ -24,10 +24,10 @@ MOST_SAID = 100  # characters of a node's answer
 def visit_all(
     way: NodeCommands, limit_s: float, take: Callable[[str, Any], str], *, is_quiet: bool
 ) -> tuple[dict[str, str], Interrupted | None]:
-    """Run the command on every node; return why nodes did not answer, and the signal that interrupted the run, or None.
+    """Run the command on every node; return (reasons by host, signal that interrupted the run or None).
 
-    Each node has `limit_s` and the time for its login. `take` stores a node's reply and returns a text about it; it may
-    raise MalformedInput.
+    The reasons are those of nodes that sent no readable reply. Each node has `limit_s` seconds and the time for its
+    login. `take` stores a node's reply and returns a text about it; it may raise MalformedInput.
     """
     lines = NodeLines(len(way.commands), is_quiet)
     unread: dict[str, str] = {}

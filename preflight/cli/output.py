@@ -17,14 +17,17 @@ STDOUT = "-"
 
 
 def detail_of(verbose: bool, quiet: bool) -> Detail:
-    """Return the level of detail that the options request; -q overrides PREFLIGHT_VERBOSE."""
+    """Return how much of a page to print: one line with -q, everything with -v (or PREFLIGHT_VERBOSE), else a screen.
+
+    If both are given, -q counts.
+    """
     if quiet:
         return Detail.VERDICT
     return Detail.ALL if verbose else Detail.SCREEN
 
 
 def write_or_print(path: str, text: str) -> None:
-    """Write the text into a file; to stdout if the path is `-`."""
+    """Write the text to the file `path`, or to stdout if `path` is `-`."""
     if path == STDOUT:
         to_stdout(text)
     else:
@@ -32,7 +35,10 @@ def write_or_print(path: str, text: str) -> None:
 
 
 def print_result(json_path: str | None, as_json: Callable[[], str], as_page: Callable[[], str]) -> None:
-    """Print the page; with --json - print the document instead, with --json PATH also write the document."""
+    """Print a command's result: the page, or with `--json -` the document instead of the page.
+
+    With `--json PATH`, the document is also written to PATH.
+    """
     if json_path == STDOUT:
         to_stdout(as_json())
         return

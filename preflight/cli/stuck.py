@@ -81,7 +81,7 @@ def stuck(asked: StuckOptions) -> None:
 
 
 def find_jobs(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[FoundJob, ...]:
-    """Return the jobs on this node that the options select; print a line if there are none."""
+    """Return the jobs on this node that the options (or `pid`) select; if there are none, say so on stderr."""
     uid = _uid_of(asked.user) if asked.user is not None else os.geteuid()
     is_named = pid is not None or asked.job is not None or asked.all_jobs
     is_any = os.geteuid() == 0 and asked.user is None and is_named
@@ -101,7 +101,8 @@ def answered(
 ) -> int:
     """Judge the evidence, print and write the report, and return the exit code.
 
-    `unseen` has a line for each node that gave no evidence, with the reason.
+    `stopped` has the signal that interrupted the command, if any. `unseen` has a line for each node that gave no
+    evidence, with the reason.
     """
     report = answer(nodes, load_known_bugs())
     if unseen and report.verdict is StuckVerdict.NOT_STUCK:
@@ -119,13 +120,13 @@ def answered(
 
 
 def look_here(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: list[Interrupted]) -> NodeEvidence:
-    """Return this node's evidence about a job."""
+    """Return this node's evidence about a job; a signal that cuts the collection short is added to `stopped`."""
     options = CollectOptions(watch_s(asked), asked.native, asked.dump, ASKS[asked.ras])
     return collect_node(machine, job, options, platform.node(), stopped)
 
 
 def watch_s(asked: StuckOptions) -> float:
-    """Return how long the ranks are watched at most, in seconds."""
+    """Return how long the ranks are watched at most, in seconds: `--watch`, or else WATCH_S."""
     return WATCH_S if asked.watch is None else asked.watch
 
 

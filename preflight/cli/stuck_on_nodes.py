@@ -61,7 +61,7 @@ def stuck(asked: StuckOptions) -> None:
 
 
 def there(asked: StuckOptions) -> list[str]:
-    """Return the arguments of the preflight that runs on each node and sends its evidence."""
+    """Return the arguments with which preflight runs on each node and sends its evidence back."""
     given = {"--job": asked.job, "--user": asked.user, "--watch": asked.watch}
     switches = {"--native": asked.native, "--dump": asked.dump, "--ras": asked.ras, "--no-ras": asked.ras is False}
     values = [f"{name}={value}" for name, value in given.items() if value is not None]

@@ -33,9 +33,10 @@ Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
 
 
 def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline:
-    """Return the baseline: thresholds per collective and size, and per group of sizes.
+    """Return the baseline computed from the speeds of known-good nodes (`measured`, by host).
 
-    Raise UsageError if there are too few nodes.
+    It has a reference for each collective and size, and for each group of sizes. `hardware` is what the nodes have in
+    common. Raise UsageError if there are too few nodes.
     """
     points = _common_points(measured)
     if len(measured) < LEAST_NODES or not points:
@@ -54,7 +55,7 @@ def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline
 
 
 def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
-    """Return the nodes that a baseline computed from all other nodes would reject.
+    """Return the known-good nodes that a baseline of all other nodes would reject, sorted.
 
     With more than LEAVE_OUT nodes, each node is compared with the baseline of all nodes.
     """
@@ -69,9 +70,9 @@ def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
 
 
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
-    """Return how many good nodes a baseline needs to detect a loss (such as 0.05) in 95 of 100 slow nodes.
+    """Return the number of good nodes with which a baseline detects 95 of 100 nodes that lost `loss` of their speed.
 
-    The result is a Gap if no number is enough.
+    `loss` is a share, such as 0.05. The result is a Gap if no number is enough.
     """
     wanted = -math.log1p(-loss)
     for nodes in _growing():

@@ -33,7 +33,7 @@ SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The weight of a change of a fact: how often such a change harms a job.
+    """A row of the table CHANGES: how often a change of one fact breaks or slows a job.
 
     `path` is the fact's place in the records, with * for a name or a number.
     """
@@ -216,7 +216,10 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The facts of nodes at one time; `speeds` are busbw in GB/s with default settings, by collective and size."""
+    """The state of nodes at one time: facts, findings and speeds.
+
+    `speeds` are busbw in GB/s with default settings, by collective and size.
+    """
 
     nodes: tuple[NodeFacts, ...]
     findings: tuple[Finding, ...]
@@ -238,7 +241,7 @@ class Snapshot:
 
 
 def compare(before: Snapshot, now: Snapshot) -> Changes:
-    """Return the differences of the nodes that are in both snapshots.
+    """Return the differences of the nodes that are in both snapshots, and new findings and slower collectives.
 
     If the snapshots have no node in common and one node each, these two nodes are compared.
     """

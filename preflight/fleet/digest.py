@@ -31,7 +31,7 @@ SIGNALS = 128  # exit codes from here on are signals
 
 @dataclass(frozen=True, slots=True)
 class NodeDigest:
-    """The data of one node in one report.
+    """What a fleet is compared by: the data of one node in one report.
 
     `settings` should be equal on equal nodes; `metrics` should be similar.
     """
@@ -52,7 +52,10 @@ class NodeDigest:
 
 
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
-    """Return a digest per node of a report; MalformedInput if the document is no report."""
+    """Return one digest for each node of a report (`document`, parsed from the file `path`).
+
+    Raise MalformedInput if it is no report.
+    """
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list) or "verdict" not in document:
         raise MalformedInput(f"{path}: not a report of `preflight check` (it has no `nodes` and `verdict`)")
     nodes = [node for node in document["nodes"] if isinstance(node, dict)]

@@ -28,9 +28,10 @@ LOSS = 0.05
 
 
 def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
-    """Return a baseline from (path, document, problem) items.
+    """Return a baseline from the reports of known-good nodes, given as (path, document, problem).
 
-    Raise UsageError if hardware is mixed or good nodes are too few.
+    A report that can't be used is listed with the reason. Raise UsageError if hardware is mixed or good nodes are too
+    few.
     """
     measured: Measured = {}
     left_out: list[Unread] = []

@@ -18,7 +18,10 @@ PASSING = {"accept", "ready", "ready_with_env"}
 
 
 def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
-    """Return the overview of the reports in (path, document, problem) items; files that are no reports are listed."""
+    """Return the overview of a fleet from reports, given as (path, document, problem).
+
+    Files that are no reports are listed with the reason.
+    """
     reports = 0
     unread: list[Unread] = []
     replaced: list[Unread] = []

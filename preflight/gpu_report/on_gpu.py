@@ -75,7 +75,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def context() -> dict[str, Any]:
-    """Return the time of each of a few steps, and after it the GPUs with a CUDA context and their used memory."""
+    """Return the duration of each step of using a GPU, and which GPUs then have a CUDA context and how much memory."""
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     cuda: Any = torch.cuda  # its classes carry no types
@@ -124,7 +124,7 @@ def ranks(count: str) -> dict[str, Any]:
 
 
 def rank(number: str, count: str, folder: str, calls: str = "1") -> dict[str, Any]:
-    """Take part in `calls` all_reduces, and return how many elements were wrong.
+    """Take part in `calls` all_reduces as rank `number` of `count`, and return how many elements were wrong.
 
     If `calls` is 1, all ranks share GPU 0. Otherwise each rank has a GPU of its own, if there are enough.
     """

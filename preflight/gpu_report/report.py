@@ -34,7 +34,7 @@ CUT = b"\n... (cut here) ...\n"
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The result of a part; `outcome` is passed, found, failed, timed out or not run.
+    """The result of a part of a GPU report; `outcome` is passed, found, failed, timed out or not run.
 
     Exit codes 1 and 3 of `check`, `bench` and `probe` are "found", because they say something about the machine.
     """

@@ -124,7 +124,7 @@ class Children:
         self._main = None
 
     def hear(self, for_s: float) -> int:
-        """Wait at most `for_s` seconds for one signal, and pass the signal on if it concerns the child.
+        """Wait at most `for_s` seconds for one signal, and pass the signal on if it concerns the main child.
 
         Return the signal's number, SIGCHLD if the signal concerns only preflight, or 0 if no signal came.
         """
@@ -139,7 +139,7 @@ class Children:
         return signal.SIGCHLD if is_ours else info.si_signo
 
     def take_up_pending(self) -> None:
-        """Handle the signals that have arrived so far. Such a signal may already have ended a child."""
+        """Handle all signals that have arrived so far; such a signal may end the main child."""
         while self.hear(0.0):
             pass
 

@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LostReader(Exception):
-    """Raised if the process that reads preflight's output has ended."""
+    """Raised by the copier if the process that reads preflight's output has ended."""
 
 
 def copy(source: int, target: int, is_terminal: bool, kept: Kept, counts: memoryview[int]) -> None:

@@ -29,7 +29,7 @@ class Folder(NamedTuple):
         return os.path.join(self.path, self.prefix + name)
 
     def stays(self) -> None:
-        """Keep the folder after this run."""
+        """Mark a private folder as no longer in use, so that it is kept after this run."""
         if self.path and not self.is_users:
             with contextlib.suppress(OSError):
                 os.unlink(self.file(RUNNING))
@@ -41,7 +41,10 @@ class Folder(NamedTuple):
 
 
 def make_folder(users: str) -> Folder:
-    """Return the folder `users` with file names that no other run uses; a new private folder if `users` is ""."""
+    """Return the folder `users` (of `--keep-output`), with a prefix for file names that no other run uses.
+
+    If `users` is "", return a new private folder.
+    """
     if users:
         return Folder(users, _free_prefix(users), is_users=True)
     path = ""

@@ -31,7 +31,10 @@ def gpus_here() -> int:
 
 
 def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int) -> str:
-    """Return the CUDA_VISIBLE_DEVICES of a job's ranks, or "" if the job uses all GPUs or the command does not say."""
+    """Return the CUDA_VISIBLE_DEVICES of a job's ranks; "" if the job uses all GPUs or the command does not say.
+
+    `present` is the number of GPUs of this machine.
+    """
     found = next(_launchers(command), None)
     if found is None:
         return ""

@@ -18,10 +18,10 @@ WRITTEN, ROOM, TAILS, IN_LINE = range(4)
 
 
 class Kept:
-    """The kept beginning and end of an output stream; if they can't be kept, the job is not affected.
+    """The beginning and the end of an output stream, which are kept in files.
 
-    The counters are shared with processes that are forked later. If such a process is killed, another one continues
-    (`take_over`).
+    If they can't be kept, the job is not affected. The counters are shared with processes that are forked later. If
+    such a process is killed, another one continues (`take_over`).
     """
 
     def __init__(self, path: str, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
@@ -47,7 +47,7 @@ class Kept:
         return not self._counts[IN_LINE]
 
     def take_over(self) -> None:
-        """Continue to keep output after the process that kept it was killed."""
+        """Continue to keep output in place of a process that was killed."""
         if self._counts[TAILS]:
             self._close()
             with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ class Kept:
             os.write(self.file, data)
 
     def last(self, most_bytes: int) -> bytes:
-        """Return at most `most_bytes` from the end of the kept output, or b"" if the file can't be read."""
+        """Return at most `most_bytes` from the end of the kept output; b"" if it can't be read."""
         with contextlib.suppress(OSError):
             file = os.open(self.path + (".end" if self._counts[TAILS] else ""), os.O_RDONLY | OPEN_OWN)
             try:
@@ -108,7 +108,10 @@ class Kept:
 
 
 def create(path: str) -> int:
-    """Create a new file, return its descriptor; the call neither follows a link nor waits for the reader of a FIFO."""
+    """Create a file, or empty an existing regular one, and return its descriptor; else raise OSError.
+
+    The call neither follows a link nor waits for the reader of a FIFO.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_OWN
     descriptor = os.open(path, flags, PRIVATE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -15,7 +15,10 @@ MOST_NAMED, CHARS = 4, 60
 
 
 class Family:
-    """The processes of one job: its descendants, and younger orphans of preflight's process group."""
+    """The processes of one job: its descendants, and orphans in preflight's process group.
+
+    The orphans are only those that started after preflight.
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -59,7 +62,7 @@ class Family:
 
 
 def named(left: tuple[int, ...]) -> str:
-    """Return the processes as text, the first few with their command lines."""
+    """Return the processes with these pids as text, the first few with their command lines."""
     texts = [f"pid {pid} ({_command_line(pid)})" for pid in left[:MOST_NAMED]]
     if len(left) > MOST_NAMED:
         texts.append(f"{len(left) - MOST_NAMED} more")

@@ -32,7 +32,8 @@ class Look(Enum):
 class Movement:
     """A monitor of one job's progress, which decides when `preflight stuck` should examine the job.
 
-    It starts when this object is created. `clock` returns seconds; a replay of a log has its own clock.
+    It starts when this object is created. `after_s` is the time without progress, in seconds, after which an
+    examination is due. `clock` returns seconds; a replay of a log has its own clock.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Movement:
         return Look.EARLY if still_s >= max(EARLY_S, OWN_PACE * self._longest_s) else Look.NO
 
     def examined(self) -> None:
-        """Record that an examination ended, so that its duration is not mistaken for a suspension of preflight."""
+        """Record that an examination ended; otherwise its duration would look like a suspension of preflight."""
         self._looked_at = self._clock()
 
     def found_moving(self) -> None:
@@ -104,13 +105,13 @@ class Movement:
         self._longest_s = max(self._longest_s, self.still_s)
 
     def look_later(self) -> None:
-        """Double the time until the next examination, up to an hour."""
+        """Double the time without progress after which the next examination is due, up to an hour."""
         self._asked_at = self._clock()
         self._after_s = min(2 * self._after_s, max(self._after_s, SELDOM_S))
 
 
 def bytes_of_job(pid: int) -> int:
-    """Return how many bytes a process and its descendants have read and written (/proc/PID/io: rchar, wchar)."""
+    """Return how many bytes a process and its descendants have read and written so far (/proc/PID/io: rchar, wchar)."""
     total = 0
     family: tuple[int, ...] = (pid,)
     with contextlib.suppress(OSError):  # too many open files

@@ -131,12 +131,12 @@ class Streams:
 
     @property
     def stdout(self) -> int | None:
-        """Return the descriptor that the job gets as stdout, or None for preflight's own stdout."""
+        """Return the descriptor that the job gets as stdout; None means preflight's own stdout."""
         return self._given(self._all[0], 1)
 
     @property
     def stderr(self) -> int | None:
-        """Return the descriptor that the job gets as stderr, or None for preflight's own stderr."""
+        """Return the descriptor that the job gets as stderr; None means preflight's own stderr."""
         return self._given(self._all[-1], 2)
 
     @property
@@ -145,7 +145,7 @@ class Streams:
         return sum(stream.written for stream in self._all)
 
     def news(self) -> list[bytes]:
-        """Return, for each stream, the last part of the output written since the previous call."""
+        """Return the last part of the output since the previous call, one item for each stream that has any."""
         return [news for stream in self._all if (news := stream.news())]
 
     @property
@@ -156,12 +156,12 @@ class Streams:
 
     @property
     def lost_reader(self) -> bool:
-        """Return whether the reader of the job's output has gone."""
+        """Return whether the process that reads the job's output (of either stream) has ended."""
         return any(stream.lost_reader for stream in self._all)
 
     @property
     def paths(self) -> list[str]:
-        """Return the files in which output was kept."""
+        """Return the paths of the files in which output of the job was kept; streams without output are left out."""
         kept = (stream.kept for stream in self._all)
         return [each.path for each in kept if each.written and each.is_kept and os.path.exists(each.path)]
 

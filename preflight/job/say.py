@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 def say(message: str) -> None:
-    """Print a line; if stderr accepts none (a full disk, no reader), the line is lost."""
+    """Print a line on stderr; if stderr accepts none (a full disk, no reader), the line is lost."""
     with contextlib.suppress(OSError):
         write_all(2, f"preflight: {message}\n".encode("utf-8", "surrogateescape"))
 
@@ -28,7 +28,10 @@ def write_all(target: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def contained(consequence: str) -> Iterator[None]:
-    """Print an error of preflight's own instead of raising it, so that the job and its exit code are not affected."""
+    """Print an exception in the block, after the text `consequence`, instead of raising it.
+
+    An error of preflight's own thus affects neither the job nor its exit code.
+    """
     try:
         yield
     except Exception as error:  # noqa: BLE001  whatever it is, it is ours

@@ -30,7 +30,7 @@ class Silences:
         self._found: dict[str, tuple[float, float]] = {}  # silent_s and lasted_s by phase
 
     def hear(self, news: Sequence[bytes], now_s: float) -> None:
-        """Record the output `news`, written since the last call; `now_s` is the time of the call in seconds."""
+        """Record output of the job; `news` was written since the last call, and `now_s` is the time of this call."""
         if not news:
             return
         self._note(now_s - self._heard_at_s, 0.0)

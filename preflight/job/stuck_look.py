@@ -18,7 +18,7 @@ NOT_YET = re.compile(r"Not stuck yet: .+?(?=\n\s*\n|\Z)", re.DOTALL)  # as its p
 
 
 class Found(NamedTuple):
-    """The result of an examination by `preflight stuck`."""
+    """The result of an examination by `preflight stuck`: its exit code and its page, or why it failed."""
 
     code: int | None  # exit code of `stuck`; None if it took too long, or the job ended
     page: bytes = b""
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 class StuckLook:
-    """A runner of `preflight stuck` that keeps the last valid result.
+    """The runner of `preflight stuck` for one job; it keeps the last JSON report while that is valid.
 
     The callable `own(arguments, fd)` runs a command of preflight with its output in `fd`. `own` returns the exit code,
     or None if the command was killed.
@@ -47,11 +47,14 @@ class StuckLook:
 
     @property
     def is_held(self) -> bool:
-        """Return whether an examination found a rank that holds up the others, with no progress of the job since."""
+        """Return whether there is a valid report of a stuck job: since then, the job has made no progress."""
         return bool(self.path) and os.path.exists(self.path)
 
     def look(self, pid: int, *options: str) -> Found:
-        """Examine the job once and return the result; the JSON report stays at `path` while it is valid."""
+        """Examine the process `pid` and its job once, and return the result; a valid JSON report stays at `path`.
+
+        If the examination is inconclusive, an earlier report of a stuck job stays valid.
+        """
         output = ["--json", self.path] if self.path else []
         self._rename(self.path, self._before)
         found = Found(None)
@@ -77,7 +80,7 @@ class StuckLook:
         return found
 
     def look_twice(self, pid: int, pause_s: float, has_ended: Callable[[float], bool]) -> Found:
-        """Examine the job; if this is the first time that the job is found stuck, examine it once more.
+        """Examine the job; if it is found stuck, and was not at the previous call, examine it once more.
 
         At the first examination, a rank may have been between two steps. Between the examinations, `has_ended(pause_s)`
         waits at most `pause_s` seconds and returns whether the job has ended.
@@ -89,7 +92,7 @@ class StuckLook:
         return found
 
     def forget(self) -> None:
-        """Remove the stored result, which is no longer valid."""
+        """Remove the kept report, because the job has made progress since."""
         self._remove(self.path)
         self._remove(self._before)
 

@@ -23,7 +23,7 @@ USER_S_OWN_END = {signal.SIGINT, signal.SIGQUIT}
 
 
 def accompany(children: Children, job: Process, streams: Streams, watch: Callable[[int], None]) -> int:
-    """Wait for the job; return its exit code, or minus the number of the signal that ended it.
+    """Wait for the job and pass signals on; return its exit code, or minus the number of the signal that ended it.
 
     `watch` runs in a separate process, which receives the exit code on a pipe.
     """

@@ -11,7 +11,7 @@ from preflight.model.word import Word
 
 
 class CopyBy(Word):
-    """What copies data between two GPUs: kernels on SMs, as in NCCL, or the copy engine, as in `tensor.to()`."""
+    """The method of a copy between two GPUs: kernels, as in NCCL, or the copy engine, as in `tensor.to()`."""
 
     COPY_ENGINE = "copy_engine"
     SM = "sm"

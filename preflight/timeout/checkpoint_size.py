@@ -1,4 +1,4 @@
-"""The size in bytes of a job's checkpoint and messages (facts 10.2)."""
+"""The size in bytes of a job's checkpoint and messages (docs/dev/nccl-facts.md, section 10.2)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ LARGEST_LAYER = 1.5  # times the average one
 
 
 def weight_bytes(job: Job, params: ParamCount) -> int:
-    """Return the size of all weights in the data type of the forward pass."""
+    """Return the bytes of all weights in the data type of the forward pass."""
     return params.total * WEIGHT_BYTES[job.dtype]
 
 
 def bytes_per_parameter(job: Job) -> int:
-    """Return the bytes per trained parameter in a checkpoint from which training can resume."""
+    """Return the bytes per trained parameter in a checkpoint: weight, fp32 copy and the optimizer's states."""
     return WEIGHT_BYTES[job.dtype] + MASTER_BYTES[job.dtype] + MOMENT_BYTES[job.optimizer]
 
 
 def checkpoint_bytes(job: Job, params: ParamCount) -> int:
-    """Return the size of a checkpoint from which training can resume.
+    """Return the bytes of a checkpoint from which training can resume.
 
     With LoRA, only trained parameters are included, because the others do not change.
     """
@@ -42,7 +42,7 @@ def checkpoint_bytes(job: Job, params: ParamCount) -> int:
 
 
 def gathered_bytes(job: Job, params: ParamCount) -> int:
-    """Return the bytes that rank 0 must receive from other ranks before it can write a full checkpoint."""
+    """Return the bytes that rank 0 must receive from other ranks for a full checkpoint; 0 for other checkpoints."""
     if job.save is not Save.FULL:
         return 0
     whole = checkpoint_bytes(job, params)
@@ -57,7 +57,7 @@ def gathered_bytes(job: Job, params: ParamCount) -> int:
 
 
 def rank_bytes(job: Job, params: ParamCount) -> int:
-    """Return the part of a checkpoint, in bytes, that a rank has on its own GPU."""
+    """Return how many bytes of a checkpoint are on each rank's own GPU."""
     whole = checkpoint_bytes(job, params)
     weights = whole // bytes_per_parameter(job) * WEIGHT_BYTES[job.dtype]
     match job.strategy:
@@ -70,7 +70,7 @@ def rank_bytes(job: Job, params: ParamCount) -> int:
 
 
 def message_bytes(job: Job, params: ParamCount) -> int:
-    """Return an estimate of the largest collective's size in training, which is rather too large than too small."""
+    """Return an estimate of the largest collective in training, in bytes; it is too large rather than too small."""
     weights = weight_bytes(job, params)
     match job.strategy:
         case Strategy.DDP:

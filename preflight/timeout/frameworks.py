@@ -1,4 +1,7 @@
-"""The timeout setting of each framework (facts 4.4, 4.5), in its own words and unit, and the variables to export."""
+"""The timeout setting of each framework, in its own words and unit, and the variables to export.
+
+See docs/dev/nccl-facts.md, sections 4.4 and 4.5.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
 
 
 def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
-    """Return the number of minutes for DEEPSPEED_TIMEOUT.
+    """Return the number of minutes for DEEPSPEED_TIMEOUT, from the timeout `pg_s` in seconds.
 
     The number is never below DeepSpeed's default, so the variable does not shorten the job's timeout.
     """
@@ -102,10 +105,10 @@ def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:
 
 
 def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables to export: the timeouts, and the variables that make torch record its last collectives.
+    """Return the variables to export: the timeouts, and with "nccl" as `dialect` those of torch's flight recorder.
 
-    TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC is left out, because it ends a process whose watchdog is stuck, however long the
-    process's collectives may take.
+    `dialect` is the library whose variables the backend reads. TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC is left out, because it
+    ends a process whose watchdog is stuck, however long the process's collectives may take.
     """
     own = (
         (PG_TIMEOUT, str(safe.pg_timeout_s)),
@@ -116,7 +119,10 @@ def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) ->
 
 
 def flight_recorder_env(torch_version: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that enable the flight recorder in this torch; () if it is on by default (facts 4.2)."""
+    """Return the variables that enable the flight recorder in this torch; () if it is on by default or missing.
+
+    See docs/dev/nccl-facts.md, section 4.2.
+    """
     version = version_tuple(torch_version)[:2]
     if not FIRST_WITH_RECORDER <= version < FIRST_THAT_RECORDS:
         return ()

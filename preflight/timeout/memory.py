@@ -1,8 +1,8 @@
 """The minimum memory that a job needs, and the memory that frameworks usually keep.
 
-A lower bound can show that a job does not fit, but not that it fits. Bytes per parameter are those of facts 10.2. A Job
-does not describe offloading to the CPU, weights that are quantized while all of them are trained, or tensor or pipeline
-parallelism; such jobs need less memory on a GPU.
+A lower bound can show that a job does not fit, but not that it fits. Bytes per parameter are those of
+docs/dev/nccl-facts.md, section 10.2. A Job does not describe offloading to the CPU, weights that are quantized while
+all of them are trained, or tensor or pipeline parallelism; such jobs need less memory on a GPU.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit
 
 
 def ways_out(job: Job, headroom: Headroom, batch: Batch | None, verdict: FitVerdict) -> tuple[str, ...]:
-    """Return the changes to the job that help: each alone gives a better verdict than `verdict`."""
+    """Return changes to the job, in words, each of which gives a better verdict than `verdict`; () if none does."""
     changes = {
         f"fsdp or zero3 divides everything among the {job.world_size} ranks": replace(job, strategy=Strategy.FSDP),
         "a sharded checkpoint gathers nothing": replace(job, save=Save.SHARDED),

@@ -1,4 +1,7 @@
-"""The phases in which one rank works while the others already wait in a collective (facts 10.1)."""
+"""The phases in which one rank works while the others already wait in a collective.
+
+See docs/dev/nccl-facts.md, section 10.1.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,11 @@ class Pause:
 
 
 def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
-    """Return the job's pauses: phases in which one rank works while the others wait."""
+    """Return the phases of the job in which one rank works while the others wait.
+
+    They come from the record of an earlier run if there is one, else from the model's size; durations that the user
+    gave are added.
+    """
     both, training = (Part.INIT, Part.TRAINING), (Part.TRAINING,)
     if job.silences:
         known = [_silence(each) for each in job.silences]
@@ -103,7 +110,7 @@ def _silence(seen: Silence) -> Pause:
 
 
 def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
-    """Return the size of the largest full checkpoint that rank 0 can write in the timeout divided by `factor`."""
+    """Return the bytes of the largest full checkpoint that rank 0 can write in the share 1/`factor` of a timeout."""
     return timeout_s / factor * _rank0_speed(timings)[0]
 
 

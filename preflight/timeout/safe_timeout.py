@@ -1,4 +1,6 @@
-"""The safe timeout as a time budget (facts 10.3): long enough for known pauses, short enough to notice a hang.
+"""The safe timeout as a time budget: long enough for known pauses, short enough to notice a hang.
+
+See docs/dev/nccl-facts.md, section 10.3.
 
     training = 3 x longest pause + 10 x (largest collective + rank skew) + NCCL's own retries
     init     = start + building the model + 3 x longest pause at the start

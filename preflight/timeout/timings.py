@@ -88,7 +88,10 @@ def _above_zero(speed: float | Gap) -> float | Gap:
 
 
 def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
-    """Return after how many seconds of retries NCCL reports an InfiniBand or socket error, and the derivation."""
+    """Return (seconds of retries after which NCCL reports an InfiniBand or socket error, how this was computed).
+
+    `settings` are NCCL's variables.
+    """
     # As NCCL reads them; an empty one means the default.
     exponent, retries, count, sleep_ms = (
         parsed_integer(settings.get(name) or default)[0] for name, default in RETRY_DEFAULTS.items()

@@ -54,7 +54,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
 
 
 def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | None) -> tuple[str, ...]:
-    """Return further notes on a computed timeout."""
+    """Return notes on a computed timeout, in words: what is missing, and where it differs from common advice."""
     notes = []
     if job.params is None and not job.silences:
         notes.append("the size of the model is unknown (--params), so its checkpoints are not included")
@@ -79,7 +79,7 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
 
 
 def unmeasured(timings: Timings) -> tuple[str, ...]:
-    """Return the reasons why values were assumed instead of measured, each reason once."""
+    """Return the reasons why storage or collective times were assumed instead of measured, each reason once."""
     read = (timings.write_one_bytes_per_s, timings.read_one_bytes_per_s, timings.collective_s, timings.connect_s)
     return tuple(dict.fromkeys(each.reason for each in read if isinstance(each, Gap)))
 
