@@ -352,7 +352,7 @@ def parse_tests(text: str) -> frozenset[GpuTests]:
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names in a comma-separated list."""
+    """Return the names in a list that is separated by commas."""
     return [name.strip().lower() for name in text.split(",") if name.strip()]
 
 

@@ -36,7 +36,7 @@ SHADOWED = (1, 3)  # a wrong request stays 2, and a signal what it is
 
 
 def check(request: Request, agent: AgentProcess) -> None:
-    """Run `preflight check`."""
+    """Carry out `preflight check` on this node: run it, write its outputs, and exit with the report's exit code."""
     outputs = open_outputs(request)
     if outputs.detail is not Detail.VERDICT and request.node_rank == 0 and request.nnodes and request.rdzv_endpoint:
         others = range(1, request.nnodes)
@@ -91,7 +91,7 @@ def _exit_with_0(code: int, why: str) -> None:
 
 
 def bench(asked: commands.BenchOptions, agent: AgentProcess) -> None:
-    """Run `preflight bench`."""
+    """Carry out `preflight bench`: time the collectives, print the result, and exit with the report's exit code."""
     check_outputs(asked.json)
     request = BenchRequest(**{field.name: getattr(asked, field.name) for field in fields(asked)})
     detail = detail_of(asked.verbose, asked.quiet)

@@ -18,7 +18,10 @@ from preflight.system.kernel_queries import live_machine
 
 
 def diff(asked: DiffOptions) -> None:
-    """Run `preflight diff`."""
+    """Carry out `preflight diff`: compare two states of a node, print the changes, and exit with the result's code.
+
+    The first state is a report. The second is a report too, or this machine as it is now.
+    """
     check_outputs(asked.json)
     before = _snapshot(asked.good)
     if asked.now is None:

@@ -14,7 +14,7 @@ from preflight.system.kernel_queries import live_machine
 
 
 def doctor(asked: DoctorOptions) -> None:
-    """Run `preflight doctor`."""
+    """Carry out `preflight doctor`: print the state of this installation, and exit with 0, or 3 if it is not sound."""
     check_outputs(asked.json)
     installation = read_installation(live_machine(), is_linux())
     shown = installation_page(installation).shown(detail_of(False, asked.quiet), style())

@@ -25,7 +25,10 @@ SMALL_BYTES = 500_000  # 3 s without google-re2
 
 
 def explain(asked: ExplainOptions) -> None:
-    """Run `preflight explain`."""
+    """Carry out `preflight explain`: print what ended a run, and exit with the explanation's exit code.
+
+    With `--env-out`, also write the settings that the cause justifies.
+    """
     refuse_stdout("--env-out", asked.env_out)
     check_outputs(asked.env_out, asked.json)
     if not HAS_RE2 and not _are_small(asked.logs):

@@ -31,7 +31,10 @@ WOULD_DRAIN = "would_drain_nodes.txt"
 
 
 def fleet(asked: commands.FleetOptions) -> None:
-    """Run `preflight fleet`."""
+    """Carry out `preflight fleet`: compare the reports, print the overview, and exit with its exit code.
+
+    With `--out`, also write the HTML page and the lists of hosts.
+    """
     out = asked.out
     if out is not None:
         must_have_html(f"--out {out}")
@@ -77,7 +80,7 @@ def _host_lists(compared: Fleet) -> dict[str, str]:
 
 
 def baseline(asked: commands.BaselineOptions) -> None:
-    """Run `preflight baseline`."""
+    """Carry out `preflight baseline`: compute a baseline from the reports, write it, and print its page."""
     output = asked.output
     check_outputs(output)
     learnt = learn_from(read_reports(report_paths(asked.reports)))

@@ -28,7 +28,7 @@ REMOVED = "Names of hosts, users and\njobs, addresses, UUIDs and serial numbers 
 
 
 def gpu_report(asked: commands.GpuReportOptions) -> None:
-    """Run `preflight gpu-report`."""
+    """Carry out `preflight gpu-report` on this node: run the parts, write the archive, and exit with 0 or 1."""
     slurm_words(asked.slurm_args, asked.on)
     check_outputs(asked.output)
     results = pack(asked, asked.output, to_stdout)

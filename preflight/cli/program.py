@@ -175,7 +175,7 @@ def _load(file: str) -> Any:
 
 
 def options_record(command: str) -> Any:
-    """Return the class of a command's options; None for a command whose function declares them."""
+    """Return the class of a command's options, found by its name; None for a command whose function declares them."""
     file = f"{command}_options" if command in OPTIONS_APART else "commands"
     return getattr(_load(file), "".join(map(str.capitalize, [*command.split("-"), "options"])), None)
 

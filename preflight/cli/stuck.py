@@ -40,7 +40,7 @@ CLOCK_SKEW_S = 30.0  # between nodes and the file server
 
 
 def stuck(asked: StuckOptions) -> None:
-    """Run `preflight stuck`."""
+    """Carry out `preflight stuck` on this node, or on evidence that nodes wrote (`--merge`), and exit with its code."""
     refuse_stdout("--out", asked.out)
     check_outputs(asked.json)
     if asked.of is not None and asked.pid is not None:

@@ -50,7 +50,7 @@ LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
 
 
 def timeout(asked: TimeoutOptions) -> None:
-    """Run `preflight timeout`."""
+    """Carry out `preflight timeout`: compute the timeout, print it with its derivation, and exit with its code."""
     check_outputs(asked.json)
     job = Job(
         params=None if asked.params is None else parse_params(asked.params),

@@ -125,10 +125,10 @@ def _merge(old: Wait, new: Wait) -> Wait:
 
 
 def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return the waits of two ranks in different collectives under one sequence number of one group; None without any.
+    """Return the waits of two ranks in different collectives under the same sequence number of one group.
 
-    Waits without a known group are compared only if no line names a group other than the default one. Sequence numbers
-    of different groups are unrelated.
+    The result is None if there are none. Waits without a known group are compared only if no line names a group other
+    than the default one. Sequence numbers of different groups are unrelated.
     """
     known = [wait for wait in waits if wait.op and wait.seq >= 0]
     groups = {wait.group for wait in known if wait.group}
@@ -180,7 +180,7 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 
 
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks of a group that enqueued the fewest collectives; () if another rank waits in none beyond these.
+    """Return the ranks of a group that enqueued the fewest collectives, if another rank waits in a later one; else ().
 
     A rank that has enqueued the collective in which other ranks wait is not behind, even if they enqueued more.
     """

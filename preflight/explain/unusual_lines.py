@@ -137,7 +137,7 @@ def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | Non
 
 
 def unpacked(data: bytes) -> Background:
-    """Return the background that `packed` wrote."""
+    """Return the background from the bytes that `packed` made."""
     ends = 4 + int.from_bytes(data[:4], "big") * HASH_BYTES
     parts = (data[4:ends], data[ends:])
     forms, words = (frozenset(part[at : at + HASH_BYTES] for at in range(0, len(part), HASH_BYTES)) for part in parts)
@@ -146,7 +146,7 @@ def unpacked(data: bytes) -> Background:
 
 @functools.cache
 def background() -> Background:
-    """Return the background that comes with preflight."""
+    """Return the background that comes with preflight as a file next to this module."""
     return unpacked(resources.files("preflight.explain").joinpath(DATA).read_bytes())
 
 

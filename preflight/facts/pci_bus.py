@@ -195,7 +195,7 @@ def parse_width(text: str) -> int:
 
 
 def gpu_devices(devices: tuple[PciDevice, ...] | Gap) -> tuple[PciDevice, ...]:
-    """Return the GPUs of a PCI tree."""
+    """Return the GPUs in the PCI tree `devices`; () if it is a Gap."""
     return () if isinstance(devices, Gap) else tuple(each for each in devices if each.kind is PciKind.GPU)
 
 

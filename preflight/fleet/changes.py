@@ -229,7 +229,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, report: Report) -> Snapshot:
-        """Return the snapshot in a report."""
+        """Return the snapshot of the nodes in a report, with the speeds of its trial with default settings."""
         results = [result for trial in report.trials if trial.candidate == DEFAULT for result in trial.results]
         speeds = tuple(
             (each.collective.value, each.size_bytes, each.busbw_gb_s)

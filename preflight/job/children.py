@@ -144,7 +144,10 @@ class Children:
             pass
 
     def is_asked_to_end(self, for_s: float) -> bool:
-        """Wait at most `for_s` seconds for a signal and handle it; return whether that signal ends a process."""
+        """Wait at most `for_s` seconds for a signal and handle it; return whether it was one that ends a process.
+
+        SIGTERM is such a signal; SIGWINCH is not.
+        """
         number = self.hear(for_s)
         return number in PASSED_ON and number not in ENDS_NOTHING
 

@@ -51,7 +51,7 @@ def verbs_nics(node: NodeFacts) -> tuple[Nic, ...]:
 
 
 def ports_of(node: NodeFacts, nic: Nic) -> tuple[HcaPort, ...]:
-    """Return an adapter's ports."""
+    """Return the ports of the adapter `nic`."""
     return tuple(port for port in known(node.hca_ports) if port.hca == nic.name)
 
 

@@ -16,7 +16,7 @@ Limit = int | Callable[[int], int]  # characters, also as a share of the page's 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A section's title."""
+    """The title of a section, as a block of a page."""
 
     title: str
     label: str = ""  # before it, and never cut
@@ -60,7 +60,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Commands as a user types them."""
+    """A block of commands, printed as a user types them."""
 
     rows: tuple[str, ...]
     indent: int = 4
@@ -150,7 +150,7 @@ def section(title: str, *blocks: Block) -> list[Block]:
 
 
 def note(text: str) -> Text:
-    """Return a paragraph of a section."""
+    """Return a paragraph with the indent of a section's text."""
     return Text(text, indent=2)
 
 

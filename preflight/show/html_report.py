@@ -63,7 +63,7 @@ NETIF_HEADERS = ("interface", "kind", "state", right("MTU"), right("Gbit/s"), ri
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A named amount drawn as a bar."""
+    """A bar of a chart: a name, a value as text, and the bar's width."""
 
     name: str
     value: str

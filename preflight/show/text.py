@@ -29,7 +29,7 @@ class Detail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The capabilities of the terminal."""
+    """What the terminal supports: its width, colors and Unicode."""
 
     width: int = 80
     colour: bool = False

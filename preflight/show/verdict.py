@@ -106,7 +106,7 @@ def answer(report: Report) -> str:
 
 
 def tone(report: Report) -> str:
-    """Return the color of the verdict."""
+    """Return the name of the color in which the verdict is printed: green, red or yellow."""
     return _answer(report)[1]
 
 

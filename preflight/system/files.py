@@ -60,7 +60,7 @@ def write_atomically(path: str, text: str, mode: int = MODE) -> None:
 
 
 def write_bytes_atomically(path: str, data: bytes, mode: int = MODE) -> None:
-    """Write bytes as `write_atomically` writes a text."""
+    """Write `data` to a file in the way that `write_atomically` describes."""
     try:
         output = _settled.get(path) or _settle(path)
         if output.fd >= 0:

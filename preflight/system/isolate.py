@@ -192,11 +192,13 @@ def isolate_calls(
     total_s: float = CALLS_S,
     slow: Slow | None = None,
 ) -> Json:
-    """Return the result of `program`, which makes library calls; a call that hangs, dies or is too late is unreadable.
+    """Return the result of `program`, which makes library calls through an Asker; a call that fails is unreadable.
 
-    A child makes the calls and writes a line before and after each. If a call stalls, only the child is lost: the next
-    child takes over the answers so far and skips that call. The time of `slow` calls does not count toward the limit of
-    the other calls. Call this function from a process with a single thread, since it forks.
+    A call fails if it hangs, dies, is too late, or raises one of `failures`; `reason` makes the JSON value of such an
+    exception. A child makes the calls and writes a line before and after each. If a call stalls, only the child is
+    lost: the next child takes over the answers so far and skips that call. The time of `slow` calls does not count
+    toward the limit of the other calls, `total_s` seconds. Call this function from a process with a single thread,
+    since it forks.
     """
     asker = Asker(reason, failures)
     with Crew[str]() as crew:

@@ -166,10 +166,11 @@ def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
 
 
 def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
-    """SIGKILL and reap every descendant of this process except those in `spared`; return the pids that did not die.
+    """SIGKILL and reap every descendant of this process except those in `spared`, within `wait_s` seconds.
 
-    After adopt_orphans(), orphaned descendants are included. One listing of /proc is not enough, because a process may
-    fork and exit between the listing and the reading. The kernel reports directly when no child is left.
+    Return the pids that did not die. After adopt_orphans(), orphaned descendants are included. One listing of /proc is
+    not enough, because a process may fork and exit between the listing and the reading. The kernel reports directly
+    when no child is left.
     """
     until = time.monotonic() + wait_s
     quiet = 0

@@ -331,7 +331,10 @@ def gpu_env(
 
 
 def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
-    """Return CUDA's index for each NVML index under PCI_BUS_ID; None if an address is unknown or occurs twice."""
+    """Return {NVML index: CUDA index} for CUDA_DEVICE_ORDER=PCI_BUS_ID, in which CUDA counts by bus address.
+
+    The result is None if an address is unknown or occurs twice.
+    """
     addresses = {gpu.bdf for gpu in listed}
     if any(isinstance(address, Gap) for address in addresses) or len(addresses) < len(listed):
         return None

@@ -121,7 +121,10 @@ def _until(context: MachineContext) -> str:
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:
-    """Return a trial's main result: all_reduce at the largest decision size; None if the trial timed no collective."""
+    """Return the result by which a trial is described: all_reduce at the largest size that decides comparisons.
+
+    Without all_reduce, another collective is used. The result is None if the trial timed no collective.
+    """
     results = decision_results(trial.results, cpu_path)
     same = (each for each in results if each.collective is results[0].collective)
     return max(same, key=lambda result: result.size_bytes, default=None)

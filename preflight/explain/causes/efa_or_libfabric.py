@@ -49,7 +49,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for libfabric's error."""
+    """Return the steps for the variant of the error that the evidence shows."""
     return Remedy(*_variant(claim.events).steps)
 
 

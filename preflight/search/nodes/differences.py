@@ -45,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact that is compared between nodes."""
+    """A row of the table of facts that are compared between nodes: how to read a fact, and whether it must be equal."""
 
     what: str
     read: Callable[[NodeFacts], str | None]  # None if it could not be read

@@ -41,7 +41,10 @@ FINISHED = "no pair is slower than the others"
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """The reason why it is worth trying the nodes in groups, and the configurations to try until a group works."""
+    """The reason why it is worth trying the nodes in groups, and the configurations to try until a group works.
+
+    `is_failing` says whether the trials on all nodes fail; else they are only slow.
+    """
 
     why: str
     candidates: tuple[Candidate, ...]
@@ -51,11 +54,11 @@ class Worth:
 def worth_dividing(
     nodes: int, candidates: Sequence[Candidate], results: Sequence[TrialResult], is_thorough: bool
 ) -> Worth | None:
-    """Return why the nodes should be tried in groups; None if there are too few nodes or no open question.
+    """Return why the nodes should be tried in groups, and with which configurations.
 
-    Groups are worth trying in three cases: no configuration works, one rank is late at every size, or the run is
-    thorough. A thorough run needs groups because a slow network of one node makes all ranks of the common trial equally
-    slow.
+    The result is None if there are too few nodes, or if groups would show nothing new. Groups are worth trying in three
+    cases: no configuration works, one rank is late at every size, or the run is thorough. A thorough run needs groups
+    because a slow network of one node makes all ranks of the common trial equally slow.
     """
     tried = {result.candidate: result for result in results}
     default = tried.get(DEFAULT)

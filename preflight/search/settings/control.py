@@ -110,7 +110,7 @@ class Tally:
 
 
 def place_text(place: str) -> str:
-    """Return words for the place of a failure, to be printed after the way in which it failed; "" if unknown."""
+    """Return words for the place of a failure, such as ` at the start` or ` during all_reduce`; "" if it is unknown."""
     return {"": "", IN_START: " at the start"}.get(place, f" during {place}")
 
 

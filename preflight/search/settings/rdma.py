@@ -58,7 +58,7 @@ def ports(view: NodeView) -> Iterator[Planned]:
 
 
 def is_usable(port: HcaPort) -> bool:
-    """Return whether NCCL uses a port and data may pass it; an unknown value does not exclude the port."""
+    """Return whether a port is active and has a link, so that NCCL uses it; an unknown state counts as usable."""
     active = isinstance(port.state, Gap) or port.state is PortState.ACTIVE
     linked = isinstance(port.phys_state, Gap) or port.phys_state is PhysState.LINK_UP
     return active and linked and port.link_layer != "Unspecified"

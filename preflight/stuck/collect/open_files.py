@@ -117,9 +117,9 @@ class FileWatch:
         return found
 
     def waiting_connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return each process's open TCP connections with the data in their send queues.
+        """Return the TCP connections of each process, with only those queued bytes that stayed queued since the start.
 
-        Of the queued bytes, only as many count as were queued at the start too; the others are in transit.
+        Other queued data are in transit. A process whose descriptors are hidden has a Gap.
         """
         queued = {
             (pid, each.local, each.remote): each.send_queue_bytes

@@ -43,7 +43,7 @@ LAUNCHED = re.compile(
 
 
 class AskRas(Enum):
-    """The choice when to query NCCL's RAS."""
+    """When to query NCCL's RAS: only for a release that was reviewed as safe, always, or never."""
 
     REVIEWED = "reviewed"  # if the release was reviewed and found safe
     INSIST = "insist"

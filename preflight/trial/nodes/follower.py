@@ -55,7 +55,7 @@ class Follower:
 
     @property
     def needs_no_ranks(self) -> bool:
-        """Return whether the run may go on after this node's ranks have ended: yes once the trials on all nodes began.
+        """Return whether the run may go on after this node's ranks have ended: once the trials on all nodes have begun.
 
         Node 0 may send its last message after the ranks of this node have ended.
         """

@@ -30,7 +30,7 @@ class Handshakes(Generic[Said]):
         self._links: list[Link] = []
 
     def accept(self, listeners: Sequence[socket.socket]) -> None:
-        """Accept new callers."""
+        """Accept the callers that wait at `listeners`, and wait for the first message of each."""
         for listener in listeners:
             for _ in range(ACCEPTS_A_TURN):
                 try:
@@ -64,7 +64,7 @@ class Handshakes(Generic[Said]):
                 link.close()
 
     def close(self) -> None:
-        """Drop all callers."""
+        """Close the connections of all callers that have not identified themselves."""
         for link in self._links:
             link.close()
         self._links = []

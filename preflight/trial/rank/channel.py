@@ -29,7 +29,7 @@ class Channel:
     directory: str
 
     def put(self, key: str, value: Any) -> None:
-        """Publish a value atomically."""
+        """Publish a value under a key in one step, so that no reader finds half of it."""
         path = self._path(key)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:

@@ -46,8 +46,8 @@ class GpuTestRounds:
     def take(self, rounds: tuple[GpuTestRound, ...], until: float, repetition: int = 0) -> None:
         """Make all per-rank agents run the rounds until `until` (monotonic); send each result to the launcher at once.
 
-        Rounds for which there is no time are reported as skipped. `repetition` is the number of the repetition under
-        `--burn`.
+        Rounds for which there is no time are reported as skipped. `repetition` is 0, or under load the number of the
+        repetition.
         """
         broken_now: set[tuple[int, int]] = set()
         for each in rounds:

@@ -33,7 +33,7 @@ LEAST_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive ranks on one node."""
+    """Consecutive ranks on one node: `count` ranks from rank `first`, and variables for them."""
 
     first: int
     count: int
@@ -99,7 +99,7 @@ class GroupConductor:
         self._first_of = [0, *accumulate(self._sizes)]
 
     def run(self, results: Sequence[TrialResult]) -> None:
-        """Run rounds of groups if the results of the trials so far make groups worthwhile."""
+        """Run rounds of groups if the results of the trials so far call for it (`worth_dividing`), and report them."""
         trials = self._spec.trials
         worth = plan.worth_dividing(len(self._sizes), trials.candidates, results, trials.screen_all)
         if worth is not None:

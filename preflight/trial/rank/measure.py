@@ -38,8 +38,8 @@ def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Rank
     """Return the times of every repetition, some of which are verified.
 
     Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 selects the repetitions to verify.
-    `agree` sends both to all ranks, so that all ranks do the same. The other repetitions send zeros; the values do not
-    change how long the transfer takes.
+    `agree(name, value)` returns rank 0's value on every rank, so that all ranks do the same. The other repetitions send
+    zeros; the values do not change how long the transfer takes.
     """
     estimate_s = _timed(call, ranks)
     lead_in = agree("lead-in", 1 if estimate_s > LONG_CALL_S else LEAD_IN)
