@@ -42,8 +42,8 @@ def run_isolated(
     A function that raises, dies or takes longer than its limit (`limits_s`, in seconds) has a `failure`.
 
     `meanwhile` is called once the functions run. If a signal interrupts the wait, `when_stopped` gets the signal, and
-    the answers so far are returned; the other functions have the signal as failure. Without `when_stopped`, the signal
-    is raised. Call this function from a process with a single thread, since it forks.
+    the answers so far are returned. The unfinished functions then have the signal as `failure`. Without `when_stopped`,
+    the signal is raised. Call this function from a process with a single thread, since it forks.
     """
     start = time.monotonic()
     answers: dict[str, Answer] = {}

@@ -17,10 +17,11 @@ MIN_ROUNDS = 6
 def compare(duel: Duel) -> Comparison:
     """Return the result of a paired comparison, computed from its raw samples.
 
-    The configuration wins if its mean gain exceeds MIN_GAIN, the one-sided 99% lower bound over the rounds is above 0,
-    and its loss is below MIN_GAIN for every collective and decision size. A round is one new pair of process groups
-    (search/settings/duel.py). A configuration can't win with a wrong result, a problem, fewer than MIN_ROUNDS rounds,
-    or rounds that did not measure the same collectives and sizes.
+    The configuration wins if three conditions hold. Its mean gain exceeds MIN_GAIN. The one-sided 99% lower bound of
+    the gain over the rounds is above 0. For every collective and decision size, its loss is below MIN_GAIN.
+
+    A round is one new pair of process groups (search/settings/duel.py). A configuration can't win with a wrong result,
+    a problem or fewer than MIN_ROUNDS rounds. All rounds must have measured the same collectives and sizes.
     """
     if not _is_usable(duel):
         rounds = len({turn.pair for turn in duel.turns})

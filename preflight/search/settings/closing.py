@@ -57,10 +57,12 @@ def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
 def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int, least_runs: int) -> Next:
     """Return the next run of the A/B confirmation; without a workaround, repeat the failing default settings.
 
-    Default settings without a workaround are repeated as often as in an A/B confirmation. If a confirmation of this
-    length could prove something, there are up to MOST_PAIRS repetitions in a third of the time, because the fault may
-    last for some trials only. A workaround has to work `least_runs` times before its confirmation, if there is time: if
-    the default settings fail only in some runs, settings without an effect may also work once.
+    Default settings without a workaround are repeated as often as in an A/B confirmation. The fault may last for some
+    trials only. If a confirmation of this length could prove something, there are therefore up to MOST_PAIRS
+    repetitions, in a third of the time.
+
+    A workaround has to work `least_runs` times before its confirmation, if there is time. If the default settings fail
+    only in some runs, settings without an effect may also work once.
     """
     if chosen is None:
         took_s = [each.duration_s for each in known.reruns if each.candidate == DEFAULT and not each.control]

@@ -149,8 +149,8 @@ def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culpri
 def other_collectives(job: JobState) -> Iterator[Culprit]:
     """Yield culprits if the waiting ranks are in different calls: one for each call except the most common one.
 
-    Two calls differ by collective or by line of code. There is none if all ranks wait for their GPUs, because such
-    ranks may be in different lines although they wait for the same collective.
+    Two calls differ by collective or by line of code. If all ranks wait for their GPUs, no culprit is named: such ranks
+    may be in different lines although they wait for the same collective.
     """
     calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
     for place in job.waiting:

@@ -30,7 +30,7 @@ class Handshakes(Generic[Said]):
         self._links: list[Link] = []
 
     def accept(self, listeners: Sequence[socket.socket]) -> None:
-        """Accept the callers that wait at `listeners`, and wait for the first message of each."""
+        """Accept the callers that wait at `listeners`, and return at once; beyond a limit, drop the oldest."""
         for listener in listeners:
             for _ in range(ACCEPTS_A_TURN):
                 try:

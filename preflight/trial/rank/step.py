@@ -138,7 +138,7 @@ class Steps:
 def take_step(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
     """Run this rank's children of step `index` to their end, publish how they ended, and return the next step's number.
 
-    `on_stage` is called at each new stage of a child.
+    `on_stage` is called with the first child, again and again while the children run.
     """
     step = decode(Step, order)
     rank = replace(rank, spec=_with_limit(rank.spec, step.first_s)) if step.first_s else rank
