@@ -212,7 +212,7 @@ StartsOverSockets = Annotated[bool, typer.Option("--starts-over-sockets", hidden
 ForEngine = Annotated[
     Engine | None,
     choice(
-        f"Also print this engine's options against the faults found (untested): {words(Engine)}.",
+        f"Also print this engine's own workarounds: {words(Engine)}.",
         "--for",
         metavar="NAME",
         group=PRINTED,
@@ -275,7 +275,7 @@ Endpoint = Annotated[
     str | None,
     valued(
         "HOST:PORT",
-        "Address of node 0, and a port there [default: from the scheduler].",
+        "Node 0's address and port [default: the scheduler's].",
         "--rdzv-endpoint",
         group=NODES,
     ),
