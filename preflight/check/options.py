@@ -275,7 +275,7 @@ Endpoint = Annotated[
     str | None,
     valued(
         "HOST:PORT",
-        "Node 0's address and port [default: the scheduler's].",
+        "Node 0's address and port [default: automatic].",
         "--rdzv-endpoint",
         group=NODES,
     ),
