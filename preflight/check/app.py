@@ -150,7 +150,7 @@ def _torch_problem(node: NodeFacts) -> str:
 
 
 def _storage_tried(run: RunRecord, directory: str) -> RunRecord:
-    """Return the run with the measured speed of the directory; UsageError if there is no such directory.
+    """Return the run with the measured speed of the directory. Raise UsageError if there is no such directory.
 
     The speed is measured before the trials, so that an error loses no result.
     """

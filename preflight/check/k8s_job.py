@@ -22,7 +22,7 @@ STDERR = 2
 
 
 def k8s_job(request: Request) -> str:
-    """Return the service and the Job as YAML; UsageError if the Job can't express an option of the request."""
+    """Return the service and the Job as YAML. Raise UsageError if the Job can't express an option of the request."""
     named = NODES.fullmatch(str(request.on))
     if named is None:
         raise UsageError(f"--on {request.on}: {FORMS}")
@@ -55,7 +55,7 @@ def k8s_job(request: Request) -> str:
 
 
 def create(job: str) -> None:
-    """Pass the Job to kubectl, which prints on stderr what it created; LaunchError if that fails."""
+    """Pass the Job to kubectl, which prints on stderr what it created. Raise LaunchError if that fails."""
     with Crew[str]() as crew:
         crew.start("kubectl", ("sh", "-c", KUBECTL, "sh", job), os.environ, KUBECTL_S, STDERR)
         child = crew.children["kubectl"]

@@ -100,7 +100,10 @@ def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrup
 
 
 def _open(run: RunRecord, times: Times, spec: RunSpec) -> Leader | Follower:
-    """Return this node's connection to the other nodes, as leader or follower; MeetingError if node 0 can't listen."""
+    """Return this node's connection to the other nodes, as leader or follower.
+
+    Raise MeetingError if node 0 can't listen.
+    """
     place, facts, request = run.place, run.node, run.request
 
     def report_solo(result: LaunchResult) -> SoloResult:

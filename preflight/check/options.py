@@ -178,8 +178,8 @@ Collectives = Annotated[
 Sizes = Annotated[
     str | None,
     valued(
-        "MIN:MAX",
-        "Message sizes: 1K:1G (factor 2) or 8:128M:4 (factor 4) [default: by profile].",
+        "MIN:MAX:F",
+        "Message sizes in bytes (K is 1024), each F (default 2) times the one before: 8:128M:4 [default: by profile].",
         "--sizes",
         group=TRIED,
         rare=True,
@@ -212,7 +212,7 @@ StartsOverSockets = Annotated[bool, typer.Option("--starts-over-sockets", hidden
 ForEngine = Annotated[
     Engine | None,
     choice(
-        f"Also print this engine's own workarounds: {words(Engine)}.",
+        f"Also print a serving engine's workarounds: {words(Engine)}.",
         "--for",
         metavar="NAME",
         group=PRINTED,
@@ -365,7 +365,7 @@ def parse_words(name: str, text: str) -> tuple[str, ...]:
 
 
 def slurm_words(text: str | None, on: str | None) -> tuple[str, ...]:
-    """Return the words of --slurm-args; UsageError if --on does not call Slurm."""
+    """Return the words of --slurm-args. Raise UsageError if --on does not call Slurm."""
     if text and not str(on).startswith("slurm:"):
         raise UsageError("--slurm-args: only --on slurm:... calls Slurm")
     return parse_words("--slurm-args", text or "")
@@ -391,7 +391,10 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def burn_seconds(minutes: float | None, profile: Profile) -> float | None:
-    """Return the value of --minutes in seconds, None if it is not given; UsageError if the profile has no burn-in."""
+    """Return the value of --minutes in seconds, None if it is not given.
+
+    Raise UsageError if the profile has no burn-in.
+    """
     if minutes is None:
         return None
     if not profile.effort.burn_s:

@@ -76,7 +76,7 @@ def _by_name(hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _chosen(named: str, hosts: Sequence[str], number: str) -> Sequence[str]:
-    """Return the hosts of the job that `named` selects by name or by number; UsageError if the job lacks them."""
+    """Return the hosts of the job that `named` selects by name or by number. Raise UsageError if the job lacks them."""
     if named.isdecimal():
         if not 0 < int(named) <= len(hosts):
             raise UsageError(f"--on slurm:{named}: job {number}, in which this runs, has {len(hosts)} nodes")

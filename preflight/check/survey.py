@@ -48,14 +48,14 @@ def _read_by(ends_at: float | None) -> float | None:
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
-    """Return the survey of a pasted `nvidia-smi topo -m`; MalformedInput if the text is something else."""
+    """Return the survey of a pasted `nvidia-smi topo -m`. Raise MalformedInput if the text is something else."""
     from preflight.facts.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
 
     return survey(topology_facts(text), gpus)
 
 
 def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = None) -> Survey:
-    """Return the survey of a capture; MalformedInput if the text is not a capture.
+    """Return the survey of a capture. Raise MalformedInput if the text is not a capture.
 
     Probing stops at `ends_at`, in seconds of the monotonic clock.
     """

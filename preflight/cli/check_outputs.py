@@ -59,7 +59,7 @@ class Outputs:
 
 
 def open_outputs(request: Request) -> Outputs:
-    """Return the outputs; UsageError if a file can't be written, or if two outputs would go to the same file."""
+    """Return the outputs. Raise UsageError if a file can't be written, or if two outputs would go to the same file."""
     outputs = Outputs(
         request.json, request.env_out, request.report, tuple(map(_parse_also, request.also or ())),
         detail_of(request.verbose, request.quiet),

@@ -46,7 +46,7 @@ def probe(asked: commands.ProbeOptions) -> None:
 
 
 def _classes(named: str | None) -> tuple[Blame, ...]:
-    """Return the fault domains that `named` lists; () for None; UsageError if there is no such fault domain."""
+    """Return the fault domains that `named` lists; () for None. Raise UsageError if there is no such fault domain."""
     names = [] if named is None else [each.strip() for each in named.split(",")]
     known = {each.value: each for each in Blame}
     for name in names:

@@ -69,7 +69,7 @@ def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
 
 
 def to_fetch(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return texts on which other ranks' or hosts' logs would show more, with the launcher's commands to get them."""
+    """Return advice that names other logs that would show more, with the launcher's commands to get these logs."""
     return tuple(_to_fetch(evidence))
 
 

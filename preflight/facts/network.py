@@ -186,7 +186,7 @@ def parse_flags(text: str) -> int:
 
 
 def parse_speed(text: str) -> int:
-    """Return a speed in Mbit/s; UnreadableFact if the driver does not know it.
+    """Return a speed in Mbit/s. Raise UnreadableFact if the driver does not know it.
 
     For an unknown speed, drivers write -1, old kernels write 4294967295, and some drivers write 0.
     """
@@ -197,6 +197,9 @@ def parse_speed(text: str) -> int:
 
 
 def probe_name_resolution(machine: Machine) -> NameResolution:
-    """Return the host's name and its addresses in the resolver's order; UnreadableFact if the name has no address."""
+    """Return the host's name and its addresses in the resolver's order.
+
+    Raise UnreadableFact if the name has no address.
+    """
     answer = machine.ask("host_addresses")
     return NameResolution(name=answer["name"], addresses=tuple(answer["addresses"]))

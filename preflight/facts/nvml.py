@@ -47,7 +47,7 @@ class NvmlFacts:
 
 
 def probe_nvml(machine: Machine) -> NvmlFacts:
-    """Return the facts about the driver and the identified GPUs; UnreadableFact if NVML does not start."""
+    """Return the facts about the driver and the identified GPUs. Raise UnreadableFact if NVML does not start."""
     answer = machine.ask("nvml")
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))
@@ -88,7 +88,7 @@ def _facts(answer: Json, table: Iterable[NvmlField]) -> dict[str, Any]:
 
 
 def _identity(gpu: Json) -> dict[str, Any]:
-    """Return a GPU's facts by name; UnreadableFact if neither its UUID nor its bus address is known."""
+    """Return a GPU's facts by name. Raise UnreadableFact if neither its UUID nor its bus address is known."""
     answered(gpu)
     facts = _facts(gpu, GPU_FIELDS)
     if isinstance(facts["uuid"], Gap) and isinstance(facts["bdf"], Gap):
@@ -177,7 +177,10 @@ def _level(pair: Json, gpus: dict[int, Gpu]) -> str:
 
 
 def _links_between(a: Gpu, b: Gpu) -> int:
-    """Return the number of active NVLinks between two GPUs, direct or through switches; UnreadableFact if unknown."""
+    """Return the number of active NVLinks between two GPUs, direct or through switches.
+
+    Raise UnreadableFact if unknown.
+    """
     for gpu in (a, b):
         if isinstance(gpu.nvlinks, Gap):
             raise UnreadableFact(f"the NVLinks of GPU {gpu.nvml_index} could not be read: {gpu.nvlinks.reason}")

@@ -95,7 +95,10 @@ def _adapters(machine: Machine) -> Iterable[str]:
 
 
 def read_adapter_bdf(machine: Machine, name: str) -> str:
-    """Return the PCI function of an RDMA device; UnreadableFact if the RDMA device is no PCI device (SCIF, rxe)."""
+    """Return the PCI function of an RDMA device.
+
+    Raise UnreadableFact if the RDMA device is no PCI device (SCIF, rxe).
+    """
     link = first_of(
         lambda: machine.link(f"{HCAS}/{name}/device"),
         lambda: machine.link(f"{HCAS}/{name}").rpartition("/infiniband/")[0],
@@ -184,7 +187,7 @@ def parse_speed(text: str) -> float:
 
 
 def parse_width(text: str) -> int:
-    """Return a link's number of lanes; UnreadableFact if it has none.
+    """Return a link's number of lanes. Raise UnreadableFact if it has none.
 
     A device inside a root complex has no lanes, and the kernel gives 0 or 255.
     """

@@ -15,7 +15,9 @@ NO_PCI = "the device is not in the PCI tree that could be read"
 
 
 def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
-    """Return PIX, PXB, PHB, NODE or SYS; UnreadableFact if the PCI tree or the NUMA nodes do not show the distance.
+    """Return PIX, PXB, PHB, NODE or SYS.
+
+    Raise UnreadableFact if the PCI tree or the NUMA nodes do not show the distance.
 
     PIX: at most one bridge or switch; PXB: several; PHB: through a host bridge; NODE: through two host bridges of one
     NUMA node; SYS: between NUMA nodes.

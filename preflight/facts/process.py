@@ -96,7 +96,7 @@ def parse_other_build(version_file: str) -> str:
 
 
 def parse_version(version_file: str, name: str) -> str:
-    """Return the text that torch/version.py assigns to `name`; UnreadableFact if it is None or missing."""
+    """Return the text that torch/version.py assigns to `name`. Raise UnreadableFact if it is None or missing."""
     match = re.search(rf"^{name}(?::[^=\n]*)? *= *(?:'([^'\n]*)'|\"([^\"\n]*)\"|None)", version_file, re.MULTILINE)
     if match is None:
         raise UnreadableFact(f"torch/version.py: it assigns no {name}")
@@ -106,7 +106,9 @@ def parse_version(version_file: str, name: str) -> str:
 
 
 def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
-    """Return the version of the NCCL wheel that belongs to torch's CUDA version; UnreadableFact if it is not installed.
+    """Return the version of the NCCL wheel that belongs to torch's CUDA version.
+
+    Raise UnreadableFact if it is not installed.
 
     `wheels` has the versions of all NCCL wheels by name; other packages may have installed some of them.
     """

@@ -42,7 +42,7 @@ def need(machine: Machine, path: str, why: str = "") -> None:
 
 
 def answered(value: Json) -> Json:
-    """Return `value`, a part of a query's reply; UnreadableFact if it is `{"unreadable": reason}`."""
+    """Return `value`, a part of a query's reply. Raise UnreadableFact if it is `{"unreadable": reason}`."""
     if isinstance(value, dict) and "unreadable" in value:
         raise UnreadableFact(str(value["unreadable"]))
     return value

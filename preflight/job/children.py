@@ -58,7 +58,7 @@ class Children:
         self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | None, stdout: int | None,
         stderr: int | None, *, is_job: bool = False,
     ) -> Process:  # fmt: skip
-        """Start the main child with preflight's own initial signals and descriptors; OSError if it can't start.
+        """Start the main child with preflight's own initial signals and descriptors. Raise OSError if it can't start.
 
         Only the job (`is_job`) inherits an ignored SIGCHLD, because preflight's own programs must learn how their
         children end.
@@ -78,7 +78,9 @@ class Children:
         return self._main
 
     def fork(self, name: str, run: Callable[[], None], holds: Sequence[int]) -> int:
-        """Start a helper that may die at any time and does not outlive preflight; OSError if the helper can't start.
+        """Start a helper that may die at any time and does not outlive preflight.
+
+        Raise OSError if the helper can't start.
 
         The helper has preflight's stdin, stdout and stderr and the descriptors in `holds`. It ignores every signal
         except SIGKILL and SIGSTOP, and exits with 0 once `run` returns.

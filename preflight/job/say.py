@@ -15,7 +15,10 @@ def say(message: str) -> None:
 
 
 def write_all(target: int, data: bytes) -> None:
-    """Write all of the data, and wait while a non-blocking descriptor accepts none; OSError if the write fails."""
+    """Write all of the data, and wait while a non-blocking descriptor accepts none.
+
+    Raise OSError if the write fails.
+    """
     rest = memoryview(data)
     while rest:
         try:

@@ -25,7 +25,10 @@ LEAST_TO_JUDGE = 2  # siblings, without the GPU that is judged
 
 
 def gpu_results_of(case: Case) -> Hardware:
-    """Return the results of the GPU tests; NotApplicable if the run uses no GPU, NotRun if the tests did not run."""
+    """Return the results of the GPU tests.
+
+    Raise NotApplicable if the run uses no GPU, NotRun if the tests did not run.
+    """
     if not case.wants_gpus:
         raise NotApplicable(NO_GPU)
     if case.hardware is None:

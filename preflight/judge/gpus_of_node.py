@@ -61,7 +61,10 @@ def nodes_of_gpus(node: NodeFacts) -> tuple[str, ...]:
 
 
 def has_nvidia(node: NodeFacts) -> bool:
-    """Return whether the node has NVIDIA hardware; UnreadableFact if none is visible but a fact could not be read."""
+    """Return whether the node has NVIDIA hardware.
+
+    Raise UnreadableFact if none is visible but a fact could not be read.
+    """
     if pci_devices(node) or (not isinstance(node.device_nodes, Gap) and node.device_nodes.nvidia):
         return True
     for fact in (node.nvidia_pci, node.device_nodes):
@@ -83,7 +86,7 @@ def bound_drivers(node: NodeFacts) -> frozenset[str]:
 
 
 def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
-    """Return the GPUs to use, by default all; NotApplicable if the run uses none.
+    """Return the GPUs to use, by default all. Raise NotApplicable if the run uses none.
 
     Raise UnreadableFact if the GPUs can't be listed.
     """

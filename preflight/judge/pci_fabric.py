@@ -19,7 +19,7 @@ VERBS_KINDS = frozenset({NicKind.INFINIBAND, NicKind.ROCE, NicKind.MIXED})
 
 
 def must_be_bare_metal(node: NodeFacts) -> None:
-    """Raise NotApplicable if the node runs under a hypervisor; UnreadableFact if that is unknown."""
+    """Raise NotApplicable if the node runs under a hypervisor. Raise UnreadableFact if that is unknown."""
     if known(known(node.system).hypervisor) != "none":
         raise NotApplicable("in a virtual machine the hypervisor controls this")
 
@@ -35,7 +35,10 @@ def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
 
 
 def pcie_pairs(node: NodeFacts, case: Case) -> list[tuple[int, int]]:
-    """Return the pairs of chosen GPUs without an NVLink, whose traffic uses PCIe; NotApplicable if there are none."""
+    """Return the pairs of chosen GPUs without an NVLink, whose traffic uses PCIe.
+
+    Raise NotApplicable if there are none.
+    """
     if len(case.gpus) < 2:
         raise NotApplicable("fewer than two GPUs are used")
     locality = locality_of(node)

@@ -111,7 +111,7 @@ def is_beside_baseline(case: Case) -> bool:
 
 
 def hardware_of_case(case: Case) -> tuple[tuple[str, str], ...]:
-    """Return the properties that a node and a baseline must have in common; UnreadableFact if one is unknown."""
+    """Return the properties that a node and a baseline must have in common. Raise UnreadableFact if one is unknown."""
     node = case.nodes[0]
     gpus = [gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index in case.gpus]
     return hardware_class_of(case.backend, case.world_size, known(node.system).architecture, gpus)

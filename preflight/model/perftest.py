@@ -32,7 +32,7 @@ class LinkTest:
 
 
 def parse_perftest(text: str, source: str) -> tuple[LinkTest, ...]:
-    """Return the tests in the output of perftest, in order; MalformedInput if the output has no result."""
+    """Return the tests in the output of perftest, in order. Raise MalformedInput if the output has no result."""
     found = tuple(_tests(text))
     if not any(each.size_bytes for each in found):
         raise MalformedInput(

@@ -69,7 +69,7 @@ class Crew(Generic[K]):
         self, key: K, command: Sequence[str], environ: Mapping[str, str], limit_s: float = math.inf,
         errors: int | None = None,
     ) -> None:  # fmt: skip
-        """Start a program that reads questions on stdin and answers on stdout; OSError if it can't be started.
+        """Start a program that reads questions on stdin and answers on stdout. Raise OSError if it can't be started.
 
         The program's stderr goes to the descriptor `errors`.
         """
@@ -83,7 +83,7 @@ class Crew(Generic[K]):
             os.set_blocking(child.questions_fd, False)
 
     def ask(self, key: K, question: Json, limit_s: float = math.inf) -> None:
-        """Send a question that the child must answer within the limit; OSError if the child has closed its end.
+        """Send a question that the child must answer within the limit. Raise OSError if the child has closed its end.
 
         This call does not wait for a child that does not read. `listen` sends the rest of a long question.
         """

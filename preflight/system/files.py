@@ -165,7 +165,7 @@ def _write_within(fd: int, data: bytes) -> None:
 
 
 def _followed(path: str) -> str:
-    """Return the absolute path without links; OSError if one of the links was planted.
+    """Return the absolute path without links. Raise OSError if one of the links was planted.
 
     In a directory in which anyone may create files (sticky, as /tmp), another user may plant a link. As the kernel does
     with fs.protected_symlinks, this function follows a link only if this user or the directory's owner made it.

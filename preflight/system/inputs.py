@@ -22,7 +22,7 @@ MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codec
 
 
 def read_input(path: str, limit: InputLimit) -> str:
-    """Return the text of a file, or of stdin for `-`; UsageError if it can't be read, is too large or is silent.
+    """Return the text of a file, or of stdin for `-`. Raise UsageError if it can't be read, is too large or is silent.
 
     Bytes that are no text are replaced, as by `as_text`.
     """
@@ -77,7 +77,7 @@ def read_descriptor(fd: int, limit: InputLimit) -> bytes:
 
 
 def report_paths(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the named files and every *.json below the named directories; UsageError if a path does not exist."""
+    """Yield the named files and every *.json below the named directories. Raise UsageError if a path does not exist."""
     for argument in arguments:
         if os.path.isdir(argument):
             for folder, folders, files in os.walk(argument):

@@ -50,7 +50,7 @@ def tree_machine(root: Path) -> Tree:
 
 
 def machine_at(sysroot: str | None) -> Tree:
-    """Return the machine of a recorded tree, or this machine; UsageError if `sysroot` is no directory."""
+    """Return the machine of a recorded tree, or this machine. Raise UsageError if `sysroot` is no directory."""
     if sysroot is None:
         return live_machine()
     if not os.path.isdir(sysroot):

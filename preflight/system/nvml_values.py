@@ -62,7 +62,7 @@ def as_text(value: str | bytes) -> str:
 
 
 def normalise_bdf(bus_id: str) -> str:
-    """Return `00000000:1B:00.0` in the kernel's form, `0000:1b:00.0`; UnreadableFact if it is no PCI address."""
+    """Return `00000000:1B:00.0` in the kernel's form, `0000:1b:00.0`. Raise UnreadableFact if it is no PCI address."""
     match = BUS_ID.fullmatch(bus_id)
     if match is None:
         raise UnreadableFact(f"NVML gave the bus id {bus_id[:40]!r}, which is not a PCI address")
@@ -139,7 +139,7 @@ def cuda_version(number: int) -> str:
 
 
 def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
-    """Return the meaning of an NVML number according to `words`; UnreadableFact if the number is not in it."""
+    """Return the meaning of an NVML number according to `words`. Raise UnreadableFact if the number is not in it."""
     value = int(number)
     if value not in words:
         raise UnreadableFact(f"NVML gave {value} for the {what}, which this version of preflight does not know")
@@ -147,14 +147,14 @@ def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
 
 
 def parse_set(numbers: Json, what: str) -> tuple[int, ...]:
-    """Return the numbers in a set (`what`, such as CPUs) as a tuple; UnreadableFact if the set is empty."""
+    """Return the numbers in a set (`what`, such as CPUs) as a tuple. Raise UnreadableFact if the set is empty."""
     if not numbers:
         raise UnreadableFact(f"NVML gave an empty {what}")
     return tuple(int(number) for number in numbers)
 
 
 def parse_memory(sizes: Json, name: str) -> int:
-    """Return the memory size `name` ("total", "free", ...) in bytes; UnreadableFact if NVML's record lacks it."""
+    """Return the memory size `name` ("total", "free", ...) in bytes. Raise UnreadableFact if NVML's record lacks it."""
     if name not in sizes:
         raise UnreadableFact(OLD_MEMORY)
     return int(sizes[name])

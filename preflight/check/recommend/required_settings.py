@@ -116,8 +116,8 @@ def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
 
 
 def _until(context: MachineContext) -> str:
-    when = f" (measured {learnt})" if (learnt := context.learnt()) else ""
-    return f"After the repair, run `preflight check`. If this line is no longer needed, delete it{when}."
+    when = f" Measured on {learnt}." if (learnt := context.learnt()) else ""
+    return f"After the repair, run `preflight check`. If it needs no such setting, delete this line.{when}"
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:

@@ -24,7 +24,7 @@ def gpu_of_another_maker(node: NodeFacts, case: Case) -> Findings:
     Can't see: a GPU of a maker that preflight does not know.
     """
     if has_nvidia(node):
-        raise NotApplicable("NCCL runs on this node's NVIDIA GPUs")
+        raise NotApplicable("this node has NVIDIA GPUs")
     known(node.other_devices)
     found = other_gpus(node)
     for maker in OTHER_MAKERS:

@@ -37,7 +37,7 @@ def lookback(case: Case) -> Findings:
     """
     wanted = Lookback() if case.policy is None else case.policy.lookback
     if wanted == Lookback():
-        raise NotApplicable("no policy sets a time to look back")
+        raise NotApplicable("no policy says how far back to search for Xids and lost links")
     if case.before is None:
         raise NotRun("the kernel log from before the run was not read")
     if isinstance(case.before, Gap):

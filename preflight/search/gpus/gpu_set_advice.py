@@ -74,7 +74,7 @@ class GpuSetAdvice:
 
 
 def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
-    """Return the advice on a set of GPUs; UnreadableFact if nothing shows how the GPUs are connected.
+    """Return the advice on a set of GPUs. Raise UnreadableFact if nothing shows how the GPUs are connected.
 
     Only chosen and free GPUs are proposed. A GPU that CUDA_VISIBLE_DEVICES hides is not proposed, because a scheduler
     may have set that variable.

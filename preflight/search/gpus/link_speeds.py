@@ -88,7 +88,7 @@ def expected_of_trials(
 
 
 def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float:
-    """Return the rate of one NVLink in one direction, in GB/s; DispensableFact if the table lacks it."""
+    """Return the rate of one NVLink in one direction, in GB/s. Raise DispensableFact if the table lacks it."""
     for capability in (compute_capability, ""):
         for row in links.nvlink:
             if (row.generation, row.compute_capability) == (generation, capability):
@@ -97,7 +97,7 @@ def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float
 
 
 def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
-    """Return the rate of `lanes` PCIe lanes in one direction, in GB/s; DispensableFact if the table lacks it."""
+    """Return the rate of `lanes` PCIe lanes in one direction, in GB/s. Raise DispensableFact if the table lacks it."""
     for row in links.pcie:
         if row.generation == generation:
             return row.gb_s_per_lane * lanes
@@ -162,7 +162,7 @@ def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
 
 
 def expects_nvls(links: Links, node: NodeFacts, gpus: Sequence[int]) -> bool:
-    """Return whether NCCL uses NVLS for large all-reduces of these GPUs; UnreadableFact if a link isn't known."""
+    """Return whether NCCL uses NVLS for large all-reduces of these GPUs. Raise UnreadableFact if a link isn't known."""
     return _has_nvls(links, locality_of(node), [gpu for gpu in known(node.gpus) if gpu.nvml_index in gpus])
 
 

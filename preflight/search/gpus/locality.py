@@ -43,7 +43,10 @@ class Locality:
 
 
 def locality_of(node: NodeFacts) -> Locality:
-    """Return the node's GPUs and the paths between them; UnreadableFact if neither NVML nor the PCI bus shows GPUs."""
+    """Return the node's GPUs and the paths between them.
+
+    Raise UnreadableFact if neither NVML nor the PCI bus shows GPUs.
+    """
     levels: dict[tuple[int, int], str] = {}
     for path in known(node.gpu_paths):
         pair = (min(path.a, path.b), max(path.a, path.b))

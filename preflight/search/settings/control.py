@@ -227,7 +227,7 @@ def is_whole(block: Sequence[Rerun]) -> bool:
 
 
 def proof_text(control: Control, default: TrialResult) -> str:
-    """Return one sentence on the repeated trials: their counts, the odds of pure chance, and how to confirm."""
+    """Return two sentences on the repeated trials: their counts, the odds of pure chance, and how to confirm."""
     of_default, worked = runs_of(control)
     ways = [_way(each) for each in control.turns(control.chosen) if each.candidate == DEFAULT]
     failures = [way for way in ways if way is not Way.WORKS]
@@ -235,7 +235,7 @@ def proof_text(control: Control, default: TrialResult) -> str:
     text = (
         f"in random order (seed {control.seed}), {len(failures)} of {of_default} runs with the default settings "
         f"{first.value if {first} >= set(failures) else 'failed'}, and {worked} of {worked} with the workaround "
-        f"worked; an intermittent fault gives this result by chance at most 1 time in {odds_of(control)}"
+        f"worked. An intermittent fault gives this result by chance at most 1 time in {odds_of(control)}"
     )
     return text if odds_of(control) >= PROVED_ODDS.value else f"{text} ({PROVISIONAL_TEXT})"
 

@@ -467,7 +467,7 @@ def parse_stat(text: str) -> Json:
 
 
 def parse_uid(status: str) -> int:
-    """Return the effective owner from the text of /proc/PID/status; ValueError if it is missing."""
+    """Return the effective owner from the text of /proc/PID/status. Raise ValueError if it is missing."""
     for line in status.splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])

@@ -41,7 +41,7 @@ class Descriptors:
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> Descriptors:
-        """Return the open descriptors of a process; UnreadableFact if the kernel hides them."""
+        """Return the open descriptors of a process. Raise UnreadableFact if the kernel hides them."""
         files, sockets = {}, set()
         for name in machine.names(f"proc/{pid}/fd")[:MOST_FILES]:
             try:

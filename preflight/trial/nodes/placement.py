@@ -52,7 +52,10 @@ class _Found:
             self.origins.append(Origin(what, str(value), source))
 
     def note_number(self, what: str, *names: str) -> None:
-        """Record a whole number from the first of these variables that is set; UsageError if it is no whole number."""
+        """Record a whole number from the first of these variables that is set.
+
+        Raise UsageError if it is no whole number.
+        """
         for name in names:
             if text := self.environ.get(name):
                 self.note(what, parse_whole(name, text), name)
@@ -107,7 +110,10 @@ def _from_environment(found: _Found) -> tuple[str, ...]:
 
 
 def _one_per_node(found: _Found, said: NodeVariables) -> None:
-    """Record the number of nodes from a launcher that counts processes; UsageError if a node has several processes."""
+    """Record the number of nodes from a launcher that counts processes.
+
+    Raise UsageError if a node has several processes.
+    """
     count, here = (parse_whole(name, found.environ.get(name) or "1") for name in (said.processes, said.processes_here))
     nodes = parse_whole(said.nodes, found.environ[said.nodes]) if said.nodes else 1 if count == here else count
     if nodes > 1 and (count != nodes or here > 1):

@@ -87,7 +87,7 @@ class Link:
             raise MeetingError(f"not a word for {SILENT_S.value:.0f} s: the host or its network is down")
 
     def send(self) -> None:
-        """Send as much as the other end accepts now; MeetingError if the other end is gone."""
+        """Send as much as the other end accepts now. Raise MeetingError if the other end is gone."""
         try:
             while self._unsent:
                 sent = self._socket.send(self._unsent[0][:CHUNK])
@@ -100,7 +100,7 @@ class Link:
             raise self._broken(error) from None
 
     def receive(self) -> list[Message]:
-        """Return the messages that have arrived; MeetingError if the other end is gone or is not a preflight."""
+        """Return the messages that have arrived. Raise MeetingError if the other end is gone or is not a preflight."""
         messages: list[Message] = []
         for _ in range(READS_A_TURN):
             try:
@@ -184,7 +184,7 @@ class Poller:
 
 
 def raise_descriptor_limit(links: int) -> None:
-    """Raise this process's limit of open files so that `links` links fit; MeetingError if that is not allowed.
+    """Raise this process's limit of open files so that `links` links fit. Raise MeetingError if that is not allowed.
 
     Call this function after the ranks were started: the ranks keep the limit that the job will have.
     """
@@ -203,7 +203,7 @@ def line_of(message: Message) -> bytes:
 
 
 def parse_message(line: bytes) -> Message:
-    """Return the message on a line; MeetingError if the line has no message."""
+    """Return the message on a line. Raise MeetingError if the line has no message."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -219,7 +219,7 @@ def pack(value: Any) -> str:
 
 
 def unpack(text: Any, most_bytes: int = UNPACKED_BYTES) -> Any:
-    """Return the value of packed text; MalformedInput if it is invalid or would fill the memory."""
+    """Return the value of packed text. Raise MalformedInput if it is invalid or would fill the memory."""
     try:
         inflater = zlib.decompressobj()
         data = inflater.decompress(base64.b64decode(text, validate=True), most_bytes)

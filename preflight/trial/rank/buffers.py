@@ -40,7 +40,7 @@ class Ranks:
     least_s: float = 0.0  # seconds that even a call that begins late has
 
     def synchronize(self) -> None:
-        """Wait until the device has finished; TimeoutError if the deadline has passed.
+        """Wait until the device has finished. Raise TimeoutError if the deadline has passed.
 
         On the CPU, calls return when they are done. On GPUs, this method avoids torch's blocking calls, because such a
         call never returns from a hung collective, and the rank could not report the hang.

@@ -61,7 +61,7 @@ def _open(assignment: Assignment, devices: Devices, place: int) -> None:
 
 
 def devices_of(backend_module: Any, assignment: Assignment) -> Devices:
-    """Return the simulated GPUs of a backend's module, else CUDA's devices; UnreadableFact if there are neither.
+    """Return the simulated GPUs of a backend's module, else CUDA's devices. Raise UnreadableFact if there are neither.
 
     Only the GPUs of the assignment are visible to CUDA. From torch 2.10 on, the first copy between two GPUs makes a
     context on every visible GPU, so that another GPU that is broken, full or in exclusive mode would fail this copy.

@@ -24,7 +24,7 @@ LOADS = tuple((field, field.load) for field in LOAD_FIELDS if field.load)
 
 
 def nvml_sampler(uuid: str, library_path: str | None = None) -> Callable[[], LoadSample]:
-    """Return a function that samples one GPU through NVML; UnreadableFact if NVML does not start."""
+    """Return a function that samples one GPU through NVML. Raise UnreadableFact if NVML does not start."""
     read = open_load_reader(uuid, library_path)
 
     def sample() -> LoadSample:

@@ -33,7 +33,10 @@ def aggregate_many(collective: Collective, size_bytes: int, packed: Sequence[Any
 
 
 def _tensor(packed: Sequence[Any]) -> torch.Tensor:
-    """Return the microseconds as ranks x (barrier, call, gap) x repetitions; MalformedInput if sizes don't match."""
+    """Return the microseconds as ranks x (barrier, call, gap) x repetitions.
+
+    Raise MalformedInput if sizes don't match.
+    """
     rows = [timings(each).tobytes() for each in packed]
     if len({len(row) for row in rows}) != 1 or len(rows[0]) % 12:
         raise MalformedInput(MISFIT)

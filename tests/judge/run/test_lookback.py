@@ -48,7 +48,7 @@ def looking_back(
 
 
 def test_without_a_policy_nobody_looks_back() -> None:
-    assert applies_not(lookback, gpu_case()) == "no policy sets a time to look back"
+    assert applies_not(lookback, gpu_case()) == "no policy says how far back to search for Xids and lost links"
 
 
 def test_a_hardware_xid_of_the_last_day_fails_the_gpu_and_an_older_one_does_not() -> None:
