@@ -71,7 +71,7 @@ ECHO_TEXT = re.compile(
     r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|^Executor failed\.$|"
     r"\bE[EHIJZ]\d{4}: |"
     r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|(?:CUDA|HIP|NPU|HCCL function) error|hccl api|died unexpectedly|"
-    r"function error: Hccl|"
+    r"function error: Hccl|`Termination signal` is detected|Blocking queue is killed|"
     r"worker process|collective operation|"
     r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|"
     r"(?:[Pp]rocess group (?:watchdog|was|is) |initializing process group)|"
@@ -87,7 +87,7 @@ LIBRARY_TYPES = re.compile(
     r"Multiple|Remote|Horovod|ClosedError|Accelerator|XlaRuntime|JaxRuntime|SIG[THIU]|Preempt"
 )
 LIBRARY_TEXT = re.compile(
-    r"\bE[EHIJZ]\d{4}: |"
+    r"\bE[EHIJZ]\d{4}: |`Termination signal`|Blocking queue|"
     r"[NRH]CCL|nccl|[Hh]ccl|Watchdog|Engine core|SIGTERM|[Gg]loo|Socket Timeout|store|CUDA|HIP |collective|DDP |"
     r"unhandled|[Pp]rocess group|[Ss]ee (?:the )?(?:root|stack|error|log)|stack trace|c10d|rendezvous|[Bb]arrier|"
     r"Rank \d+ successfully|Broken pipe|Connection (?:reset|closed|refused)|died unexpectedly|worker|Process \d"

@@ -58,7 +58,8 @@ PROSE = "This does not look like a log. Give preflight the output of the job."
 # What torchrun, DeepSpeed and SGLang print if a SIGTERM ends them, or a rank whose launcher had sent it none.
 SIGTERM = re.compile(
     r"Received (?:15|Signals\.SIGTERM) death signal|got signal: 15\b|SIGTERM received\. signum=|return code = -15\b|"
-    r"terminated with signal SIGTERM|Main process received SIGTERM"
+    r"terminated with signal SIGTERM|Main process received SIGTERM|"
+    r"`Termination signal` is detected"
 )
 WHO_SENT_IT = (
     "A scheduler, a time limit, a person or the program that started the job sent it. sacct -j JOBID, kubectl "

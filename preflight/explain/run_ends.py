@@ -31,6 +31,7 @@ RUN_ENDS: dict[str, str] = {
     # Printed as a process exits on its own, or by `time` of the shell: it is an end if nothing alarming precedes it.
     LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit|"
     r"Application shutdown complete\.|Finished server process \[|^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d|"
+    r"receive shutdown event and so quit from MasterDaemon|"  # the store of Paddle's rank 0
     r"Shutting down FastAPI HTTP server|Total (?:running|(?:pre-?)?training) time:? {1,3}\d{1,4}:\d\d:\d\d|"
     r"^peak memory consumption: \d|^final_\w{1,40} val_loss:",  # modded-nanogpt
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
@@ -46,7 +47,7 @@ RUN_ENDS: dict[str, str] = {
     rf"{_JOB} (?:run |[Ss]uite )?(?:is |has |was )?(?:been )?"
     r"(?:[Ff]inished|[Cc]ompleted?|succeeded|ended successfully)\b|Total wall time: \d|"
     r"Training (?:done\b|time:? \d{1,4}:\d\d:\d\d|took \d{1,4}:\d\d:\d\d)|[Rr]eturn code[:= ]{1,3}0\b|"
-    r"All done|TRAINING COMPLETE|status ok exit 0|\*{5} train metrics \*{5}|"
+    r"All done|TRAINING COMPLETE|train job success|status ok exit 0|\*{5} train metrics \*{5}|"
     r"exits successfully|worker group successfully finished|condition met: (?:Succeeded|Complete)|"
     r"job\.batch/\S{1,80} +Complete\b|\b0/\d{1,2} +Completed\b|status TERMINATED\b|finished \d{1,6} epochs|"
     r"Job '\S{1,80}' succeeded|Reporting training SUCCESS|Process exited normally|[Pp]hase\"? ?[:=] ?\"?Succeeded|"
@@ -77,7 +78,7 @@ RUN_ENDS: dict[str, str] = {
     STOP_ORDER: r"Sending process \d{1,9} closing|[Rr]eceived \S{1,20} death signal|got signal: \d|"
     r"SIG(?:TERM|QUIT|INT|HUP) received|[Rr]eceived SIG(?:TERM|QUIT|INT)\b|[Rr]eceived sigquit|: Terminated\r?$|"
     r"Force Terminated|srun: Terminating|Job step aborted|[Rr]eceived SIGINT|Detected KeyboardInterrupt|"
-    r"CANCELLED AT|Terminating all processes|"
+    r"CANCELLED AT|Terminating all processes|`Termination signal` is detected|"
     r"Killing subprocess",
     RESTART: r"[Rr]estart(?:ing|ed) (?:worker group|trial|workers?|from|training|the (?:job|actor|worker))|"
     r"[Rr]esum(?:ing|ed)(?: training)? from|[Rr]estart attempt|worker group[^\n]{0,40}will restart|Auto-?resum|"

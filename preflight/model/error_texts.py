@@ -58,8 +58,8 @@ TEXTS = {
         r"Unexpected bus error encountered in worker|No space left on device: '/(?:dev/shm|psm_)", ("shm",)),
     "shm.sigbus": ErrorText("a process died of a bus error, as a full /dev/shm causes",
         r"exitcode {0,4}: {0,2}-7\b|Signal 7 \(SIGBUS\)|Signals\.SIGBUS|terminated with signal SIGBUS|"
-        r"Bus error(?: +\(core dumped\)|: +\d|$)|return code = -7\b|exited on signal 7\b|KILLED BY SIGNAL: 7\b|"
-        r"[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error", ("shm",)),
+        r"Bus error(?: +\(core dumped\)|: +\d|: nonexistent|$)|return code = -7\b|exited on signal 7\b|"
+        r"KILLED BY SIGNAL: 7\b|[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error", ("shm",)),
     "shm.hint": ErrorText("there was no room, or a bus error",
         r"No space left|Bus error|SIGBUS", ("shm",)),
     "ib.completion": ErrorText("a transfer over InfiniBand or RoCE ended with an error",

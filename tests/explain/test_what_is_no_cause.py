@@ -93,6 +93,7 @@ def test_packages_of_two_releases_are_named_with_the_one_to_reinstall(importer: 
     [
         "ValueError: Number of microbatches (1) must be greater than or equal to the number of stages (8).",
         "ValueError: require 2 GPUs, but only 1 GPUs available",
+        "Ambiguous value for argument 'model.data.splits_string=980,10,10'",
         "ValueError: loaded model_parallel_size 2 is different from saved mp_world_size 4",
         "ValueError: Expected a string path to an existing deepspeed config, or a dictionary. Received: ../zero2.json",
         "AssertionError: You are using an untested ZeRO Optimizer. Please add <\"zero_allow_untested_optimizer\">",
@@ -128,3 +129,22 @@ def test_an_assertion_that_compares_two_options_in_a_constructor_is_about_option
     assert cause_of_lines([*lines[:2], "    assert self.loss < best", lines[3]]) == "not_nccl"
     popped = '  File "/work/ring_buffer.py", line 41, in pop'
     assert cause_of_lines([lines[0], popped, "    assert self.head == self.tail", lines[3]]) == "not_nccl"
+
+
+def test_what_paddle_prints_of_a_sigterm_and_of_its_data_reader_is_an_echo() -> None:
+    stopped = "FatalError: `Termination signal` is detected by the operating system."
+    work = [f"step {number}/900 loss: 2.{number}" for number in range(6)]
+    explanation = explain_bytes("\n".join([*work, "Traceback (most recent call last):", stopped, ""]).encode())
+    assert not explanation.causes
+    assert "SIGTERM from outside" in explanation.summary
+    reader = "SystemError: (Fatal) Blocking queue is killed because the data reader raises an exception."
+    frames = ("Traceback (most recent call last):", '  File "train.py", line 90, in train_epoch', "    next(loader)")
+    assert cause_of_lines([*frames, reader, *frames, "KeyError: 1"]) == "not_nccl"
+    assert "KeyError" in explain_bytes("\n".join([*frames, reader, *frames, "KeyError: 1", ""]).encode()).summary
+
+
+def test_a_bus_error_in_the_words_of_ucx_is_read() -> None:
+    assert (
+        cause_of_lines(["[8d6b:3039 :0:3095] Caught signal 7 (Bus error: nonexistent physical address)"])
+        == "shm_too_small"
+    )

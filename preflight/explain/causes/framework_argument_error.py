@@ -139,6 +139,7 @@ CAUSE = Cause(
         Sign("arguments.mpi", Authority.SETUP, "the program used the number of an MPI rank that does not exist",
              r"Assertion failed: Failed: MPI error \S{1,200} '6'|MPI_ERR_RANK: invalid rank"),
         Sign("arguments.unknown", Authority.OWN_ERROR, "the program does not accept its arguments",
+             r"Ambiguous value for argument '|Error parsing override '|Could not override '|"
              r": error: (?:unrecognized arguments|the following arguments are required|argument -\S{1,60}: )|"
              r"(?:hostname|port number) of the rendezvous endpoint '"),
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
