@@ -189,7 +189,7 @@ Tests = Annotated[
     str | None,
     valued(
         "LIST",
-        "Tests besides the collectives: pairs, gpus, rails (RDMA ports); 'collectives': none [default: by profile].",
+        "Tests besides the collectives: pairs (of GPUs), gpus, rails (RDMA ports), or collectives for no other test.",
         "--tests",
         group=TRIED,
         rare=True,

@@ -146,7 +146,7 @@ def unpacked(data: bytes) -> Background:
 
 @functools.cache
 def background() -> Background:
-    """Return the background that comes with preflight as a file next to this module."""
+    """Return the hashes of the lines that healthy runs print, from the file next to this module."""
     return unpacked(resources.files("preflight.explain").joinpath(DATA).read_bytes())
 
 

@@ -42,7 +42,7 @@ def read_pids_limit(machine: Machine) -> int | Limit:
 
 
 def usable_cpus(machine: Machine) -> float:
-    """Return the CPU time of this process, in CPUs.
+    """Return how many CPUs this process may use.
 
     It is the number of allowed CPUs, or the cgroup's limit if that is lower.
     """
