@@ -1,1 +1,1 @@
-"""Reading facts from a machine: one file per subsystem, with a reader at the top and pure parsers below."""
+"""Read facts from a machine. There is one file per subsystem, with a reader at the top and pure parsers below it."""

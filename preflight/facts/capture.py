@@ -1,6 +1,7 @@
-"""A capture: one JSON document with everything that the probes read on a machine.
+"""A capture is one JSON document with everything that the probes read on a machine.
 
-Names that identify the machine or its users are replaced. The machine can then be probed elsewhere from the capture.
+Names that identify the machine or its users are replaced. With the capture, the machine can be probed again on any
+other machine.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def capture_document(capture: Capture) -> str:
 
 
 def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
-    """Return (the captured machine, {group of probes: reason} for the groups that gave no result there).
+    """Return the captured machine, and each group of probes that gave no result there, with the reason.
 
     Raise MalformedInput (one line) if the text is no capture.
     """
@@ -60,7 +61,7 @@ def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
 
 
 def scrubber_of(reads: Record) -> Scrubber:
-    """Return a scrubber for a capture; it takes the host's names and the home directory from the capture's reads."""
+    """Return a Scrubber that also replaces the host names and the home directory that the probes have read."""
     names = [_answer(reads, "uname", "nodename"), _answer(reads, "host_addresses", "name")]
     full = [name for name in names if name]
     short = [name.partition(".")[0] for name in full]

@@ -21,7 +21,7 @@ N = TypeVar("N", int, float)
 
 
 def read_cpu_limit(machine: Machine) -> float | Limit:
-    """Return the CPU time, in CPUs (0.5 is half a CPU), that the tightest limit of this process's cgroups allows."""
+    """Return how many CPUs the tightest limit of this process's cgroups allows; 0.5 means half of one CPU's time."""
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     v2 = [parse_cpu_max(text) for (text,) in _texts(machine, "", "cpu.max")]
     v1 = [cpus_of(*map(parse_whole, texts, names)) for texts in _texts(machine, "cpu", *names)]
@@ -44,7 +44,7 @@ def read_pids_limit(machine: Machine) -> int | Limit:
 def usable_cpus(machine: Machine) -> float:
     """Return how many CPUs this process may use.
 
-    It is the number of allowed CPUs, or the cgroup's limit if that is lower.
+    The result is the number of CPUs in the process's affinity mask, or the cgroup's limit if this limit is lower.
     """
     allowed = float(len(machine.ask("cpu_affinity")))
     limit = gap_or(lambda: read_cpu_limit(machine))
@@ -63,8 +63,8 @@ def read_oom_kills(machine: Machine) -> int:
 def read_pids_refusals(machine: Machine) -> int:
     """Return how often a limit refused to start a process or thread, in this process's cgroup and all cgroups above it.
 
-    Before Linux 6.11, the cgroup that wanted to start the process counts the refusal. Since then, the cgroup that has
-    the limit counts it.
+    Before Linux 6.11, the kernel counts a refusal in the cgroup that wanted to start the process. Since Linux 6.11, the
+    kernel counts a refusal in the cgroup that has the limit.
     """
     texts = [*_texts(machine, "", "pids.events"), *_texts(machine, "pids", "pids.events")]
     if not texts:
@@ -111,7 +111,7 @@ def levels(path: str) -> tuple[str, ...]:
 
 
 def parse_cpu_max(text: str) -> float | Limit:
-    """Return the CPUs in `50000 100000` (quota and period in µs: 0.5 CPUs); UNLIMITED for `max 100000`."""
+    """Return a limit in CPUs: 0.5 for `50000 100000` (quota and period in µs), UNLIMITED for `max 100000`."""
     quota, _, period = text.partition(" ")
     if quota == "max":
         return Limit.UNLIMITED
@@ -121,7 +121,7 @@ def parse_cpu_max(text: str) -> float | Limit:
 def parse_max(text: str, name: str) -> int | Limit:
     """Return the limit in memory.max (bytes) or pids.max (processes); UNLIMITED for `max`.
 
-    `name` is for error messages.
+    Error messages contain `name`, the name of the file.
     """
     return Limit.UNLIMITED if text == "max" else parse_whole(text, name)
 
@@ -133,7 +133,7 @@ def parse_memory_limit_v1(text: str) -> int | Limit:
 
 
 def cpus_of(quota_us: int, period_us: int) -> float | Limit:
-    """Return a quota as CPU time in CPUs; a negative quota is no limit."""
+    """Return how many CPUs a quota of CPU time per period allows; UNLIMITED if the quota is negative."""
     if period_us <= 0:
         raise UnreadableFact(f"cgroup: {period_us} us is not a period")
     return Limit.UNLIMITED if quota_us < 0 else quota_us / period_us

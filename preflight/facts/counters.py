@@ -1,7 +1,8 @@
 """Read hardware counters: memory errors, repeated transfers, links that went down, Xids, and bytes on the network.
 
 The module also counts the kernel's kills for lack of memory, its refusals to start a process, and its reports of faulty
-memory. Absolute values mean little; a run is judged by their increase during the run (model/counters.py).
+memory. The absolute value of a counter means little; a run is judged by the increase of the counters during the run
+(model/counters.py).
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def probe_counters(machine: Machine, limit_s: float = LIMIT_S, waking_s: float =
 
     The sources are read in parallel.
 
-    `waking_s` is NVML's additional time limit, for a driver that has to wake its GPUs. Call this function from a
-    process with a single thread, since it forks.
+    `waking_s` is added to the time limit of NVML, because a driver may first have to wake its GPUs. Call this function
+    from a process with a single thread, since it forks.
     """
     readers: dict[str, Callable[[Machine], tuple[Counter, ...]]] = {
         NVML: _gpus,
@@ -179,7 +180,7 @@ def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
 
 
 def parse_aer(text: str, total: str) -> int:
-    """Return the total in an AER file, whose lines are `NAME COUNT`, from the line `total`; else UnreadableFact."""
+    """Return the count on the line `total` of a file of PCIe errors (AER). Raise UnreadableFact without such a line."""
     for match in filter(None, map(AER_LINE.fullmatch, map(str.strip, text.splitlines()))):
         if match[1] == total:
             return int(match[2])
@@ -217,7 +218,7 @@ READERS: dict[OutsideKind, tuple[Callable[[Machine], int], str]] = {
 def probe_outside_events(machine: Machine) -> Counts:
     """Return {kind: (count, source)} for the events that may end a run from outside, such as kills for lack of memory.
 
-    They are counted since the machine booted or the cgroup was created. A count that can't be read is a Gap.
+    The counts begin with the boot of the machine or the creation of the cgroup. A count that can't be read is a Gap.
     """
     return {kind: (gap_or(partial(read, machine)), source) for kind, (read, source) in READERS.items()}
 

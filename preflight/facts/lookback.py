@@ -18,9 +18,9 @@ MOST_LINES = 10_000
 
 
 def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Gap | None:
-    """Return the kernel's log from before the run, and the links that interfaces lost; a Gap if it can't be read.
+    """Return the kernel's log from before the run, and the links that interfaces lost; a Gap if the log can't be read.
 
-    Return None if the policy does not look back.
+    Return None if there is no policy, or if the policy has no `[lookback]`.
     """
     if policy is None or policy.lookback == Lookback():
         return None

@@ -186,7 +186,7 @@ def parse_flags(text: str) -> int:
 
 
 def parse_speed(text: str) -> int:
-    """Return a speed in Mbit/s. Raise UnreadableFact if the driver does not know it.
+    """Return a speed in Mbit/s. Raise UnreadableFact if the driver does not know the speed.
 
     For an unknown speed, drivers write -1, old kernels write 4294967295, and some drivers write 0.
     """

@@ -63,7 +63,7 @@ PLAIN = re.compile(r"[0-9]{1,3}(?:\.[0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a device on the PCI bus: its host bridge, and the addresses of the bridges down to it."""
+    """The position of a device on the PCI bus: its host bridge, and the addresses of the bridges down to the device."""
 
     host_bridge: str
     parents: tuple[str, ...]
@@ -187,7 +187,7 @@ def parse_speed(text: str) -> float:
 
 
 def parse_width(text: str) -> int:
-    """Return a link's number of lanes. Raise UnreadableFact if it has none.
+    """Return a link's number of lanes. Raise UnreadableFact if the link has none.
 
     A device inside a root complex has no lanes, and the kernel gives 0 or 255.
     """
@@ -198,7 +198,7 @@ def parse_width(text: str) -> int:
 
 
 def gpu_devices(devices: tuple[PciDevice, ...] | Gap) -> tuple[PciDevice, ...]:
-    """Return the GPUs in the PCI tree `devices`; () if it is a Gap."""
+    """Return the GPUs in the PCI tree `devices`; () if the tree is a Gap."""
     return () if isinstance(devices, Gap) else tuple(each for each in devices if each.kind is PciKind.GPU)
 
 

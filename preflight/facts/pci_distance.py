@@ -15,12 +15,12 @@ NO_PCI = "the device is not in the PCI tree that could be read"
 
 
 def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
-    """Return PIX, PXB, PHB, NODE or SYS.
+    """Return the distance of two devices: PIX, PXB, PHB, NODE or SYS.
 
     Raise UnreadableFact if the PCI tree or the NUMA nodes do not show the distance.
 
-    PIX: at most one bridge or switch; PXB: several; PHB: through a host bridge; NODE: through two host bridges of one
-    NUMA node; SYS: between NUMA nodes.
+    PIX means that at most one bridge or switch is between the devices, and PXB means that several are. With PHB, the
+    path goes through a host bridge; with NODE, through two host bridges of one NUMA node; with SYS, between NUMA nodes.
     """
     if not (a.host_bridge and b.host_bridge):
         raise UnreadableFact("/sys does not show the host bridges of both devices")
@@ -49,7 +49,7 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return NVML's paths between GPUs, with unreadable or missing ones taken from the PCI tree.
+    """Return NVML's paths between GPUs (`known`); the PCI tree gives the paths that NVML lacks.
 
     If neither source gives paths, the result is NVML's Gap.
     """

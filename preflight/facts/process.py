@@ -59,7 +59,7 @@ def parse_nccl_conf(file: str, text: str) -> tuple[NcclConfEntry, ...]:
 
 
 def first_of_each_name(entries: list[NcclConfEntry]) -> tuple[NcclConfEntry, ...]:
-    """Return the entries in their order, without those that repeat an earlier name (only its first value counts)."""
+    """Return the entries in their order, without those that repeat an earlier name: the first value counts."""
     winners = {entry.name: entry for entry in reversed(entries)}
     return tuple(entry for entry in entries if entry is winners[entry.name])
 
@@ -108,9 +108,10 @@ def parse_version(version_file: str, name: str) -> str:
 def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
     """Return the version of the NCCL wheel that belongs to torch's CUDA version.
 
-    Raise UnreadableFact if it is not installed.
+    Raise UnreadableFact if this wheel is not installed.
 
-    `wheels` has the versions of all NCCL wheels by name; other packages may have installed some of them.
+    `wheels` has the versions of all installed NCCL wheels by name; other packages than torch may have installed some of
+    these wheels.
     """
     wheel = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     if wheel not in wheels:

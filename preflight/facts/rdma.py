@@ -93,7 +93,7 @@ def _with_link(port: HcaPort, link: RoceLink | None, reason: Gap) -> HcaPort:
 
 
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
-    """Return the error counters of each port, by the port's name (`mlx5_0:1`) and the counter's.
+    """Return the error counters of each port, by the port's name (`mlx5_0:1`) and the counter's name.
 
     Counters that could not be read are left out. The function reads one file per counter, so it is cheap enough to call
     before and after each trial.

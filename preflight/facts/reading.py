@@ -64,7 +64,7 @@ def read_whole(machine: Machine, path: str) -> int:
 def parse_numa_node(text: str) -> int:
     """Return a device's NUMA node; UnreadableFact for -1.
 
-    The value is -1 in most virtual machines, and if the firmware does not set it.
+    The kernel gives -1 in most virtual machines, and if the firmware does not name the node.
     """
     node = parse_whole(text, "numa_node")
     if node < 0:

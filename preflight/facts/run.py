@@ -38,7 +38,7 @@ NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe: the fact that it reads, its function, and the name of the process that it shares with other probes."""
+    """A probe: the fact to read, the function that reads the fact, and the process that several probes share."""
 
     fact: str
     read: Callable[[Machine, Machine], object]  # takes the machine to read, and the one whose software runs
@@ -90,10 +90,10 @@ def probe_node(
     If `machine` is only a tree of files, `software` is the machine whose Python, environment and limits count. A
     `capture` receives every read. `silent` holds the groups of probes that gave no result when `machine` was captured.
     `meanwhile` is called while the probes run, so that it can load the next modules without extra time. A fact that is
-    not read by `ends_at` (monotonic seconds) is a Gap that says so; `cut_short` names such facts. `waking_s` is NVML's
-    additional time limit, for a driver that has to wake its GPUs. `only` names the facts to read, if not all are
-    wanted; NVML's facts are read together, as `nvml`. Call this function from a process with a single thread, since it
-    forks.
+    not read by `ends_at` (monotonic seconds) is a Gap that says so; `cut_short` names such facts. `waking_s` is added
+    to the time limit of NVML, because a driver may first have to wake its GPUs. `only` names the facts to read, if not
+    all are wanted; NVML's facts are read together, as `nvml`. Call this function from a process with a single thread,
+    since it forks.
     """
     process = software or machine
     wanted = [probe for probe in PROBES if only is None or probe.fact in only]

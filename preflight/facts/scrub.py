@@ -1,8 +1,9 @@
 """Replace names that identify a machine or its users, consistently, so that equal values stay equal.
 
 The module replaces host names, MAC addresses, GUIDs, GIDs, IP addresses, UUIDs, serials, container ids, home
-directories and user names. A value without a pattern, such as another host's name in a variable, is found only in known
-places.
+directories and user names. Some values match no pattern, such as serials, user names and the names of other hosts. They
+are replaced only under the JSON keys and variables that are known to hold such values (`serial`, `user`,
+`NCCL_COMM_ID`); elsewhere these values stay.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class Scrubber:
     numbers: dict[tuple[str, object], int] = field(default_factory=dict)
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return a JSON value in which all texts are scrubbed; `key` is the key under which the value stands.
+        """Return a JSON value in which all texts are scrubbed; `key` is the JSON key of the value.
 
-        Under some keys, such as those of serial numbers, the whole text is replaced.
+        Under some JSON keys, such as `serial` and `user`, the whole text is replaced.
         """
         if isinstance(value, dict):
             return {self.text(name): self.value(item, name) for name, item in value.items()}

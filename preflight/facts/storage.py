@@ -170,7 +170,8 @@ def _speeds(path: str, count: int, run: _Run, start: float, *speeds: float | Gap
 def parse_file_system(mountinfo: str, path: str) -> str:
     """Return the type of the file system that holds the path, from /proc/self/mountinfo.
 
-    The longest mount point above the path counts, and of several mounts at this point the last one.
+    Of the mount points above the path, the longest one counts. If a mount point has several mounts, the last mount
+    counts.
     """
     best, found = -1, ""
     for line in mountinfo.splitlines():

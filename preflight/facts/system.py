@@ -46,7 +46,7 @@ CONTAINER_FILES = (
 
 
 def probe_system(machine: Machine) -> SystemFacts:
-    """Return the facts about the operating system; each may be a Gap."""
+    """Return the facts about the operating system; each fact may be a Gap."""
     meminfo = functools.cache(lambda: machine.text("proc/meminfo"))  # one moment for all of its figures
     return SystemFacts(
         kernel=gap_or(lambda: _read_uname(machine, "release", "proc/sys/kernel/osrelease")),

@@ -51,7 +51,7 @@ def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
 
 
 def nic_paths(matrix: TopologyMatrix) -> tuple[NicPath, ...]:
-    """Return the path between each GPU and each adapter. If their rows differ, the GPU's row counts."""
+    """Return the path between each GPU and each adapter. If the two rows differ, the GPU's row counts."""
     found = []
     for gpu, nic in product(_gpus(matrix), _nics(matrix)):
         there, back = _level(matrix, gpu, nic), _level(matrix, nic, gpu)

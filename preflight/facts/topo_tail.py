@@ -18,7 +18,7 @@ NOT_IN_TEXT = "the text does not show it"
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The affinity columns of one row: text by title; `reason` says why any other column has no text."""
+    """The affinity columns of one row: each column's text by title; `reason` says why other columns have no text."""
 
     values: tuple[tuple[str, str], ...]
     reason: str
@@ -29,7 +29,7 @@ class Affinity:
         return Affinity((), reason)
 
     def get(self, title: str) -> str:
-        """Return the text of the column `title`; UnreadableFact, with the reason, if it has none."""
+        """Return the text of the column `title`. Raise UnreadableFact, with the reason, if the column has no text."""
         value = dict(self.values).get(title)
         if value is None:
             raise UnreadableFact(self.reason)
