@@ -42,7 +42,8 @@ class Late:
     def others_us(self) -> float:
         """Return the median own time of all other ranks in µs.
 
-        It is computed from the rank's slowdown, because `result.ranks` may hold only some of the ranks.
+        The median is computed from the slowdown of the late rank, because `result.ranks` may hold only some of the
+        ranks.
         """
         return self.time.own_us / self.time.slowdown if self.time.slowdown else 0.0
 

@@ -28,7 +28,7 @@ def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
 def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
     """Return the GPUs that `--gpus` can name: those that NVML lists, else those on the PCI bus.
 
-    The order on the bus is NVML's in practice.
+    In practice, NVML also uses the order on the bus.
     """
     if isinstance(node.gpus, tuple):
         return node.gpus

@@ -76,8 +76,8 @@ class GpuSetAdvice:
 def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
     """Return the advice on a set of GPUs. Raise UnreadableFact if nothing shows how the GPUs are connected.
 
-    Only chosen and free GPUs are proposed. A GPU that CUDA_VISIBLE_DEVICES hides is not proposed, because a scheduler
-    may have set that variable.
+    The better set has only chosen and free GPUs. It never has a GPU that CUDA_VISIBLE_DEVICES hides, because a
+    scheduler may have set that variable.
     """
     locality = locality_of(node)
     visible = inherited_value(node, "CUDA_VISIBLE_DEVICES")

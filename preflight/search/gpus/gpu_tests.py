@@ -4,9 +4,10 @@ The functions do no I/O.
 
 The cost of `quick` with 8 GPUs is estimated, not measured (no GPU was reachable). Each GPU has a process (a fork, 20
 ms) that keeps its CUDA contexts: one on its own GPU and one on each of the 3 or 4 others that it tests (owner_of). The
-pairs take 7 rounds, in which the processes create contexts in parallel. 10 contexts are created one after another, at
-0.2 to 0.5 s each if the driver stays loaded. New processes in every round would create 15 contexts, and 71 in standard.
-A round has 18 copies of at most 64 MiB, which take 5 ms each over the slowest PCIe link. All pairs take 3 to 6 s.
+pairs take 7 rounds, in which the processes create contexts in parallel. 10 contexts are created one after another; each
+takes 0.2 to 0.5 s if the driver stays loaded. New processes in every round would create 15 contexts, and 71 in
+standard. A round has 18 copies of at most 64 MiB, which take 5 ms each over the slowest PCIe link. All pairs take 3 to
+6 s.
 
 Matrix products and host copies are one round of 1 to 2 s: the products take their time twice, and the GPUs copy one
 after another (4 x 64 MiB at 12 GB/s take 25 ms). Standard times pairs in 28 rounds of half a second each. A process

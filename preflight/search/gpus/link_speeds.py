@@ -1,6 +1,7 @@
 """The rates of a node's links, and the speeds that collectives over these links should reach, with the formula.
 
-There is no list of machines: the rate of each kind of link is known, and the node shows which links it has.
+preflight has no list of machines. It knows the rate of each kind of link, and the node's facts show which links the
+node has.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class GpuLocality:
 class Locality:
     """All GPUs of a node and the paths between them.
 
-    If the paths of the two directions differ, the worse path counts.
+    If the paths of the two directions between two GPUs differ, the worse path counts.
     """
 
     by_gpu: Mapping[int, GpuLocality]
@@ -101,8 +101,8 @@ def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], 
 def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return the GPUs grouped by NUMA node.
 
-    If the node of one of two GPUs is unknown, the two are grouped together unless their path is known to leave the
-    node.
+    If the node of one of two GPUs is unknown, the two GPUs are in one group, unless the path between them is known to
+    leave the node.
     """
 
     def together(a: int, b: int) -> bool:

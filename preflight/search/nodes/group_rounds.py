@@ -140,8 +140,9 @@ def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
 def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) -> float:
     """Return the speed below which a group is slow, in GB/s.
 
-    This speed is below the median by four robust deviations or by `share` of the median, whichever is more. Of two
-    middle values, the median is the larger and the deviation is the smaller. One slow group of two is therefore found.
+    This speed is below the median by four robust deviations or by `share` of the median, whichever is more. If there
+    are two middle values, the median is the larger one, and the deviation is the smaller one. Therefore, if one of two
+    groups is slow, this group is found.
     """
     if not speeds:
         return 0.0

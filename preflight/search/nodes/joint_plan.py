@@ -84,8 +84,8 @@ def shared_candidates(
 ) -> Iterator[Shared]:
     """Yield the configurations for all nodes, in the order of their trials.
 
-    They are the default settings, the inherited environment, interfaces that reach all nodes, the workarounds that
-    single nodes needed, and settings for networks.
+    The configurations are the default settings, the inherited environment, interfaces that reach all nodes, the
+    workarounds that single nodes needed, and settings for networks.
     """
     yield Shared(DEFAULT_CANDIDATE, {})
     if default_only:

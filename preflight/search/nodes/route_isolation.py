@@ -4,7 +4,7 @@ The functions do no I/O.
 
 Each rank of the node uses one route, so that all routes are tried at the same time. If two good nodes have ranks left,
 they try the same route at the same time. A route that also fails between good nodes is not at fault. Slow routes are
-compared with those of the good nodes, because one interface may be built for a tenth of another's speed.
+compared with those of the good nodes, because one interface may be designed for a tenth of another interface's speed.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def inherited_candidate(
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
     """Return (the inherited environment as a configuration, nothing), or (nothing, the reason why it is left out).
 
-    It is left out if the backend reads none of its variables. Without inherited variables, both tuples are empty.
+    The environment is left out if the backend reads none of its variables. Without inherited variables, both tuples are
+    empty.
     """
     read = [f"{name}={value}" for name, value in inherited if matters(name, backend)]
     if read:

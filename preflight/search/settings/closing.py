@@ -29,8 +29,9 @@ MOST_PAIRS = 12  # runs of a workaround, and of default settings that fail in on
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
     """Return whether the next step of the search leaves time for the A/B confirmation.
 
-    If the step works, the whole confirmation must still fit into the remaining time. If the step fails, one run of each
-    side must fit. For a repetition, the whole confirmation must fit even if the repetition fails.
+    If the step works, the whole A/B confirmation must still fit into the remaining time. If the step fails, one run
+    with each of the two settings must fit. For a repetition, the whole confirmation must fit even if the repetition
+    fails.
     """
     if not found.on or not runs_each:
         return True

@@ -71,8 +71,8 @@ def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tup
 def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
     """Return log(default time / configuration's time) by pair and decision point, the mean over a pair's samples.
 
-    Above 0 the configuration is faster. Logarithms are used because noise on times is multiplicative, and because
-    swapping the sides must only change the sign.
+    If a value is above 0, the configuration is faster. Logarithms are used because noise on times is multiplicative,
+    and because swapping the sides must only change the sign.
     """
     logs: dict[int, dict[Point, list[float]]] = {}
     for turn in turns:
@@ -135,8 +135,8 @@ def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
     """Return the best configuration if screening and short comparison promise more than MIN_GAIN; else "".
 
-    The comparison that follows ignores these values, because the configuration was chosen by these values, which are
-    therefore biased toward it.
+    The comparison that follows ignores these values: they are biased toward the best configuration, because they chose
+    it.
     """
     promise = {}
     for heat in heated:

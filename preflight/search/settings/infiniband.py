@@ -113,7 +113,7 @@ class IbOrder:
 def ib_is_suspect(default: TrialResult) -> bool:
     """Return whether the failed trial with default settings suggests a fault of InfiniBand.
 
-    It does if an InfiniBand error is in NCCL's log, or if data went over InfiniBand.
+    The trial suggests this if NCCL's log has an InfiniBand error, or if data went over InfiniBand.
     """
     return bool(_errors(default)) or any(path.startswith("NET/IB") for path in _signs(default, ()).paths)
 

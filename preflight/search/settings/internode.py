@@ -1,4 +1,4 @@
-"""NCCL settings that matter only between nodes. Values that depend on the switches (TC, SL, GID) are never guessed."""
+"""NCCL settings that matter only between nodes. TC, SL and GID depend on the switches, so no value is guessed."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Cure:
 
 
 def always(_: Env) -> bool:
-    """Return True: a test in the form of `is_repeated` that treats every failure as repeated."""
+    """Return True. As the argument `is_repeated`, this function treats every failure as repeated."""
     return True
 
 
@@ -232,9 +232,9 @@ def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dic
 
 
 def sign_of(result: TrialResult) -> tuple[str, ...]:
-    """Return a form of a failure that can be compared: equal failures of two trials give the same result.
+    """Return the essence of a failure, for comparisons: equal failures of two trials give the same result.
 
-    It has the outcome, the stages without their counts, and the errors without numbers.
+    The result has the outcome, the stages without their counts, and the errors without numbers.
     """
     stages = {stage.split()[0] for rank, stage in result.stages if not result.culprits or rank in result.culprits}
     own = [end.detail for end in result.ranks if end.ended in ("error", "signal")]

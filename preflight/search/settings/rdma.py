@@ -36,7 +36,7 @@ def network(view: NodeView) -> Iterator[Planned]:
 def ports(view: NodeView) -> Iterator[Planned]:
     """Yield a setting for each set of similar usable ports, the most plausible first; none if there is only one set.
 
-    If there are exactly two usable ports and they are similar, each port is a set.
+    If there are exactly two usable ports and both are similar, each port is a set.
     """
     name = "NCCL_IB_HCA"
     if isinstance(view.node.hca_ports, Gap):

@@ -1,7 +1,7 @@
 """The settings that a failed trial with default settings makes suspect.
 
-The evidence is in the errors, the features that were in use, and pairs of GPUs with broken copies. Suspicion only
-orders the search: a setting is recommended only if a trial without that setting failed.
+The evidence for this comes from the errors, the features that were in use, and pairs of GPUs whose copies fail.
+Suspicion only orders the search: a setting is recommended only if a trial without that setting failed.
 """
 
 from __future__ import annotations
