@@ -45,7 +45,7 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 class HardwareWatch:
     """A watch on this node's hardware during a run, by counters and by a process that listens for Xids.
 
-    The code that created `xids` ends that process. A simulated machine has no such process (`xids` is None).
+    The code that starts the process `xids` also ends it. A simulated machine has no such process (`xids` is None).
     """
 
     machine: Machine
@@ -55,7 +55,7 @@ class HardwareWatch:
     results: Hardware | Gap | None = None  # set at the first request, which ends the watch
 
     def begin(self, path: BackendChoice, run_dir: str = "") -> None:
-        """Read the counters once the GPUs are awake; if the run has no GPUs, only end the process for Xids."""
+        """Read the counters once the GPUs are awake; without GPUs, only end the process that listens for Xids."""
         self.run_dir = run_dir
         if path.on_cpu or not path.gpus:
             if self.xids is not None:

@@ -117,7 +117,7 @@ class Launch:
     def paused(self, seconds: float) -> None:
         """Record that the ranks report a suspension of `seconds`.
 
-        The launcher measures the same suspensions with its own clock (`stood_still`). The longer total of the two
+        The launcher measures the same suspensions with its own clock (`stood_still`). Of the two totals, the longer one
         counts.
         """
         self.result = replace(self.result, paused_by_ranks_s=self.result.paused_by_ranks_s + seconds)

@@ -1,7 +1,7 @@
 """`python -m preflight.trial.nodes.path_probe`: a child of the launcher that tests paths to other nodes' probes.
 
-The child reads one JSON object per line from its standard input and answers each object with one. It dies with the
-launcher, whose loop never waits for the child.
+The child reads one JSON object per line from its standard input, and answers each with one JSON object. It dies with
+the launcher, whose loop never waits for the child.
 """
 
 from __future__ import annotations

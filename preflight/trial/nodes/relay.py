@@ -1,4 +1,4 @@
-"""The control channel across nodes: each launcher relays the keys of its node's directory that other nodes need.
+"""The control channel across nodes: each launcher relays the JSON files (keys) that other nodes need.
 
 The processes inside a node know nothing of the relay: the per-rank agents (supervisors), and the coordinator
 (conductor) among them, use one directory (trial/rank/channel.py). Between nodes these keys are sent:
@@ -26,7 +26,7 @@ Send = Callable[[Message], None]
 
 
 class Relay:
-    """The relay of one node: it sends the keys of this node's ranks, and publishes other nodes' keys on this node.
+    """The relay of one node: it sends the JSON files (keys) of this node's ranks, and publishes other nodes' here.
 
     Node 0 (`is_leader`) sends the coordinator's messages and receives answers.
     """
@@ -69,9 +69,9 @@ class Relay:
             yield {"kind": "ends", "step": index, "z": pack(self._answered.pop(index))}
 
     def take_key(self, message: Message) -> bool:
-        """Publish a key of another node on this node; return False if the key was known.
+        """Publish a JSON file (key) of another node on this node; return False if this node has the file already.
 
-        Raise MeetingError if that node may not send the key.
+        Raise MeetingError if that node may not send a file of this name.
         """
         key = message.get("key")
         match = KEY.fullmatch(str(key).replace("/", "."))

@@ -1,7 +1,8 @@
 """The control channel of the per-rank agents on one node: a directory with one JSON file per key.
 
-Files are used rather than a torch store. The run directory has mode 0700; files need no port, thread or server, and a
-test for a key costs one stat. Files work with every torch, while Store.check came with 2.3.
+The channel uses files rather than a torch store. The run directory has mode 0700; files need no port, thread or server,
+and the test whether a key exists costs one stat. Files work with every torch, but Store.check exists only since torch
+2.3.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Child(ChildProcess):
     def starved_s(self) -> float:
         """Return for how many seconds since its last stage the child was ready to run but had no CPU.
 
-        The value is that of the thread which waited longest; it is 0 for a child that has ended.
+        If the child has several threads, the longest wait counts. For a child that has ended, the result is 0.
         """
         if self.end is not None:
             return 0.0
@@ -260,7 +260,8 @@ def forgive(children: Sequence[Child], gap_s: float) -> None:
 def is_overdue(child: Child, limits: StageLimits) -> bool:
     """Return whether the child made no progress within its stage's limit.
 
-    A child that gave up with a timeout or connection error also counts; a child that ended in another way does not.
+    A child that ended with a timeout or a connection error also counts as overdue; a child that ended in another way
+    does not.
     """
     gave_up = child.end is not None and child.end.ended in CONSEQUENCES
     return (child.end is None or gave_up) and child.is_silent_for(limit_s(child, limits))

@@ -20,7 +20,7 @@ SLACK_BYTES = 64 << 20  # less than any CUDA context, more than what a driver's 
 class GpuKeeper:
     """A child process that keeps NVML open and reports used GPU memory.
 
-    If it once does not answer in time, it is not asked again, and preflight no longer waits for memory.
+    If the child once does not answer in time, preflight asks no more questions, and no longer waits for memory.
     """
 
     def __init__(self, uuids: Sequence[str], command: Sequence[str] = ()) -> None:
@@ -34,7 +34,8 @@ class GpuKeeper:
     def wait_until_released(self, within_s: float = RELEASE_S) -> str:
         """Wait until the GPUs hold no more memory than before the first trial, at most `within_s` seconds.
 
-        Return "" once that is so, or if the GPUs can't be queried; else return a text on the memory that is still held.
+        Return "" once this memory is free, or if the GPUs can't be queried. Otherwise return a text on the memory that
+        is still in use.
         """
         until = time.monotonic() + within_s
         while True:

@@ -6,8 +6,8 @@ On the control channel there are, besides the keys in supervisor.py:
                    {"kind": "end_gpu_tests"}: a trial comes, which needs GPUs without other contexts
     turn/I/PLACE   the GPU at this place has copied in step I, or its process is gone
 
-No process kills a round for all ranks: a process that hangs is killed at its own limit, and the others go on. Its next
-round starts a new process.
+No process kills a round for all ranks: a process that hangs is killed at its own limit, and the others go on. The next
+round of its GPU starts a new process.
 """
 
 from __future__ import annotations

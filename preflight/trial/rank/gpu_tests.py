@@ -124,7 +124,8 @@ def _transfers(
 def run_host_copies(devices: Devices, job: DeviceJob, report: Report) -> None:
     """Report the speed of copies between the GPU and host memory in each direction, for every NUMA node of the job.
 
-    For each NUMA node, the process first moves to the node's CPUs. If the job names no NUMA node, it stays where it is.
+    For each NUMA node, the process first moves to the node's CPUs. If the job names no NUMA node, the process stays on
+    its present CPUs.
     """
     allowed = os.sched_getaffinity(0)
     try:

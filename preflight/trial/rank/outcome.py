@@ -103,7 +103,7 @@ def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:
 def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples], float]]:
     """Yield one tuple for each step that all ranks finished.
 
-    It has the collective, the size in bytes, every rank's samples and the seconds that rank 0 took.
+    The tuple has the collective, the size in bytes, every rank's samples and the seconds that rank 0 took.
     """
     for collective, size_bytes, packed, took_s in _packed_steps(answers):
         yield collective, size_bytes, [unpack_samples(each) for each in packed], took_s

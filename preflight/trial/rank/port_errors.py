@@ -17,7 +17,7 @@ Counted = Mapping[str, Mapping[str, int]]
 
 
 def port_errors_now(machine: Machine, limit_s: float = LIMIT_S) -> Counted:
-    """Return the error counters of the node's RDMA ports; empty if it has none, or if they can't be read in time.
+    """Return the error counters of the node's RDMA ports; empty if the node has none, or if they can't be read in time.
 
     Call this function from a process with a single thread, since it forks.
     """

@@ -33,8 +33,8 @@ def try_rails(
     """Test the RDMA ports one after another and return one result for each test; slow or failed ports are tested again.
 
     `attempt` runs a trial; `why_no_more` returns why no trial may start now, or "". A port without a trial is recorded
-    as skipped. Each port that hangs takes a whole stage limit. If the first MOST_HANGS ports all hang, no other port is
-    tried.
+    as skipped. Each port that hangs takes a whole stage limit. Therefore, if the first MOST_HANGS ports all hang, no
+    other port is tried.
     """
     found: list[RailTest] = []
     for port, candidate in zip(rails, rail_candidates(tuple(rails)), strict=True):

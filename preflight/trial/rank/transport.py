@@ -27,7 +27,7 @@ TEXT = 300
 def transport(dialect: str) -> tuple[Carrier, ...]:
     """Return the carriers (such as P2P, SHM or NET/IB) of this rank's data; () if they can't be read.
 
-    They come from NCCL's log if `dialect` is "nccl", otherwise from this process's sockets.
+    The carriers come from NCCL's log if `dialect` is "nccl", otherwise from this process's sockets.
     """
     try:
         if dialect != "nccl":
@@ -41,7 +41,8 @@ def transport(dialect: str) -> tuple[Carrier, ...]:
 def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
     """Return the carriers of another process's data, read from its NCCL log; () if the log can't be read.
 
-    It is for a process that ended before it could report them. `pattern` is that process's NCCL_DEBUG_FILE.
+    Call this function for a process that ended before it could report its carriers. `pattern` is that process's
+    NCCL_DEBUG_FILE.
     """
     try:
         return read_nccl_log(_log_lines(pattern, pid)).carriers()

@@ -245,8 +245,8 @@ def _say_farewell(store: Store, assignment: Assignment) -> None:
 def kind_of(error: Exception) -> str:
     """Return the kind of an error, for the report of how the rank ended.
 
-    It is `timeout` for a wait, `connection` for a lost peer, `fork` for CUDA in a forked process, NOT_REGISTERED for an
-    unknown backend, and `error` for every other error.
+    The kind is `timeout` for a wait, `connection` for a lost peer, `fork` for CUDA in a forked process, NOT_REGISTERED
+    for an unknown backend, and `error` for every other error.
     """
     text = str(error).lower()
     if isinstance(error, UsageError):

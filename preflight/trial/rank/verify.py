@@ -58,7 +58,7 @@ class TimedVerification:
     def found(self) -> tuple[int, int, int]:
         """Return (verified calls, most wrong elements in a call, most nonzero elements after a call of zeros in place).
 
-        Any rank may have caused the third kind, because a call in place overwrites what it sent.
+        Any rank may have caused the nonzero elements, because a call in place overwrites the data that it sends.
         """
         return self.verified_calls, self.wrong_elements, self.spread_elements
 
