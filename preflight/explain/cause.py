@@ -21,7 +21,7 @@ class Sign:
     """A text that a library or another program prints, and that indicates a cause.
 
     `means` says in words what the text shows. `pattern` is matched as bytes by a linear-time engine and again by `re`.
-    It must therefore have no look-around and no nested repetition.
+    The pattern must therefore have no look-around and no nested repetition.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return the texts with these names from `model/error_texts.py` as signs; other packages use these texts too."""
+    """Return the texts with these names in `model/error_texts.py`, which other packages use too, as `Sign` records."""
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 
@@ -58,7 +58,8 @@ class Claim:
 class Remedy:
     """The steps to take, the environment lines that the cause justifies, and a way to confirm the cause.
 
-    `confirm_with` replaces the cause's own text if the confirmation depends on the log.
+    If the way to confirm the cause depends on the log, `confirm_with` replaces the general text of the cause about
+    this.
     """
 
     def __init__(self, *steps: str, env: tuple[tuple[str, str], ...] = (), confirm_with: str = "") -> None:
@@ -118,15 +119,15 @@ def all_causes() -> tuple[Cause, ...]:
 def fixed(
     *steps: str, env: tuple[tuple[str, str], ...] = (), then: Callable[[LogEvidence], tuple[str, ...]] = lambda _: ()
 ) -> Callable[[LogEvidence, Claim], Remedy]:
-    """Return a remedy with these steps and environment lines, whatever the log has; `then` may add steps."""
+    """Return a `remedy` function that gives these steps and environment lines for any log; `then` may add steps."""
     return lambda evidence, _claim: Remedy(*steps, *then(evidence), env=env)
 
 
 def by_signs(verdict: str) -> Judge:
-    """Return a `judge` function that supports its cause, at high confidence, whenever a line matches one of its signs.
+    """Return a `judge` function that names its cause, at high confidence, if a log line matches a pattern of the cause.
 
-    In the headline `verdict`, `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}` becomes " on HOST" or
-    nothing.
+    In `verdict`, the first sentence of the answer, `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}`
+    becomes " on HOST" or nothing.
     """
 
     def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
@@ -140,7 +141,7 @@ def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> C
     """Return an anomaly that NCCL's own diagnostics report as the cause of timeouts; None if no rank timed out.
 
     Timeouts are required because healthy runs also have slow cards and variables that differ. `events` are the lines of
-    NCCL's diagnostics. In the headline `verdict`, `{said}` becomes NCCL's words.
+    NCCL's diagnostics. In `verdict`, the first sentence of the answer, `{said}` becomes NCCL's words.
     """
     timeouts = evidence.timeouts()
     if not timeouts:
@@ -152,7 +153,7 @@ def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> C
 
 
 def fill_in(verdict: str, events: tuple[Event, ...]) -> str:
-    """Return the headline with ranks and host filled in: at most four rank numbers, those of the earliest events."""
+    """Return the sentence `verdict` with its ranks and host filled in; it names at most the first four ranks."""
     ranks = list(dict.fromkeys(e.rank for e in events if e.rank))
     if not ranks:
         who = "a rank"

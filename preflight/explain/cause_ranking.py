@@ -36,8 +36,8 @@ class Ranked:
 def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
     """Return (likely causes, consequences): the causes that the logs support, the best first.
 
-    A consequence is a cause that the best cause explains. The cause with the highest authority leads; among equals, the
-    earliest one. A cause that lists another cause in `outranks` precedes that cause.
+    A consequence is a cause that the best cause explains. The cause with the highest `Authority` comes first; of causes
+    with equal authority, the earliest comes first. A cause that lists another cause in `outranks` precedes that cause.
     """
     asked = ((cause, evidence.best(cause.id)) for cause in causes)
     judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)

@@ -115,7 +115,7 @@ class Raised:
     """The exception in the last line of a traceback.
 
     `is_echo` marks a secondary error: a launcher or a rank raised it because of another rank. `is_weak` marks an
-    exception that only looks secondary by its text; it may be the program's own error.
+    exception that only looks secondary by its text; such an exception may be the program's own error.
     """
 
     type: str

@@ -16,7 +16,7 @@ MOST_RANKS = 4096
 
 
 def read_endings(evidence: LogEvidence) -> tuple[ProcessRow, ...]:
-    """Return a row for every process in the logs: processes with an error first, the earliest error first."""
+    """Return a `ProcessRow` for every process in the logs: processes with errors first, the earliest error first."""
     raised = earliest(event for event, _ in (*evidence.frames.values(), *evidence.exceptions, *evidence.echoes))
     own = {id(event) for event, _ in evidence.exceptions}
     failures = evidence.failures()
@@ -52,7 +52,7 @@ def silent(rows: Iterable[ProcessRow]) -> tuple[str, ...]:
 
 
 def are_in_order(rows: Iterable[ProcessRow]) -> bool:
-    """Return whether the order of the rows' first lines is known: all are in one log, or have one clock."""
+    """Return whether the order of the processes' first errors is known, from a common log or a common time format."""
     firsts = [row.first for row in rows if row.first is not None]
     clocks = {event.moment.clock for event in firsts}
     return len({event.source for event in firsts}) < 2 or (len(clocks) == 1 and "" not in clocks)

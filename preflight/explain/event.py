@@ -10,7 +10,7 @@ UNKNOWN = ""
 
 
 class Authority(IntEnum):
-    """How close a kind of error is to the cause; a lower value precedes a higher one."""
+    """How close a kind of error is to the root cause. A lower value means closer, and is ranked first."""
 
     HARDWARE = 1  # nothing in software produces these
     KILLED = 2  # the scheduler or the kernel says so
@@ -42,7 +42,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A log line that indicates a cause. `order` counts lines over all logs; an unknown `rank` or `host` is ""."""
+    """A log line that indicates a cause.
+
+    `order` is the number of the line, counted over all logs. An unknown `rank` or `host` is "".
+    """
 
     sign: str
     cause: str

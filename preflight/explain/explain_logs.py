@@ -102,7 +102,7 @@ CAPTURE_OF_ENGINE = (
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log with a name, as pieces of bytes that may end anywhere.
+    """A named log, whose bytes come in pieces that may end at any byte.
 
     After reading, `note()` says what was left out of the log, and `is_whole()` whether it was read to its end.
     """
@@ -122,8 +122,8 @@ def explain(
 ) -> Explanation:
     """Read every log once, and return the explanation of why the run ended.
 
-    `recordings` are flight recorder dumps, and `stuck` reports of `preflight stuck`. `refused` has the unreadable files
-    with the reasons, and `empty` the ranks whose logs are empty.
+    `recordings` are flight recorder dumps, and `stuck` are reports of `preflight stuck`. `refused` has the unreadable
+    files with the reasons, and `empty` has the ranks whose logs are empty.
     """
     causes = all_causes()
     scanner = Scanner(causes)

@@ -43,7 +43,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The ranks of a group that enqueued fewer collectives than the other ranks, whose last one has `ahead_seq`."""
+    """The ranks of a group that enqueued fewer collectives than the others, whose last collective has `ahead_seq`."""
 
     group: str
     ranks: tuple[str, ...]

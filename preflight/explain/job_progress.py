@@ -61,9 +61,9 @@ def is_full_bar(text: str) -> bool:
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseRecord | None:
     """Return the last line that names a phase of the job; None if there is none.
 
-    `blocks` are parts of a log in order, each with the number of its first line. A completed training bar is skipped,
-    because the bar is printed once more after the phase that really came last. If only training comes before that bar,
-    training had just finished.
+    `blocks` are parts of a log in order, each with the number of its first line. A completed progress bar of the
+    training is skipped, because the bar is printed once more after the phase that really came last. If only training
+    comes before that bar, training had just finished.
     """
     finished: PhaseRecord | None = None
     for first_line, block in reversed(blocks):

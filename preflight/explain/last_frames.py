@@ -33,7 +33,7 @@ TOP_LEVEL = "<module>"  # outside of every function
 
 @dataclass(frozen=True, slots=True)
 class LastFrame:
-    """The innermost frame of the user's own code, or of the whole traceback if that has no such frame."""
+    """The innermost frame of the user's own code; of the whole traceback, if it has no frame of this code."""
 
     file: str
     line: int

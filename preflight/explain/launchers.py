@@ -14,9 +14,9 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that a remedy's step may ask for, such as a variable, and how to do it with each launcher.
+    """An action that a remedy's step may require, such as to set a variable, and how to do it with each launcher.
 
-    `asked_by` matches a step that asks for it.
+    `asked_by` is a pattern for the steps that require this action.
     """
 
     asked_by: re.Pattern[str]

@@ -193,7 +193,7 @@ class LogEvidence:
     def raised(self) -> list[tuple[Event, Raised]]:
         """Return the exceptions of the job, the earliest first, without exceptions of the script that starts the job.
 
-        Such an exception is in the first lines of a log, long before the exceptions of ranks.
+        An exception of that script is in the first lines of a log, long before the exceptions of ranks.
         """
         places = {event.order: place for place, event in enumerate(earliest(event for event, _ in self.exceptions))}
         raised = sorted(self.exceptions, key=lambda one: places[one[0].order])

@@ -1,8 +1,8 @@
 """The texts with which frameworks, launchers, shells and schedulers report how a run ended.
 
-They report a success, a death or an order to stop; none of them gives a reason. A run is healthy only if a success
-comes after every alarming line that the run did not survive. A success is a line of `SUCCESS`, or a line of `DONE` and
-then one of `LEFT`.
+The texts report a success, a death or an order to stop; none of the texts gives a reason. A run is healthy only if a
+success comes after every alarming line that the run did not survive. A success is a line that matches `SUCCESS`, or a
+line that matches `DONE` before a line that matches `LEFT`.
 """
 
 from __future__ import annotations

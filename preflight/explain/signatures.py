@@ -32,7 +32,8 @@ READERS = tuple((library, re.compile(pattern)) for library, pattern in VERSIONS)
 class Signature:
     """A known message with its remedy.
 
-    `says` is the headline. If `says` is empty, the row only adds its remedy to a cause that other lines support.
+    `says` is the first sentence of the answer. If `says` is empty, the message only adds its remedy to a cause that
+    other lines show.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Signature:
         )  # fmt: skip
 
     def applies_to(self, versions: Mapping[str, str], around: Surroundings | None) -> bool:
-        """Return whether the row applies to the log's version and machine; an unknown version excludes nothing.
+        """Return whether the message applies to the log's version and machine; an unknown version excludes no message.
 
         Other faults may print the same line as a bug that only one kind of machine has. The log must then name that
         machine.
@@ -103,9 +104,9 @@ def read_versions(text: str) -> dict[str, str]:
 def find(
     texts: Iterable[str], versions: Mapping[str, str], around: Surroundings | None = None, *, names: bool = False
 ) -> KnownMessage | None:
-    """Return the first row whose message is in one of the texts; None if there is none.
+    """Return the first known message that is in one of the texts; None if no text has one.
 
-    `names` restricts the search to rows with a headline.
+    `names` restricts the search to messages that have a first sentence (`says`) of their own.
     """
     rows = [row for row in signatures() if row.applies_to(versions, around) and (row.says or not names)]
     for text in texts:

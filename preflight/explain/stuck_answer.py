@@ -40,7 +40,7 @@ def is_stuck_report(head: bytes) -> bool:
 def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
     """Return what a report of `preflight stuck` found: its first culprit, or the rank that works while others wait.
 
-    Return None if it names neither. Raise MalformedInput if the data are no report of `preflight stuck`.
+    Return None if the report names neither. Raise MalformedInput if the data are no report of `preflight stuck`.
     """
     document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
     if not isinstance(document, dict):

@@ -25,7 +25,7 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
 def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
     """Return the time of day (HH:MM:SS) when the ranks diverged, and the timeout in ms; None if the log lacks a time.
 
-    It is the time of the first timeout minus the length of the wait.
+    The time of day is that of the first timeout minus the length of the wait.
     """
     first = next((event for event in evidence.of("watchdog.caught") if event.moment.clock), None)
     reports = (report for report in evidence.waits.all() if report.timeout_ms)
@@ -69,5 +69,5 @@ def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def duration(ms: int) -> str:
-    """Return 1800000 as `30 min`, 8000 as `8 s`."""
+    """Return a duration in milliseconds as text: 1800000 as `30 min`, 8000 as `8 s`."""
     return f"{ms / 60000:g} min" if ms % 60000 == 0 else f"{ms / 1000:g} s"

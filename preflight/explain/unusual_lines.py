@@ -1,8 +1,8 @@
 """The lines that no healthy run prints: quotes for a log that names no cause, or only a symptom.
 
-The background is a file of hashes, without any text. It covers the forms and the words of the lines of healthy runs
-(`python -m scripts.healthy_lines` writes it). A line that is not in the background is shown to the reader, but never
-proves a cause.
+The file healthy_lines.bin (`python -m scripts.healthy_lines` writes it) has the "background": hashes of the words of
+lines of healthy runs, and of the forms (first words) of these lines, without any text. A line that is not in this file
+is shown to the reader, but never proves a cause.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def digest(text: str) -> bytes:
 
 
 def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | None = None) -> bytes:
-    """Return a background as bytes: the number of forms, the hashes of the forms, and the hashes of the words.
+    """Return the content of the hash file: the number of forms, the hashes of the forms, and the hashes of the words.
 
-    The hashes of an earlier background are included.
+    The hashes in `earlier`, the content of an older file, are included.
     """
     known = earlier or Background(frozenset(), frozenset())
     one = sorted({*map(digest, forms), *known.forms})
@@ -137,7 +137,7 @@ def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | Non
 
 
 def unpacked(data: bytes) -> Background:
-    """Return the background from the bytes that `packed` made."""
+    """Return the hashes of forms and words from the bytes that `packed` made."""
     ends = 4 + int.from_bytes(data[:4], "big") * HASH_BYTES
     parts = (data[4:ends], data[ends:])
     forms, words = (frozenset(part[at : at + HASH_BYTES] for at in range(0, len(part), HASH_BYTES)) for part in parts)

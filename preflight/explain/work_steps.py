@@ -43,7 +43,7 @@ def shows_work(lines: Iterable[str]) -> bool:
 class StepCounter:
     """A counter of the distinct work steps that one log reports.
 
-    It counts only for a limited amount of text after an alarming line, so that a healthy log costs no time.
+    The counter counts only in a limited amount of text after an alarming line, so that a healthy log costs no time.
     """
 
     def __init__(self) -> None:

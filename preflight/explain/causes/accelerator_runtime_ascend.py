@@ -27,7 +27,7 @@ PLOG = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return this cause; a refused call is the rank's own error, a timeout the effect of another rank's error."""
+    """Return this cause; a refused call is the rank's own error; a timeout is the effect of another rank's error."""
     code = next((match[0] for event in events if (match := CODE.search(event.text))), "")
     peers = (match for event in events if (match := PEER.search(event.text)))
     peer = next((f", rank {next(filter(None, match.groups()))}" for match in peers), "")

@@ -37,7 +37,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps for the hang that `stuck` found, whose secondary errors are timeouts and lost connections."""
+    """Return the steps for the hang that `stuck` found; timeouts and lost connections are only its consequences."""
     found = [answer for _, answer in evidence.stuck[:1]]
     steps = (step for answer in found for step in answer.steps if not step.startswith(LIVE))
     if any(answer.works for answer in found):

@@ -14,7 +14,7 @@ FAULT = "A kernel on an AMD GPU accessed memory outside its own ({who}{host}), o
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """Return this cause, with the errors of the driver or of ROCm's runtime as evidence.
 
-    A memory fault may be the program's own; a hang or a hardware error is the node's.
+    The program may have caused a memory fault; the node causes a hang or a hardware error.
     """
     is_fault = events[0].sign == "amd.fault"
     verdict = fill_in(FAULT if is_fault else HANG, events)
@@ -23,7 +23,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: for a fault, examine the program first; for a hang or a hardware error, the node first."""
+    """Return the steps: after a fault, examine the program first; after a hang or a hardware error, the node."""
     driver = (
         "Read the driver's messages on that host: sudo dmesg -T | grep -i -e amdgpu -e ras. For error counters, run "
         "`amd-smi` or `rocm-smi --showrasinfo all`."

@@ -182,7 +182,7 @@ ANSWERS = (*OF_THE_MACHINE, *OF_THE_PATH)
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return this cause for the earliest error; None if the peer's death or the run's success explains the error.
 
-    A refused call is the machine's own fault. A lost packet is a fault of the path.
+    A refused call is a fault of the machine itself. A lost packet is a fault of the path.
     """
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, SLOW)

@@ -96,7 +96,7 @@ def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | No
 
 
 def place_of(evidence: LogEvidence, event: Event) -> str:
-    """Return the line of the user's own code, as " at train.py:44 (training_step)"; "" if the log does not show it."""
+    """Return the line of the user's own code, as " at train.py:44 (training_step)"; "" if the log lacks that line."""
     frame = evidence.frame(event)
     return f" at {frame.place_and_function}" if frame is not None and frame.is_own else ""
 

@@ -178,7 +178,11 @@ OF_GPUS = fixed(
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a failure in an engine's own direct-copy code, or for direct copies that fail."""
+    """Return the repair steps.
+
+    If the first event is in a serving engine's own direct-copy code, these are the steps for that engine; else the
+    steps for failed direct copies between GPUs.
+    """
     engine = _of_engine(claim.events[0]) if claim.events else None
     return OF_GPUS(evidence, claim) if engine is None else Remedy(*engine.steps)
 

@@ -63,7 +63,7 @@ def _endpoint(claim: Claim) -> tuple[str, str]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps that lead to a free port or a reachable address, with the log's own values."""
+    """Return the steps that lead to a free port or a reachable address, with the ports and addresses from the log."""
     address, port = _endpoint(claim)
     if evidence.has("rendezvous.in_use"):
         return Remedy(

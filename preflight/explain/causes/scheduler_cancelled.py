@@ -25,7 +25,8 @@ VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return this cause if the job was cancelled before it succeeded, and not in reaction to a dead process; else None.
 
-    After a failure, the scheduler only stopped the remaining tasks; the authority is then low.
+    If a task had failed before, the scheduler only stopped the remaining tasks; the `Authority` of the cause is then
+    low.
 
     Only the scheduler's own line or a hangup proves a cancellation, since any program may send SIGTERM.
     """

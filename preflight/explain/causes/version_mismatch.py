@@ -35,7 +35,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: for a failed import between two Python packages, how to find releases that fit."""
+    """Return the steps; after a failed import between two Python packages, they find releases that fit together."""
     lacks = IMPORT.search(claim.events[0].text) if claim.events[0].sign == IMPORT_SIGN else None
     if lacks is None:
         return Remedy(*LOADED)

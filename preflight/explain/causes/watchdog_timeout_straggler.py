@@ -29,7 +29,8 @@ ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return this cause for any timeout of a collective; None if there is none, or if another event explains it.
 
-    The headline names the rank that stayed behind if a flight recorder dump or sequence numbers show this rank.
+    If a flight recorder dump or the sequence numbers of collectives show which rank stayed behind, the first sentence
+    of the answer names this rank.
     """
     if (lag := find_lag(evidence.recordings)) is not None:
         behind_it = (

@@ -92,7 +92,7 @@ def _by_retries(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: choose an interface on every node, and test the path with the log's own values."""
+    """Return the steps: choose an interface on every node, and test the path to the address and port from the log."""
     target = next((match for event in claim.events[:20] if (match := TARGET.search(event.text))), None)
     chosen = next((match[1] for event in claim.events[:20] if (match := USING.search(event.text))), "")
     steps = (
