@@ -265,7 +265,7 @@ BY_WEIGHT = (
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
     """Return how a check ended on all nodes together, from its outcome and reason on each node.
 
-    The most important outcome counts (BY_WEIGHT), with the reasons of the nodes that had it.
+    The most important outcome counts (BY_WEIGHT), with the reasons of the nodes that had this outcome.
     """
     outcomes = [outcome for outcome, _ in ended]
     outcome = next((each for each in BY_WEIGHT if each in outcomes), CheckOutcome.NOT_RUN)
@@ -282,7 +282,7 @@ def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanC
 def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple[RanCheck, ...]:
     """Return how each check ended on all nodes together; `by_host` has the results of each node.
 
-    The most important outcome counts (BY_WEIGHT), with the hosts that had it and their reasons.
+    The most important outcome counts (BY_WEIGHT), with the hosts that had this outcome and their reasons.
     """
     ended: dict[str, list[tuple[str, RanCheck]]] = {}
     for host, checks in by_host:

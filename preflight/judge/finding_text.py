@@ -11,12 +11,12 @@ MOST_HOSTS = 4
 
 
 def fine_size(size_bytes: int) -> str:
-    """Return `62.99 GiB`: four digits, so that a measured and a needed size don't look equal."""
+    """Return a size such as `62.99 GiB`; with four digits, a measured and a needed size don't look equal."""
     return size_text(size_bytes, digits=4)
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Return `rank 1` or `ranks 1, 3-5`; `an unknown rank` if `ranks` is empty."""
+    """Return ranks as text such as `rank 1` or `ranks 1, 3-5`; `an unknown rank` if `ranks` is empty."""
     named = set(ranks)
     return units.ranks_text(named) if named else "an unknown rank"
 
@@ -27,7 +27,7 @@ def first_line(text: str) -> str:
 
 
 def steps_text(steps: Iterable[str]) -> str:
-    """Return imperatives joined to sentences: `start no job. Boot with ...`; the last sentence has no period."""
+    """Return imperative steps as sentences, such as `start no job. Boot with ...`, without the last period."""
     first, *others = steps
     return ". ".join((first, *map(capitalized, others)))
 

@@ -154,8 +154,8 @@ def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
 def is_busy(gpu: Gpu) -> bool:
     """Return whether the GPU was in use when it was probed.
 
-    A process is proof, and so is utilization together with memory. Utilization alone is no proof: NVML may report it
-    right after the driver was loaded, and long after a process was killed in a kernel.
+    A process on the GPU is proof, and so is utilization together with memory in use. Utilization alone is no proof:
+    NVML may report it right after the driver was loaded, and long after a process was killed in a kernel.
     """
     own_bytes = CONTEXT_BYTES.value if isinstance(gpu.memory_reserved_bytes, int) else IDLE_BYTES
     holds_memory = known_or(gpu.memory_used_bytes, 0) >= own_bytes

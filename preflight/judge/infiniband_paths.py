@@ -52,7 +52,7 @@ class IbPath:
 
     @property
     def end(self) -> str:
-        """Return the reporting end of the path, such as `node0 mlx5_0`."""
+        """Return the host and adapter that report the failed path, such as `node0 mlx5_0`."""
         return f"{self.host} {self.hca}"
 
     @property
@@ -61,13 +61,13 @@ class IbPath:
         return self.peer.partition(" ")[0]
 
     def evidence(self) -> Evidence:
-        """Return the path, and the error that the reporting end logged for it, as evidence."""
+        """Return as evidence the path, and the error that the reporting host logged for this path."""
         towards = f"{self.end} to {self.peer}" if self.peer else self.end
         return Evidence("network path", f"{towards}: {self.why}", self.source)
 
 
 def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
-    """Return each failed path that NCCL's logs name, once per end; () if a rank died.
+    """Return each failed path that NCCL's logs name, once for each host that reports it; () if a rank died.
 
     After a death, the dead rank's peers log such errors too.
     """
@@ -81,7 +81,7 @@ def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FaultyEnd:
-    """The end that is likely at fault for all failed paths: host and adapter, such as `node2 mlx5_0`, and why."""
+    """The host and adapter (such as `node2 mlx5_0`) that are likely at fault for all failed paths, and why."""
 
     end: str
     why: str
@@ -90,8 +90,8 @@ class FaultyEnd:
 def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> FaultyEnd | None:
     """Return the host and adapter that are likely at fault; None if either end of the paths may be at fault.
 
-    The evidence is that paths to two other nodes failed at this end, or that only this end's port counted errors of its
-    own link. Errors of the path are no evidence, because a faulty peer causes such errors too.
+    The evidence is that paths from this adapter to two other nodes failed, or that only this adapter's port counted
+    errors of its own link. Errors of the path are no evidence, because a faulty peer causes such errors too.
     """
     if end := common_end(paths):
         return FaultyEnd(end, "every path that failed ends there")
@@ -150,7 +150,7 @@ def common_end(paths: Sequence[IbPath]) -> str:
 def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
     """Return the failure as a clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`.
 
-    If `faulty` is given, the clause names the end that is likely at fault.
+    If `faulty` is given, the clause names this host and adapter as likely at fault.
     """
     if faulty:
         return f"{faulty.end} is likely at fault, because {faulty.why}"

@@ -44,7 +44,7 @@ def owner(node: NodeFacts) -> Blame:
 def owner_of_run(case: Case) -> Blame:
     """Return who is responsible for limits and mounts if it is not known which node failed.
 
-    It is the container if that is the `owner` on any node, else the host.
+    The container is responsible if it is the `owner` on any node; otherwise the host is responsible.
     """
     return Blame.CONTAINER if any(owner(node) is Blame.CONTAINER for node in case.nodes) else Blame.HOST
 

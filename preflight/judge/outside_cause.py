@@ -1,8 +1,8 @@
 """Failures with a cause outside the run, or from before the backend was used.
 
 No GPU sends SIGKILL or sets a limit, so such a failure says nothing about the node. The container is responsible if its
-cgroup shows the kill or the limit; otherwise the environment that started preflight is responsible. The host is
-responsible only if its memory failed.
+cgroup shows the kill or the limit; the host is responsible only if its memory failed. Otherwise the environment that
+started preflight is responsible.
 """
 
 from __future__ import annotations

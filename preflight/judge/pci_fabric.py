@@ -59,7 +59,7 @@ def ports_of(node: NodeFacts, nic: Nic) -> tuple[HcaPort, ...]:
 
 
 def carries_traffic(node: NodeFacts, name: str) -> bool:
-    """Return whether an adapter has an active port, or may have one because its ports are not known."""
+    """Return whether an adapter has an active port, or may have one because its ports could not be read."""
     ports = () if isinstance(node.hca_ports, Gap) else tuple(port for port in node.hca_ports if port.hca == name)
     return not ports or any(isinstance(port.state, Gap) or port.state is PortState.ACTIVE for port in ports)
 

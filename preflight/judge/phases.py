@@ -15,7 +15,7 @@ PROBE, START, TRIALS, COMPARISONS, JUDGING = "probe", "start of the ranks", "tri
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """The progress of a run: which phases it reached, its results, and what cut it short."""
+    """The progress of a run: which phases it reached, its results, and the reason if it was cut short."""
 
     probed: bool
     launched: bool

@@ -27,7 +27,7 @@ SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-u
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
     """Return the findings, with a decision on each failure that occurred only once (`is_unconfirmed`).
 
-    It is confirmed if earlier runs (`past`) or a counter of this run show a failure of the same part.
+    A failure is confirmed if earlier runs (`past`) or a counter of this run show a failure of the same part.
     """
     counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
     return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)

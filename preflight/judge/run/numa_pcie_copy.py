@@ -127,7 +127,7 @@ def pcie_copy_slow(case: Case) -> Findings:
 def best_copies(hardware: Hardware, direction: str) -> dict[int, float]:
     """Return each GPU's copy speed in GB/s in one direction, with memory of its own NUMA node.
 
-    If only one NUMA node was tried, or the GPU's own is unknown, that copy counts.
+    If the copies used only one NUMA node, or the GPU's own NUMA node is unknown, the copies with any NUMA node count.
     """
     copies = ((test.gpu, copy) for test in hardware.gpus for copy in test.copies if copy.direction == direction)
     return by_gpu((gpu, copy.gb_s) for gpu, copy in copies if copy.is_near is not False)
