@@ -23,7 +23,7 @@ REPORT_S = 0.4  # for judging and writing
 
 @dataclass(frozen=True, slots=True)
 class LookedAgain:
-    """What was read once more after the ranks had ended, and the results of the GPU tests, to which it adds."""
+    """What was read once more after the ranks had ended, and the results of the GPU tests, to which this is added."""
 
     disturbed: str  # why no speed counts, "" if no other process used the GPUs
     hardware: Hardware | Gap

@@ -46,9 +46,9 @@ class Times:
 
 
 def times_of(now: float, ends_at: float) -> Times:
-    """Return the times by which the parts of a run must end; they divide the time from `now` to `ends_at`.
+    """Return the times by which the parts of a run must end; these times divide the time from `now` to `ends_at`.
 
-    All are in seconds of the monotonic clock.
+    All times are in seconds of the monotonic clock.
     """
     left_s = max(0.0, ends_at - now)
     meet_s = min(left_s * MEET_SHARE, LONGEST_MEET_S)

@@ -1,7 +1,7 @@
-"""Run preflight on other nodes for `--on`: the nodes, the ssh or srun command for each node, and the report it sends.
+"""Run preflight on other nodes for `--on`: the nodes, the ssh or srun command of each node, and its report.
 
 Each node runs the preflight that is installed at the same path as here. That preflight sends its report on stdout. If
-its stdin ends, it stops and cleans up, so that a lost connection leaves nothing behind.
+the stdin of that preflight ends, it stops and cleans up, so that a lost connection leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def timed(what: str, name: str, group: str | None = None, rare: bool = False) ->
 
 
 def choice(what: str, *names: str, group: str | None = None, metavar: str | None = None, rare: bool = False) -> Any:
-    """Return an option that takes one of a few words; case is ignored."""
+    """Return an option that takes one of a few words, in upper or lower case."""
     return typer.Option(
         *names, metavar=metavar, help=what, case_sensitive=False, rich_help_panel=group, hidden=rare
     )  # fmt: skip

@@ -329,7 +329,7 @@ SysrootOption = Annotated[
 
 
 def parse_collectives(text: str) -> tuple[Collective, ...]:
-    """Return the collectives in a list of names, or all for `all`; the names of nccl-tests' programs are valid too."""
+    """Return the collectives in a list of names; `all` means all. The names of nccl-tests' programs are valid too."""
     known = {each.value: each for each in Collective} | {"alltoall": Collective.ALL_TO_ALL}
     names = [name.strip().lower().removesuffix("_perf") for name in text.split(",")]
     if names == ["all"]:

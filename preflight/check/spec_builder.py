@@ -96,7 +96,7 @@ def too_little_memory(run: RunRecord) -> str:
 
 
 def without_room(run: RunRecord) -> str:
-    """Return a text on the message sizes that ranks on the CPU leave out for lack of memory; "" if there are none.
+    """Return a text on the message sizes that ranks on the CPU leave out for lack of memory; "" if all sizes fit.
 
     For GPUs, the check gpu-memory reports a lack of memory.
     """

@@ -343,9 +343,10 @@ def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
 
 
 def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
-    """Return the advice with the timeouts in `safe`, and the variables that go with them.
+    """Return the advice with the timeouts in `safe`, and with the environment variables that set these timeouts.
 
-    If `dialect` (the library whose variables the backend reads) is "nccl", these include torch's flight recorder.
+    If `dialect` (the library whose variables the backend reads) is "nccl", a variable for torch's flight recorder may
+    be added.
     """
     return replace(
         advice,

@@ -69,7 +69,7 @@ def comments_of(
 ) -> Iterator[Comment]:
     """Yield (variable, comment line) for a setting: why it is needed, what it costs, and the repair.
 
-    If it has two variables, the comment of the second variable only refers to the first.
+    If the setting has two variables, the comment of the second variable only refers to the comment of the first.
     """
     (name, value), *others = sorted(required.setting.env, reverse=True)  # NCCL's before gloo's
     lines = [
