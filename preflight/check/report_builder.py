@@ -313,7 +313,7 @@ def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, flo
 
 
 def without_file(finding: Finding, advice: Advice) -> Finding:
-    """Return the finding with the settings written out where it says to source the settings file.
+    """Return the finding. Where its text says to source the settings file, the settings themselves are written out.
 
     The settings file exists only after exit code 0.
     """

@@ -30,7 +30,7 @@ def surroundings(evidence: LogEvidence) -> Surroundings:
 
 
 def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
-    """Return the known bug that fits the log best, and a sentence about it; None if none fits.
+    """Return the known bug that fits the log best, and a sentence about it; None if no bug fits.
 
     `cause` is the cause that was found; a bug that can't have this effect does not fit.
     """

@@ -36,7 +36,7 @@ def launcher_of(match: str) -> str:
 
 
 def way(need: Need, launchers: Iterable[str]) -> tuple[str, ...]:
-    """Return one instruction for the launcher in use; () if no launcher is known or none has an instruction.
+    """Return one instruction for the launcher in use; () if no known launcher has an instruction.
 
     Of several launchers, the most specific one counts.
     """

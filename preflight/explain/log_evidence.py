@@ -108,7 +108,7 @@ class LogEvidence:
     processes: tuple[ProcessRow, ...] = ()  # once it is settled (endings.py)
 
     def keep(self, event: Event) -> bool:
-        """Record an event, unless enough of its kind and rank were recorded; return whether it was recorded."""
+        """Record an event, unless enough events of its kind and rank were recorded; return whether it was recorded."""
         self.counts[event.sign] += 1
         known = self.ranks[event.sign]
         kept = self.events[event.sign]
@@ -245,7 +245,7 @@ class LogEvidence:
 
 
 def earliest(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return the events sorted by time if all have one clock, else by position in the logs.
+    """Return the events sorted by time if all time stamps have one format, else by position in the logs.
 
     The position alone is not enough, because logs are exported in any order.
     """

@@ -16,7 +16,7 @@ CLEARLY = 0.9  # of all steps
 
 
 def oldest_first(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], int]:
-    """Return (the log in the order of time, number of its lines if it was reversed); the number is 0 if it was not."""
+    """Return the log in the order of time, and the number of its lines if it was reversed, or else 0."""
     rest = iter(chunks)
     head: list[bytes] = []
     if not is_newest_first(_take(rest, head, ENOUGH)):

@@ -122,7 +122,7 @@ def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iter
 
 
 def is_after(one: Event, other: Event) -> bool:
-    """Return whether an event came after another one, by time if both have one clock, else by position."""
+    """Return whether an event came after another one, by time if both stamps have one format, else by position."""
     if one.moment.clock and one.moment.clock == other.moment.clock and one.moment.seconds != other.moment.seconds:
         return one.moment.seconds > other.moment.seconds
     return one.order > other.order

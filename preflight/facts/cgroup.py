@@ -149,5 +149,5 @@ def parse_event_count(text: str, name: str) -> int:
 
 
 def tightest(limits: Iterable[N | Limit]) -> N | Limit:
-    """Return the smallest of the limits; UNLIMITED if none of them is set."""
+    """Return the smallest of the limits; UNLIMITED if no limit is set."""
     return min((limit for limit in limits if not isinstance(limit, Limit)), default=Limit.UNLIMITED)

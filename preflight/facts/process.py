@@ -96,7 +96,7 @@ def parse_other_build(version_file: str) -> str:
 
 
 def parse_version(version_file: str, name: str) -> str:
-    """Return the text that torch/version.py assigns to `name`. Raise UnreadableFact if it is None or missing."""
+    """Return the text that torch/version.py assigns to `name`. Raise UnreadableFact without such a text."""
     match = re.search(rf"^{name}(?::[^=\n]*)? *= *(?:'([^'\n]*)'|\"([^\"\n]*)\"|None)", version_file, re.MULTILINE)
     if match is None:
         raise UnreadableFact(f"torch/version.py: it assigns no {name}")

@@ -62,7 +62,7 @@ class _Line(NamedTuple):
 
 
 def read_matrix(text: str) -> TopologyMatrix:
-    """Return the matrix in the text. Raise MalformedInput if it holds no matrix of `nvidia-smi topo -m`."""
+    """Return the matrix in the text. Raise MalformedInput if the text has no matrix of `nvidia-smi topo -m`."""
     lines = [clean_line(line) for line in text.split("\n")]
     start = next((i for i, line in enumerate(lines) if is_header(line)), None)
     if start is None:

@@ -40,8 +40,8 @@ VERSION = Kind(
 class Expectation:
     """A key of `[expect]` in a policy: the facts that it reads, the kind of its value, and a test of a node.
 
-    `missed` yields how a node differs from the policy's value. It raises UnreadableFact if a fact that the test needs
-    is missing.
+    `missed` yields how a node differs from the policy's value. `missed` raises UnreadableFact if a fact that the test
+    needs is missing.
     """
 
     reads: tuple[str, ...]

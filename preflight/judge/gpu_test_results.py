@@ -83,9 +83,9 @@ def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[
 def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float) -> list[tuple[int, float, float]]:
     """Return (GPU, value, siblings' median) for each GPU that is far below its siblings, the GPUs of its model.
 
-    Its value is below the share `below` of the median of the siblings. It is also SIGMAS robust standard deviations
-    (from the MAD) below that median. With a single sibling, either of the two may be unusual, so the share is the
-    square of `below`.
+    The GPU's value is below the share `below` of the median of the siblings. The value is also SIGMAS robust standard
+    deviations (from the MAD) below that median. With a single sibling, either of the two may be unusual, so the share
+    is the square of `below`.
     """
     found = []
     for gpu, value in values.items():

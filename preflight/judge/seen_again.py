@@ -71,7 +71,7 @@ def _evidence(run: Report, what: Finding) -> Evidence:
 
 
 def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
-    """Return the UUIDs of the GPUs of these ranks, to which a failure was traced; () if they are unknown.
+    """Return the UUIDs of the GPUs of these ranks, to which a failure was traced; () if these are unknown.
 
     If no rank is named and there are two ranks, return their GPUs as one pair.
     """

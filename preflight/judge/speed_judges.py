@@ -103,7 +103,7 @@ def beside_baseline(case: Case) -> tuple[Judged, ...]:
 
 
 def is_beside_baseline(case: Case) -> bool:
-    """Return whether this run's speeds can be compared with a baseline, which then decides about them."""
+    """Return whether this run's speeds can be compared with a baseline, which then decides about these speeds."""
     try:
         return bool(beside_baseline(case))
     except UnreadableFact:

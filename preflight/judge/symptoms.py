@@ -35,7 +35,9 @@ class Symptom:
 
 
 def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
-    """Return the lines of a failed trial that match one of `texts`, at most one per rank; () if it did not fail.
+    """Return the lines of a failed trial that match one of `texts`, at most one per rank.
+
+    The result is () if the trial did not fail.
 
     `texts` are names of rows in model/error_texts.py.
     """

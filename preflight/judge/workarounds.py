@@ -46,7 +46,7 @@ def must_have_trials(case: Case) -> tuple[TrialResult, ...]:
 
 
 def must_have_working_default(case: Case) -> TrialResult:
-    """Return the trial with default settings; NotRun if it was not run, NotApplicable if it failed."""
+    """Return the trial with default settings. Raise NotRun if there is no such trial, NotApplicable if it failed."""
     must_have_trials(case)
     default = default_trial(case.trials)
     if default is None or default.outcome is Outcome.SKIPPED:

@@ -1,4 +1,4 @@
-"""Find a rank that is late at every decision size, and how late it is. The functions do no I/O."""
+"""Find a rank that is late at every size that decides comparisons, and by how much. The functions do no I/O."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`python -m preflight.trial.worker`: the process of a node's ranks, which becomes torchrun's agent and forks.
 
-It imports torch and then reads its order, a line of JSON, from standard input: the path of the specification, and
-variables. If no order comes, the process ends.
+The process imports torch and then reads its order, a line of JSON, from standard input: the path of the specification,
+and variables. If no order comes, the process ends.
 
 `python -m preflight.trial.worker RUN_SPEC` is the per-rank agent (supervisor) of one rank, if forking it is not safe.
 """

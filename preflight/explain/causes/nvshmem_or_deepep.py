@@ -23,7 +23,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: rights and modules if the transport did not start, matching versions if it stopped later."""
+    """Return the steps: check rights and modules if the transport did not start, or versions if it stopped later."""
     versions = (
         "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem. Older DeepEP "
         "releases do not work with NVSHMEM 3.5.19 and newer."

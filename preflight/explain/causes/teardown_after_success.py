@@ -14,7 +14,7 @@ VERDICT = "The job had finished. The errors came later, because the processes of
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if processes aborted after success; None if they did not, or if another failure came first.
+    """Return this cause if processes aborted after success; None if no process did, or if another failure came first.
 
     An error with its own message counts as a failure even after success, because the same log may hold two runs.
     """

@@ -27,7 +27,7 @@ ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for any timeout of a collective; None if there is none, or if another event explains it.
+    """Return this cause for any timeout of a collective; None without a timeout, or if another event explains it.
 
     If a flight recorder dump or the sequence numbers of collectives show which rank stayed behind, the first sentence
     of the answer names this rank.

@@ -120,7 +120,7 @@ def hosts_by_rank(solo_results: Mapping[int, SoloResult]) -> tuple[str, ...]:
 
 
 def with_hosts(trial: TrialResult, hosts: Sequence[str]) -> TrialResult:
-    """Return the trial, with the hosts of the ranks at fault added to its problem; unchanged if it names no rank."""
+    """Return the trial, with the hosts of the ranks at fault added to its problem, if this problem names ranks."""
     named = [(rank, hosts[rank]) for rank in trial.culprits if rank < len(hosts)]
     if not trial.problem or not named:
         return trial
@@ -134,7 +134,7 @@ def advice_of_nodes(
     solo_results: Mapping[int, SoloResult],
     between: NetworkSurvey | None = None,
 ) -> Advice:
-    """Return the advice from the trials on all nodes; `nodes` has each node's settings if they differ.
+    """Return the advice from the trials on all nodes; `nodes` has each node's settings if these differ.
 
     All nodes together confirmed the settings, so no setting is limited to one node.
     """

@@ -22,7 +22,7 @@ TOPOLOGY_FILE = "NCCL_TOPO_FILE"
 
 @dataclass(frozen=True, slots=True)
 class NcclPlan:
-    """A plan: configurations to try if the default settings work, workarounds if they fail, and those left out."""
+    """The configurations to try if the default settings work, the workarounds to try if not, and those left out."""
 
     candidates: tuple[Candidate, ...]
     settings: tuple[Setting, ...]

@@ -1,4 +1,4 @@
-"""The end of a search, the A/B confirmation of a workaround ("control"): its next run, and the time it needs.
+"""The end of a search: the next run of the A/B confirmation ("control") of a workaround, and the time for this.
 
 The functions do no I/O.
 """

@@ -110,7 +110,7 @@ class Tally:
 
 
 def place_text(place: str) -> str:
-    """Return words for the place of a failure, such as ` at the start` or ` during all_reduce`; "" if it is unknown."""
+    """Return words for the place of a failure, such as ` at the start` or ` during all_reduce`; "" if unknown."""
     return {"": "", IN_START: " at the start"}.get(place, f" during {place}")
 
 
@@ -270,8 +270,8 @@ def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tupl
 def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
     """Return whether no A/B confirmation can prove a workaround any more, because equal settings ended differently.
 
-    A confirmation is still possible if the default settings failed in the search. It no longer is if the default
-    settings worked outside the confirmation, or if the workaround failed in it.
+    A confirmation is still possible if the default settings failed in the search. A confirmation is no longer possible
+    if the default settings worked outside the confirmation, or if the workaround failed in the confirmation.
     """
     if not intermittent(results, reruns):
         return False

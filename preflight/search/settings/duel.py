@@ -46,9 +46,9 @@ Point = tuple[Collective, int]
 def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
     """Return the sizes among `sizes` (in bytes) by which configurations are compared, ascending.
 
-    They are the size nearest to 32 MiB and the largest size; with `cpu_path`, the two largest sizes. Sizes below 64 KiB
-    count only if there are no others. Sizes are seldom exactly 32 MiB, because totals are rounded to whole elements per
-    rank.
+    These are the size nearest to 32 MiB and the largest size; with `cpu_path`, the two largest sizes. Sizes below 64
+    KiB count only if there are no others. Sizes are seldom exactly 32 MiB, because totals are rounded to whole elements
+    per rank.
     """
     ordered = sorted(set(sizes))
     large = [size for size in ordered if size >= SMALLEST_THAT_DECIDES_BYTES] or ordered

@@ -81,7 +81,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class IbWay:
-    """A variable that may help, with tests whether the log suggests it and whether to try it without a suggestion."""
+    """A variable that may help, and two tests: whether the log suggests this variable, and whether to try it anyway."""
 
     variable: str
     is_pointed_at: Callable[[Signs, Candidate], bool]

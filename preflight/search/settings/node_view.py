@@ -57,7 +57,7 @@ class NodeView:
     version: Version | None  # of NCCL
 
     def levels(self) -> dict[tuple[int, int], str]:
-        """Return the path level ("NV4", "PIX", ...) of each pair of chosen GPUs; "" if it is unknown."""
+        """Return the path level ("NV4", "PIX", ...) of each pair of chosen GPUs; "" for an unknown level."""
         paths = known_or(self.node.gpu_paths, ())
         known = {(min(path.a, path.b), max(path.a, path.b)): known_or(path.level, "") for path in paths}
         indices = sorted(gpu.nvml_index for gpu in self.gpus)

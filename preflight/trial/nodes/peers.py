@@ -1,6 +1,6 @@
 """The part of the rendezvous that is the same on every node.
 
-It holds the node's state, and decides whether a caller belongs to this run.
+This part holds the node's state, and decides whether a caller belongs to this run.
 """
 
 from __future__ import annotations

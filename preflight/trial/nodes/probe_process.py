@@ -39,7 +39,7 @@ class ProbeProcesses:
         return [self._crew.children[module].fd for module in self._asked]
 
     def start(self, module: str) -> None:
-        """Start the child of `module`, unless it runs. By its first question, its imports are then complete."""
+        """Start the child of `module`, unless it runs, so that its imports are complete before its first question."""
         if module not in self._crew.children:
             command = [sys.executable, "-m", module]
             self._crew.start(module, command, dict(self.environ) | {"PYTHONSAFEPATH": "1"})

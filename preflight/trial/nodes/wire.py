@@ -219,7 +219,7 @@ def pack(value: Any) -> str:
 
 
 def unpack(text: Any, most_bytes: int = UNPACKED_BYTES) -> Any:
-    """Return the value of packed text. Raise MalformedInput if it is invalid or would fill the memory."""
+    """Return the value of packed text. Raise MalformedInput if the text is invalid or its value too large."""
     try:
         inflater = zlib.decompressobj()
         data = inflater.decompress(base64.b64decode(text, validate=True), most_bytes)

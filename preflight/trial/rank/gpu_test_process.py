@@ -1,4 +1,4 @@
-"""The process with which a per-rank agent tests its GPU and its pairs. It lives through all rounds of GPU tests.
+"""The process with which a per-rank agent tests its GPU and its pairs. This process lives through all rounds.
 
 On the control channel there are, besides the keys in supervisor.py:
 

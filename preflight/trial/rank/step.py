@@ -275,8 +275,8 @@ def _outcome(child: children.Child) -> dict[str, Any]:
 class FirstLimit:
     """The time limit of the first collective of the trials in one run.
 
-    At first, the limit is that of the plan. It may change once the default settings have failed and a trial has shown
-    how long a first collective takes. The limit is also shorter if copies between GPUs are known to be broken.
+    At first, the limit is that of the plan. The limit may change once the default settings have failed and a trial has
+    shown how long a first collective takes. The limit is also shorter if copies between GPUs are known to be broken.
     """
 
     def __init__(self, limits: StageLimits, nodes: int) -> None:
