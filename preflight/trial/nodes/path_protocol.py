@@ -1,8 +1,8 @@
 """The protocol between two nodes' path probes: fixed sizes, limits and deadlines; any other caller is dropped.
 
-    both nodes  first send a token of the run and the node's number
-    the caller  then sends a byte (echo or swallow), a length, and this many bytes; at most MOST_BYTES
-    the peer    answers "echo" with the same bytes, and "swallow" with a single byte once all bytes have arrived
+both nodes  first send a token of the run and the node's number
+the caller  then sends a byte (echo or swallow), a length, and this many bytes; at most MOST_BYTES
+the peer    answers "echo" with the same bytes, and "swallow" with a single byte once all bytes have arrived
 """
 
 from __future__ import annotations
