@@ -48,7 +48,7 @@ IGNORED = re.compile(
 FINALIZER = b", in _run_finalizers"  # of multiprocessing, which prints what they raise
 WANDB = b'/wandb/sdk/lib/sock_client.py"'  # a connection to wandb's own process
 IGNORED_BYTES = 300
-# The last line of a traceback.
+# The last line of a traceback, after the names that launchers put before every line.
 PREFIXES = rb"(?:[^\s:()\]|>]{1,60}[:\])|>]{1,2} {0,3}|\([^()\n]{1,60}\) {0,3}){0,3}"
 ENDED = re.compile(rb"^" + PREFIXES + rb"[\w.]{0,100}(?:Error|Exception|Interrupt)(?::|\s*$)", re.MULTILINE)
 CHAINED = re.compile(rb"another exception occurred:|direct cause of the following")

@@ -2,7 +2,8 @@
 
 The texts report a success, a death or an order to stop; none of the texts gives a reason. A run is healthy only if a
 success comes after every alarming line that the run did not survive. A success is a line that matches `SUCCESS`, or a
-line that matches `DONE` before a line that matches `LEFT`.
+line that matches `DONE` before a line that matches `LEFT`. If nothing alarming is in the logs, `LEFT` at their end is
+enough.
 """
 
 from __future__ import annotations

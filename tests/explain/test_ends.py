@@ -76,7 +76,7 @@ def test_words_with_which_programs_report_their_end(ended: str) -> None:
 
 LOST = (
     "Traceback (most recent call last):",
-    '  File "/work/update.py", line 41, in main',
+    '  File "/home/me/update.py", line 41, in main',
     "    weights[key]",
     "KeyError: 1",
 )

@@ -43,7 +43,7 @@ def test_a_traceback_behind_one_that_python_ignored_counts(prefix: str) -> None:
 def test_an_error_that_passes_through_wandb_ends_the_job_but_a_lost_socket_of_wandb_does_not() -> None:
     frames = (
         "Traceback (most recent call last):",
-        '  File "/work/train.py", line 41, in <module>',
+        '  File "/home/me/train.py", line 41, in <module>',
         "    wandb.log(row)",
         '  File "/opt/wandb/sdk/lib/sock_client.py", line 126, in _sendall_with_error_handle',
         "    sent = self._sock.send(data)",
@@ -72,7 +72,7 @@ def test_the_error_of_a_refused_hccl_call_is_an_echo() -> None:
 
 @pytest.mark.parametrize(("importer", "step"), [
     ("/opt/site-packages/torch/_inductor/mm_scaled.py", "python -m pip uninstall -y torch"),
-    ("/work/torch/_inductor/mm_scaled.py", "git status"),
+    ("/home/me/torch/_inductor/mm_scaled.py", "git status"),
     ("/opt/vllm/attention.py", "python -m pip show torch"),
 ])  # fmt: skip
 def test_packages_of_two_releases_are_named_with_the_one_to_reinstall(importer: str, step: str) -> None:
@@ -127,7 +127,7 @@ def test_an_assertion_that_compares_two_options_in_a_constructor_is_about_option
     )
     assert cause_of_lines(list(lines)) == "framework_argument_error"
     assert cause_of_lines([*lines[:2], "    assert self.loss < best", lines[3]]) == "not_nccl"
-    popped = '  File "/work/ring_buffer.py", line 41, in pop'
+    popped = '  File "/home/me/ring_buffer.py", line 41, in pop'
     assert cause_of_lines([lines[0], popped, "    assert self.head == self.tail", lines[3]]) == "not_nccl"
 
 

@@ -14,6 +14,7 @@ DIFFERS = "The ranks run different versions. NCCL's own check says: {said}."
 IMPORT_SIGN = "version.import"
 IMPORT = re.compile(r"cannot import name '(\w{1,60})' from '([\w.]{1,120})")
 LACKS = "Python packages of different releases are mixed ({{who}}{{host}}): {module} has no {name}."
+SAME_IMAGE = "Use the same container image on every node."
 LOADED = (
     'Print the loaded versions: python -c "import torch; print(torch.__version__, torch.version.cuda, '
     'torch.cuda.nccl.version(), torch.cuda.get_arch_list())"; nvidia-smi',
@@ -21,7 +22,7 @@ LOADED = (
     "-p | grep nccl. Unset LD_LIBRARY_PATH or remove the wrong copy.",
     "If the driver is too old, update it, or install the torch wheel for the CUDA that nvidia-smi shows. If the "
     "GPU is too new, install a torch whose get_arch_list() names it.",
-    "Use the same container image on every node.",
+    SAME_IMAGE,
 )
 
 
@@ -29,14 +30,19 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return this cause for an error about a version, else for versions that NCCL's diagnostics compare; else None."""
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
-    lacks = IMPORT.search(events[0].text) if events[0].sign == IMPORT_SIGN else None
+    lacks = _lacks(events)
     verdict = LACKS.format(name=lacks[1], module=lacks[2]) if lacks else VERDICT
     return by_signs(verdict)(evidence, events)
 
 
+def _lacks(events: tuple[Event, ...]) -> re.Match[str] | None:
+    """Return the name and the module of a failed import; None if another line is the first evidence."""
+    return IMPORT.search(events[0].text) if events[0].sign == IMPORT_SIGN else None
+
+
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the steps; after a failed import between two Python packages, they find releases that fit together."""
-    lacks = IMPORT.search(claim.events[0].text) if claim.events[0].sign == IMPORT_SIGN else None
+    lacks = _lacks(claim.events)
     if lacks is None:
         return Remedy(*LOADED)
     package = lacks[2].partition(".")[0]
@@ -51,14 +57,14 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
         )
         return Remedy(
             f"{package} imports from itself{importer}, so files of two releases are mixed. {again}",
-            "Use the same container image on every node.",
+            SAME_IMAGE,
         )
     return Remedy(
         f"python -m pip show {package} prints the installed release of {package}; python -m pip check prints packages "
         "that need another release.",
         f"Install the release of {package} that the importing package{importer} was made for, or an importing package "
         f"that fits your {package}.",
-        "Use the same container image on every node.",
+        SAME_IMAGE,
     )
 
 
