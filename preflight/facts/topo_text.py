@@ -173,7 +173,9 @@ def _read_row(matrix: TopologyMatrix, line: _Line, header: _Line) -> None:
 
     A terminal breaks lines at its width, even in the middle of a word.
     """
-    tried = [_parse_row(matrix, glue.join(line.parts), line.number, header.parts[0]) for glue in ("", " ")]
+    name = ROW_NAME.match(line.parts[0])
+    assert name is not None  # _starts_row matched it
+    tried = [_parse_row(matrix, name, glue.join(line.parts), line.number, header.parts[0]) for glue in ("", " ")]
     row, trouble = min(tried, key=lambda each: bool(each[1]))
     if row.name in matrix.rows:
         trouble = f"a second row of {row.name}; the first one counts"
@@ -182,9 +184,9 @@ def _read_row(matrix: TopologyMatrix, line: _Line, header: _Line) -> None:
         matrix.troubles.append((line.number, trouble))
 
 
-def _parse_row(matrix: TopologyMatrix, text: str, number: int, header: str) -> tuple[TopologyRow, str]:
-    name = ROW_NAME.match(text)
-    assert name is not None
+def _parse_row(
+    matrix: TopologyMatrix, name: re.Match[str], text: str, number: int, header: str
+) -> tuple[TopologyRow, str]:
     cells: list[str] = []
     at = name.end()
     trouble = ""

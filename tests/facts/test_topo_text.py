@@ -152,6 +152,12 @@ def test_an_unknown_word_is_named_with_its_line_and_does_not_become_a_connection
     assert _levels(facts)[1, "mlx5_0"] == "SYS"  # the adapter's own row tells
 
 
+def test_a_row_keeps_its_name_if_the_next_line_is_joined_to_it() -> None:
+    facts = topology_facts(WHOLE.replace("NIC1    SYS     PXB     SYS      X", "NIC1\n??? PXB"))
+    assert "line 5: cell 1 of 4: '???' is no connection" in _reasons(facts)
+    assert _levels(facts)[1, "mlx5_bond_0"] == "PXB"  # the GPU's own row tells
+
+
 @pytest.mark.parametrize("text", ["", "\0", "no topology here", "GPU0", "GPU 0: NVIDIA L20\n", "[]", "GPU0 GPU0 x\n"])
 def test_other_text_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(MalformedInput) as refused:
