@@ -28,7 +28,7 @@ FALSE_ALARMS = Bound(
     0.05, "of fleets have a wrongly named node",
     "the target for all nodes and metrics together, if each metric is normally distributed about its median",
     "scripts/studies/fleets.py",
-    "too high: good nodes are named; too low: slow ones are not",
+    "too high: good nodes are named; too low: slow nodes are not named",
 )  # fmt: skip
 LEAST_DEVIATION = Bound(
     0.03, "of a speed or a time",
@@ -41,13 +41,13 @@ SURE_NODES = Bound(
     20, "nodes",
     "with fewer nodes the spread is uncertain, so only a larger deviation counts",
     "scripts/studies/fleets.py",
-    "too low: good nodes of small fleets are named; too high: slow ones are not",
+    "too low: good nodes of small fleets are named; too high: slow nodes are not named",
 )  # fmt: skip
 COUNT_SPREAD = Bound(
     0.5, "as the least spread of the logarithm of a count",
     "counts of errors have long tails",
     JUDGMENT,
-    "too low: a node with a few more errors is named; too high: one with many is not",
+    "too low: a node with a few more errors is named; too high: a node with many more errors is not named",
 )  # fmt: skip
 MAJORITY = Bound(
     0.9, "of the nodes have one value of a setting",

@@ -19,7 +19,7 @@ SIGMAS = Bound(
     5.0, "robust standard deviations below its siblings",
     "required in addition to the share: with seven siblings, three deviations would reject good GPUs by chance",
     JUDGMENT,
-    "too low: noise rejects a good GPU; too high: a slow GPU among unequal ones passes",
+    "too low: noise rejects a good GPU; too high: a slow GPU among unequal GPUs passes",
 )  # fmt: skip
 LEAST_TO_JUDGE = 2  # siblings, without the GPU that is judged
 

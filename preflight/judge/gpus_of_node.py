@@ -27,7 +27,7 @@ IDLE_PERCENT = Bound(
 )  # fmt: skip
 CONTEXT_BYTES = Bound(
     256 << 20, "bytes in use",
-    "a CUDA context holds more, and the driver's own reserve is not counted",
+    "a CUDA context holds more memory than this; the driver's own reserve is not counted",
     JUDGMENT,
     "too low: an idle GPU counts as busy, so no speed is judged; too high: speeds are judged while another job runs",
 )  # fmt: skip

@@ -12,15 +12,16 @@ from preflight.model.finding import Blame
 
 BYTES_PER_CONNECTION = Bound(
     9 << 20, "bytes of /dev/shm per connection",
-    "4 MiB for Simple (NCCL_BUFFSIZE's default) and about as much for LL and LL128 together",
+    "a connection needs 4 MiB for the protocol Simple (NCCL_BUFFSIZE's default), and about as much for the protocols "
+    "LL and LL128 together",
     "docs/dev/nccl-facts.md",
-    "it only warns; a trial that fails for lack of room is a FAIL",
+    "the check only warns; a trial that fails for lack of room is a FAIL",
 )  # fmt: skip
 CHANNELS = Bound(
     4, "channels between GPUs without NVLink",
     "NCCL opens this number of channels if it uses SHM",
     JUDGMENT,
-    "it only warns; a trial that fails for lack of room is a FAIL",
+    "the check only warns; a trial that fails for lack of room is a FAIL",
 )  # fmt: skip
 
 

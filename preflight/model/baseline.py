@@ -25,7 +25,7 @@ FALSE_REJECTIONS = Bound(
     0.006, "of good nodes rejected, as a target",
     "with this target at most 0.01 are rejected, although the spread of 20 nodes is only an estimate",
     "scripts/studies/baselines.py",
-    "too high: good nodes are drained; too low: slow ones are accepted",
+    "too high: good nodes are drained; too low: slow nodes are accepted",
 )  # fmt: skip
 # The part of FALSE_REJECTIONS that each kind of reference may cause; large sizes decide how fast a job is.
 PARTS = {"large": 0.8, "small": 0.1, "single": 0.1}
@@ -36,34 +36,35 @@ CONFIDENCE = Bound(
     0.95, "of baselines reject no more good nodes than the target",
     "a baseline is learned from a random sample of nodes, so some baselines are too strict",
     "scripts/studies/baselines.py",
-    "too low: some baselines drain good nodes; too high: baselines of few nodes miss slow ones",
+    "too low: some baselines drain good nodes; too high: baselines of few nodes miss slow nodes",
 )  # fmt: skip
 LEAST_LOSS = Bound(
     0.001, "of a speed lost",
     "a smaller loss is never reported, even if good nodes differ by less",
     JUDGMENT,
-    "none that a job would notice",
+    "no job would notice the effect",
 )  # fmt: skip
 REJECTED_LOSS = Bound(
     0.065, "of a speed lost",
     "good nodes lose less, even if 20% of them are 4% slower or speeds have heavy tails; a loss of 10% is more",
     "scripts/studies/baselines.py",
-    "too low: good nodes are drained; too high: slow ones only get a warning",
+    "too low: good nodes are drained; too high: slow nodes only get a warning",
 )  # fmt: skip
 WIDER_CONFIDENCE = Bound(
     0.9, "confidence that good nodes differ by more",
-    "the spread of 5 nodes may be twice the true one; taken at its word, it hid one of ten nodes that lost 10%",
+    "the spread of 5 nodes may be twice the true spread; taken as exact, it hid one of ten nodes that lost 10%",
     "scripts/studies/baselines.py",
-    "too low: baselines of few nodes miss slow ones; too high: good nodes that differ by 4% are drained",
+    "too low: baselines of few nodes miss slow nodes; too high: good nodes that differ by 4% are drained",
 )  # fmt: skip
 SPREAD_KNOWN_FROM = Bound(
-    20, "good nodes whose spread counts as the true one",
-    "from here on no doubt about the spread hides a node that lost 10%, and good nodes that differ by 4% are kept",
+    20, "good nodes, whose measured spread counts as the true spread",
+    "from this number on, no doubt about the spread hides a node that lost 10%, and good nodes that differ by 4% are "
+    "kept",
     "scripts/studies/baselines.py",
-    "too low: baselines of few nodes miss slow ones; too high: good nodes that differ by 4% are drained",
+    "too low: baselines of few nodes miss slow nodes; too high: good nodes that differ by 4% are drained",
 )  # fmt: skip
 OTHER_SOFTWARE_SHARE = Bound(
-    0.95, "of a speed",
+    0.95, "of the minimum speed",
     "an update of driver, NCCL or torch may cost some percent of the whole fleet's speed",
     JUDGMENT,
     "too high: an update drains the fleet; too low: a slow node is unknown until the baseline is learned again",

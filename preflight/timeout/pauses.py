@@ -24,25 +24,25 @@ from preflight.timeout.checkpoint_size import (
 # What is assumed where nothing was measured: a shared file system that is busy, a host that is not.
 ASSUMED_WRITE_BYTES_PER_S = Bound(
     0.2e9, "bytes/s that one node writes to storage, as assumed",
-    "a shared file system that others use too",
+    "a shared file system may be this slow while other jobs use it too",
     "scripts/studies/timeouts.py",
     "too high: writing a checkpoint outlasts the timeout; too low: a hang is noticed late",
 )  # fmt: skip
 ASSUMED_READ_BYTES_PER_S = Bound(
     0.2e9, "bytes/s that one node reads from storage, as assumed",
-    "a shared file system that others use too",
+    "a shared file system may be this slow while other jobs use it too",
     "scripts/studies/timeouts.py",
     "too high: loading the weights outlasts the timeout; too low: a hang is noticed late",
 )  # fmt: skip
 ASSUMED_GATHER_BYTES_PER_S = Bound(
     2e9, "bytes/s from other ranks' GPUs to one rank's host memory",
-    "a low estimate: pinned copies are ten times as fast",
+    "this is a low estimate, because pinned copies are ten times as fast",
     JUDGMENT,
     "too high: writing a checkpoint outlasts the timeout; too low: a hang is noticed late",
 )  # fmt: skip
 ASSUMED_STAGE_BYTES_PER_S = Bound(
     2e9, "bytes/s from a GPU to its rank's host memory",
-    "a low estimate: pinned copies are ten times as fast",
+    "this is a low estimate, because pinned copies are ten times as fast",
     JUDGMENT,
     "too high: writing a checkpoint outlasts the timeout; too low: a hang is noticed late",
 )  # fmt: skip
@@ -54,7 +54,7 @@ PAUSE_FACTOR = Bound(
 )  # fmt: skip
 PICKLE_BYTES_PER_S = Bound(
     1e9, "bytes/s that torch.save serializes",
-    "it uses one thread, so a faster disk does not help",
+    "torch.save uses one thread, so a faster disk does not help",
     JUDGMENT,
     "too high: writing a checkpoint outlasts the timeout",
 )  # fmt: skip

@@ -30,7 +30,7 @@ from preflight.timeout.wording import notes_on, verdict_on
 
 FLOOR_S = Bound(
     600, "s at least",
-    "torch's default for NCCL since 2.2, and torchrun's join_timeout",
+    "this is torch's default for NCCL since torch 2.2, and torchrun's join_timeout",
     "scripts/studies/timeouts.py",
     "too low: a slow moment ends the job; too high: a hang is noticed late",
 )  # fmt: skip
@@ -50,7 +50,7 @@ ASSUMED_START_FACTOR = Bound(
     3, "times the assumed time to make the communicator",
     "the assumed time is already a high estimate",
     JUDGMENT,
-    "too low: the start of a large job ends it",
+    "too low: a slow start ends a large job",
 )  # fmt: skip
 START_S = Bound(
     120.0, "s for imports, opening the data, a node that starts later",
@@ -60,7 +60,8 @@ START_S = Bound(
 )  # fmt: skip
 BUILD_S_PER_BILLION = Bound(
     1.0, "s per 1 B parameters to build and divide the model",
-    "with the other components it covers 11 public starts of a 405 B model, which took up to 723 s",
+    "together with the other components of the start, it covers 11 public starts of a 405 B model, which took up to "
+    "723 s",
     "scripts/studies/timeouts.py",
     "too low: the start of a large model ends the job",
 )  # fmt: skip

@@ -22,7 +22,7 @@ LEAST_FREE_SHARE = Bound(
     0.5, "of the memory free",
     "with less memory, a job that needs the whole GPU fails in its first steps",
     JUDGMENT,
-    "it only warns",
+    "the check only warns",
 )  # fmt: skip
 
 

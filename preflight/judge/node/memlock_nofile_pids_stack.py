@@ -74,19 +74,19 @@ def _rdma(node: NodeFacts) -> tuple[Nic, ...]:
 
 AT_REST = Bound(
     200, "open files before the first connection",
-    "python, torch and CUDA hold about as many; the number is rounded up",
+    "Python, torch and CUDA hold about this many files open; the number is rounded up",
     JUDGMENT,
-    "it only warns",
+    "the check only warns",
 )  # fmt: skip
 PER_PEER = Bound(
     4, "open files per peer",
-    "sockets or segments of shared memory, rounded up",
+    "each peer needs some sockets or segments of shared memory; the number is rounded up",
     JUDGMENT,
-    "it only warns",
+    "the check only warns",
 )  # fmt: skip
 COMFORTABLE = Bound(
     4096, "open files, on several nodes",
-    "a job of some hundred ranks needs as many, with its data",
+    "a job of some hundred ranks needs this many open files, including its data files",
     JUDGMENT,
     "the finding is only an INFO",
 )  # fmt: skip
@@ -137,9 +137,9 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
 
 PER_RANK = Bound(
     200, "threads per rank",
-    "CUDA's, NCCL's and torch's threads of a rank, and eight workers with a few each",
+    "a rank has threads of CUDA, NCCL and torch, and eight workers with a few threads each",
     JUDGMENT,
-    "it only warns",
+    "the check only warns",
 )  # fmt: skip
 
 

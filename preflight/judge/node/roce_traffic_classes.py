@@ -18,8 +18,8 @@ IB_TC = "NCCL_IB_TC"
 
 ALIKE = Bound(
     3, "ports of the same model and rate that are alike",
-    "one port that differs from three or more was probably not configured; two that differ may be "
-    "those of the storage network",
+    "one port that differs from three or more was probably not configured; two ports that differ "
+    "may belong to the storage network",
     JUDGMENT,
     "too low: a port for storage causes a warning; too high: a port that was not configured is only noted",
 )  # fmt: skip

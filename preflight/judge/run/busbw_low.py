@@ -12,13 +12,13 @@ from preflight.search.gpus.link_speeds import NVLINK_PATH, NVLS_PATH
 
 LOW = Bound(
     0.6, "of the lowest speed that healthy machines reach",
-    "chosen by us: healthy machines differ much over PCIe and host memory, but every published result is higher",
+    "we chose this share: healthy machines differ much over PCIe and host memory, but every published result is higher",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 FAR_TOO_LOW = Bound(
     0.3, "of the lowest speed that healthy machines reach",
-    "chosen by us: half of the warning's share",
+    "we chose half of the share for a warning",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
@@ -38,7 +38,7 @@ SURE_FAR_TOO_LOW = Bound(
     0.5, "of the lowest speed that healthy machines reach",
     "half of what the slowest healthy machine with a published result reaches",
     JUDGMENT,
-    "too high: a node that only lost some links is rejected; too low: it is accepted",
+    "too high: a node that only lost some links is rejected; too low: such a node is accepted",
 )  # fmt: skip
 SURE_PATHS = (NVLINK_PATH, NVLS_PATH)
 LATE = 1.2  # a rank whose own time is longer than the others' by this factor is mentioned

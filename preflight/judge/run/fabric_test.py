@@ -13,15 +13,15 @@ from preflight.model.units import size_text
 
 REACHED = Bound(
     0.80, "of the port's rate, or of its adapter's PCIe link if that is slower",
-    "sites accept ports from 90% of their rate; less may be a test with one queue, small messages or a far CPU",
+    "sites accept ports from 90% of their rate; a test with one queue, small messages or a far CPU may give less",
     "azurehpc accepts 180 of 200 Gbit/s, 360 of 400 Gbit/s [U]",
     "too high: a test that was not tuned blames a healthy port; too low: a slow cable or PCIe slot passes",
 )  # fmt: skip
 PCIE_SHARE = Bound(
-    0.85, "of a PCIe link's signalling rate",
+    0.85, "of a PCIe link's signaling rate",
     "headers and flow control take the rest, if packets carry 256 bytes",
     JUDGMENT,
-    "too high: a port behind a narrow link is blamed; too low: a slow one passes",
+    "too high: a port behind a narrow link is blamed; too low: a slow port passes",
 )  # fmt: skip
 LEAST_BYTES = Bound(
     65536, "bytes per message",

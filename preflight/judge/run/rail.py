@@ -28,7 +28,7 @@ FAIL_BELOW = Bound(
 OVER_RDMA = "NET/IB"
 ALIKE = Bound(
     3, "working ports of one rate",
-    "three or more ports of one rate are the rails of a compute fabric; fewer may have another purpose",
+    "three or more ports of one rate are the rails of a compute fabric; fewer ports may have another purpose",
     JUDGMENT,
     "too low: a port for storage is blamed; too high: a broken rail of a small node only warns",
 )  # fmt: skip

@@ -194,7 +194,7 @@ NVLS_BYTES = Bound(
     32 << 20, "bytes or more in an all_reduce",
     "at this size and above, NCCL 2.27 and 2.32 choose NVLS on 8 H100",
     JUDGMENT,
-    "too low: a warning although NCCL uses no NVLS at such sizes; too high: fewer runs are judged",
+    "too low: the check warns although NCCL uses no NVLS at such sizes; too high: fewer runs are judged",
 )  # fmt: skip
 NVLS_CUDA = (12, 1)  # the oldest driver that can do it (facts 9)
 

@@ -27,7 +27,7 @@ NVLINK_WARN_BELOW = Bound(
 )  # fmt: skip
 NVLINK_FAIL_BELOW = Bound(
     0.30, "of the NVLink rate of the pair",
-    "half of the warning's share; most links of such a pair are down",
+    "half of the share for a warning; most links of such a pair are down",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip

@@ -48,9 +48,10 @@ from preflight.model.trial import (
 PROVISIONAL_TEXT = "provisional: confirm with --profile standard"
 PROVED_ODDS = Bound(
     odds(Profile.STANDARD.effort.runs_each, Profile.STANDARD.effort.runs_each), "to 1 against chance",
-    "four runs of each in random order reach it; a workaround with lower odds is called provisional",
+    "four runs with the default settings and four with the workaround reach these odds; a workaround with lower odds "
+    "is called provisional",
     "scripts/studies/cures.py",
-    "too low: an intermittent fault gets a useless workaround; too high: a good one is called provisional",
+    "too low: an intermittent fault gets a useless workaround; too high: a good workaround is called provisional",
 )  # fmt: skip
 Env = tuple[tuple[str, str], ...]
 

@@ -34,7 +34,7 @@ SILENT_S = Bound(
     15.0, "s without a message from a node",
     "the launcher of every node sends a ping every 2 s",
     JUDGMENT,
-    "too low: a node that swaps is considered gone; too high: the other nodes wait for a dead one",
+    "too low: a node that swaps is considered gone; too high: the other nodes wait for a dead node",
 )  # fmt: skip
 READS_A_TURN = 64  # so that one talker does not keep the others waiting
 
