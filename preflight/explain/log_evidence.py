@@ -14,6 +14,7 @@ from preflight.explain.event import Authority, Event, Moment
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import NcclStarts, PhaseRecord
 from preflight.explain.last_frames import LastFrame
+from preflight.explain.last_run import Earlier
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import Survival, of_the_job
@@ -39,6 +40,7 @@ class SourceState:
     note: str = ""
     is_whole: bool = True  # read to its end
     file_rank: str = ""
+    earlier: Earlier = field(default_factory=Earlier)  # runs in the same log, which were not read
     phases: list[PhaseRecord] = field(default_factory=list)  # before its last failures, else at its end
     failed_at: int | None = None  # order of the first line of its last failures
     failed_steps: int = 0  # the steps of work that it had reported by then

@@ -19,16 +19,16 @@ def oldest_first(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], int]:
     """Return the log in the order of time, and the number of its lines if it was reversed, or else 0."""
     rest = iter(chunks)
     head: list[bytes] = []
-    if not is_newest_first(_take(rest, head, ENOUGH)):
+    if not is_newest_first(take(rest, head, ENOUGH)):
         return chain(head, rest), 0
-    if len(_take(rest, head, LIMIT)) > LIMIT:
+    if len(take(rest, head, LIMIT)) > LIMIT:
         return chain(head, rest), 0
     lines = b"".join(head).rstrip(b"\n").split(b"\n")
     lines.reverse()
     return [b"\n".join(lines) + b"\n"], len(lines)
 
 
-def _take(chunks: Iterator[bytes], taken: list[bytes], size: int) -> bytes:
+def take(chunks: Iterator[bytes], taken: list[bytes], size: int) -> bytes:
     """Add chunks to `taken` until it has more than `size` bytes or the log ends; return all bytes in `taken`."""
     length = sum(map(len, taken))
     while length <= size and (chunk := next(chunks, None)) is not None:

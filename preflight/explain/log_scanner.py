@@ -12,6 +12,7 @@ from preflight.explain.cause import Cause
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import LOOK_BACK_BYTES, PhaseRecord, last_phase
 from preflight.explain.last_frames import read_last_frame
+from preflight.explain.last_run import last_run
 from preflight.explain.launchers import launcher_of
 from preflight.explain.line_prefix import Prefix, clean, line_around, read_prefix
 from preflight.explain.linear_patterns import compile_any
@@ -65,7 +66,9 @@ NO_FAULT = (
         re.IGNORECASE | re.DOTALL,
     )),
 )  # fmt: skip
-FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})(?![0-9A-Za-z])|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
+FILE_RANK = re.compile(
+    r"(?:rank|worker(?:log)?|task)[_.-]?(\d{1,6})(?![0-9A-Za-z])|/(\d{1,6})/std(?:err|out)", re.IGNORECASE
+)
 TABLE = re.compile(
     rb"\brank {1,12}: (\d{1,7}) \(local_rank: \d{1,7}\)[^\n]{0,20}\n[^\n]{0,60}exitcode {1,9}: (-?\d{1,5})"
 )
@@ -124,6 +127,9 @@ class Scanner:
         carry = b""
         tail = b""
         chunks, self._turned = oldest_first(chunks)
+        if not self._turned:
+            chunks, source.earlier = last_run(chunks, is_of_one_rank=bool(source.file_rank))
+        source.size_bytes = source.earlier.size_bytes
         chunks, self._places = unwrapped(chunks)
         for piece in chunks:
             chunk = piece
@@ -296,6 +302,7 @@ class Scanner:
 
     def _place(self, line: int) -> int:
         place = self._places[line - 1] if 0 < line <= len(self._places) else line
+        place += self.evidence.sources[-1].earlier.lines
         return max(1, self._turned - place + 1) if self._turned else place
 
     def _placed(self, phase: PhaseRecord) -> PhaseRecord:

@@ -1,0 +1,151 @@
+"""Keep only the last run of a log to which several runs were appended (`>>`, `tee -a`, `nohup`, a requeued job)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from preflight.explain import run_ends
+from preflight.explain.event import Moment
+from preflight.explain.line_prefix import read_moment
+from preflight.explain.linear_patterns import compile_any
+from preflight.explain.log_order import take
+
+LIMIT = 16 << 20  # bytes; a longer log is read whole
+OPENING_LINES, LEAST_LINES = 12, 4
+LOOKED_AT = 200  # lines, for the opening
+STAMPED = 400  # lines, for the first or last time stamp
+ANCHORS = 3  # of the opening, one of which a run must print: a shell's message may take the place of the first
+BEFORE = 60  # lines, in which the run before must have ended
+MOST_REPEATS = 200
+LEAST_S = 60.0  # between the starts of two runs; the ranks of one run start closer together
+LETTER, LEAST_LETTERS = re.compile(rb"[A-Za-z]"), 8
+DIGITS = re.compile(rb"[\d\r]+")
+SHORTEST_WORDS = 6  # bytes of a line without digits, for the search
+LONGEST = 400  # bytes of a line that are compared
+DETACHED = b"nohup: ignoring input"  # once for each run
+STAMP = re.compile(
+    rb"\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|[IWEF]\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: +\d{1,8})?|"
+    rb"\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
+)
+VARIES = re.compile(rb"0x[0-9a-f]{2,16}|\b[0-9a-f]{8,40}\b|\d{4,40}")  # addresses, hashes, process ids, ports
+ENDED = compile_any((
+    *(run_ends.RUN_ENDS[name] for name in (
+        *run_ends.ALARMS, run_ends.EXCEPTION, run_ends.SUCCESS, run_ends.DONE, run_ends.LEFT,
+    )),
+    r"^[\w.-]{1,60}: error: ",  # argparse
+))  # fmt: skip
+ALARM = compile_any(run_ends.RUN_ENDS[name] for name in (*run_ends.ALARMS, run_ends.EXCEPTION))
+
+
+class Earlier(NamedTuple):
+    """The earlier runs of a log, which are not read."""
+
+    lines: int = 0
+    size_bytes: int = 0
+
+
+def last_run(chunks: Iterable[bytes], *, is_of_one_rank: bool) -> tuple[Iterable[bytes], Earlier]:
+    """Return the last run of a log, and how much was before it.
+
+    A run begins where the log's opening, its first lines before anything failed, is repeated after the end of a run.
+    The ranks of one run may print the same opening, one after the other. Unless the log is of one rank
+    (`is_of_one_rank`), a run must therefore begin a minute or more after the run before it.
+    """
+    rest = iter(chunks)
+    head: list[bytes] = []
+    text = take(rest, head, LIMIT)
+    if len(text) > LIMIT:
+        return chain(head, rest), Earlier()
+    begins = _last_start(text, is_of_one_rank=is_of_one_rank)
+    if not begins:
+        return head, Earlier()
+    return [text[begins:]], Earlier(text.count(b"\n", 0, begins), begins)
+
+
+def _last_start(text: bytes, *, is_of_one_rank: bool) -> int:
+    """Return where the last run begins; 0 if the log has only one."""
+    opening = _opening(text)
+    start = 0
+    for repeat in _repeats(text, opening) if len(opening) >= LEAST_LINES else ():
+        before = b"\n".join(_lines_before(text, start, repeat, BEFORE))
+        if ENDED.search(before) and _is_new(text, start, repeat, is_of_one_rank=is_of_one_rank):
+            start = repeat
+    return start
+
+
+def _opening(text: bytes) -> dict[bytes, bytes]:
+    """Return the first lines of a log before its first alarm, by their forms."""
+    found: dict[bytes, bytes] = {}
+    for line in text.split(b"\n", LOOKED_AT)[:LOOKED_AT]:
+        if len(found) == OPENING_LINES or ALARM.search(line):
+            break
+        form = _form(line)
+        if len(LETTER.findall(form)) >= LEAST_LETTERS:
+            found.setdefault(form, line)
+    return found
+
+
+def _form(line: bytes) -> bytes:
+    """Return a line without what differs from run to run; its short numbers stay, because they tell ranks apart."""
+    return VARIES.sub(b"#", STAMP.sub(b"@", line[:LONGEST].strip()))
+
+
+def _repeats(text: bytes, opening: dict[bytes, bytes]) -> list[int]:
+    """Return where the opening is repeated, in order."""
+    forms = list(opening)
+    found: set[int] = set()
+    for place, form in enumerate(forms[:ANCHORS]):
+        words = max(DIGITS.split(opening[form][:LONGEST].strip()), key=len)
+        if len(words) >= SHORTEST_WORDS:
+            found.update(each for each in _lines_with(text, words, form) if _opens(text, each, forms[place:]))
+    return sorted(found)
+
+
+def _lines_with(text: bytes, words: bytes, form: bytes) -> Iterator[int]:
+    """Yield where lines of this form begin, the last line first."""
+    begins = len(text)
+    for _ in range(MOST_REPEATS):
+        at = text.rfind(words, 0, begins)
+        begins = text.rfind(b"\n", 0, max(0, at)) + 1
+        if at < 0 or begins == 0:
+            return
+        if _form(_lines_from(text, begins, 1)[0]) == form:
+            yield begins
+
+
+def _opens(text: bytes, begins: int, forms: list[bytes]) -> bool:
+    """Return whether most of the forms follow from a position on, in order; other lines may be between them."""
+    lines = [_form(line) for line in _lines_from(text, begins, 3 * OPENING_LINES)]
+    at = seen = 0
+    for form in forms:
+        if form in lines[at:]:
+            at = lines.index(form, at) + 1
+            seen += 1
+    return seen >= LEAST_LINES and 4 * seen >= 3 * len(forms)
+
+
+def _is_new(text: bytes, start: int, repeat: int, *, is_of_one_rank: bool) -> bool:
+    """Return whether the run that begins at `repeat` is another run than the one that begins at `start`."""
+    first, last = (_first_moment(lines) for lines in (
+        _lines_from(text, start, STAMPED), reversed(_lines_before(text, start, repeat, STAMPED)),
+    ))  # fmt: skip
+    new = _first_moment(_lines_from(text, repeat, STAMPED))
+    if new.clock and first.clock == last.clock == new.clock:
+        return new.seconds >= last.seconds and (is_of_one_rank or new.seconds - first.seconds >= LEAST_S)
+    return is_of_one_rank or text.startswith(DETACHED, repeat)
+
+
+def _first_moment(lines: Iterable[bytes]) -> Moment:
+    moments = (read_moment(line[:LONGEST].decode("ascii", "replace")) for line in lines)
+    return next((moment for moment in moments if moment.clock), Moment())
+
+
+def _lines_from(text: bytes, begins: int, most: int) -> list[bytes]:
+    return text[begins : begins + most * LONGEST].split(b"\n", most)[:most]
+
+
+def _lines_before(text: bytes, start: int, ends: int, most: int) -> list[bytes]:
+    return text[max(start, ends - most * LONGEST) : ends].split(b"\n")[-most:]

@@ -1,0 +1,128 @@
+"""A log to which several runs were appended: only the last run is explained, and nothing of one run is lost."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preflight.explain import last_run
+from preflight.explain.last_run import Earlier
+from preflight.model.explanation import ExplainVerdict
+from tests.explain.logs import explain_bytes
+
+OPENING = """\
+{at}:01,100 train INFO config: configs/base.yaml
+{at}:01,200 train INFO backbone: resnet50, depth 50
+{at}:01,300 train INFO optimizer: adamw, lr 0.001
+{at}:01,400 train INFO process {pid} of rank {rank} starts
+{at}:02,500 train INFO loading the data set from /data/train
+"""
+OOM = """\
+{at}:30,100 train INFO step 10 loss 2.31
+Traceback (most recent call last):
+  File "train.py", line 40, in <module>
+    main()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 98.00 MiB. GPU 0 has a total capacity of 23.69 GiB
+"""
+FULL_DISK = """\
+{at}:30,100 train INFO step 10 loss 2.31
+Traceback (most recent call last):
+  File "train.py", line 71, in <module>
+    save(model)
+OSError: [Errno 28] No space left on device: '/scratch/step_10.pt'
+"""
+
+
+def _run(at: str, end: str, rank: int = 0, pid: int = 41234) -> str:
+    return (OPENING + end).format(at=at, rank=rank, pid=pid)
+
+
+def _lines_left_out(text: str, *, is_of_one_rank: bool = False) -> int:
+    chunks, earlier = last_run.last_run([text.encode()], is_of_one_rank=is_of_one_rank)
+    assert b"".join(chunks) == text.encode()[earlier.size_bytes :]
+    return earlier.lines
+
+
+FIRST, SECOND = _run("2026-03-01 10:00", OOM), _run("2026-03-01 10:20", FULL_DISK, pid=52345)
+
+
+def test_the_last_of_two_runs_is_explained_with_its_own_line_numbers() -> None:
+    explanation = explain_bytes((FIRST + SECOND).encode(), "train.log")
+    assert [cause.cause for cause in explanation.causes][:1] == ["disk_full"]
+    assert explanation.causes[0].evidence[0].line == (FIRST + SECOND).count("\n")
+    assert explanation.sources[0].lines == (FIRST + SECOND).count("\n")
+    assert explanation.sources[0].size_bytes == len(FIRST + SECOND)
+    assert explanation.notes[0] == (
+        "train.log has several runs. Only the last run, from line 11, is explained. To explain the run before it: "
+        "head -n 10 FILE | preflight explain -"
+    )
+
+
+def test_a_run_that_works_again_is_not_blamed_for_the_one_before() -> None:
+    works = _run("2026-03-01 10:20", "".join(f"{{at}}:{s},100 train INFO step {s} loss 2.1\n" for s in range(10, 16)))
+    assert explain_bytes((FIRST + works).encode()).verdict is ExplainVerdict.UNFINISHED
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5, 300])
+def test_only_the_last_of_many_runs_is_left(runs: int) -> None:
+    text = "".join(_run(f"2026-03-01 {i // 60:02}:{i % 60:02}", OOM) for i in range(0, runs * 2, 2)[-runs:])
+    assert _lines_left_out(text) == (runs - 1) * FIRST.count("\n")
+
+
+def test_ranks_whose_output_comes_one_after_the_other_are_one_run() -> None:
+    """A program's output to a file stays in its buffer, and comes as the rank ends."""
+    ranks = [_run("2026-03-01 10:00", OOM, rank=rank, pid=41234 + rank) for rank in range(4)]
+    assert _lines_left_out("".join(ranks)) == 0
+    alike = [_run("2026-03-01 10:00", OOM, pid=41234 + rank) for rank in range(4)]
+    assert _lines_left_out("".join(alike)) == 0
+    assert _lines_left_out(FIRST + "".join(alike).replace(" 10:00", " 11:00")) == FIRST.count("\n")
+
+
+def test_ranks_without_time_stamps_may_be_one_run() -> None:
+    plain = re.sub(r"^2026-03-01 \S+ ", "", FIRST, flags=re.MULTILINE)
+    assert _lines_left_out(plain + plain) == 0
+    assert _lines_left_out(plain + plain, is_of_one_rank=True) == plain.count("\n")
+    assert _lines_left_out(f"nohup: ignoring input\n{plain}" * 2) == plain.count("\n") + 1
+
+
+def test_a_run_that_did_not_end_goes_on() -> None:
+    """An opening that is repeated by a program that works on, as at each evaluation, is no new run."""
+    goes_on = _run("2026-03-01 10:00", "{at}:30,100 train INFO step 10 loss 2.31\n")
+    assert _lines_left_out(goes_on + SECOND) == 0
+
+
+def test_other_settings_are_other_forms() -> None:
+    """Short numbers tell one rank, epoch or configuration from another."""
+    assert _lines_left_out(FIRST + SECOND.replace("resnet50, depth 50", "resnet18, depth 18")) == FIRST.count("\n")
+    other = SECOND.replace("50, depth 50", "18, depth 18").replace("0.001", "0.01").replace("base", "large")
+    assert _lines_left_out(FIRST + other) == 0
+
+
+def test_a_log_over_the_limit_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_run, "LIMIT", len(FIRST + SECOND) - 1)
+    assert _lines_left_out(FIRST + SECOND) == 0
+
+
+@pytest.mark.parametrize("line", ["", "a", "step 1 of the loading\n", "nohup: ignoring input\n", "\n" * 9, "ab\r" * 5])
+def test_a_flood_costs_little(line: str) -> None:
+    text = (FIRST + line * (8_000_000 // max(1, len(line))) + SECOND).encode()
+    began = time.process_time()
+    last_run.last_run([text], is_of_one_rank=False)
+    assert time.process_time() - began < 5
+
+
+PARTS = st.sampled_from((FIRST, SECOND, OPENING, OOM, "\n", "\r", "x", "nohup: ignoring input\n", "\0", "é", "2026-"))
+
+
+@given(text=st.lists(PARTS, max_size=12).map("".join) | st.text(max_size=200), is_of_one_rank=st.booleans())
+def test_what_is_left_is_the_end_of_the_log_from_a_line_on(text: str, *, is_of_one_rank: bool) -> None:
+    data = text.encode("utf-8", "replace")
+    chunks, earlier = last_run.last_run([data], is_of_one_rank=is_of_one_rank)
+    assert b"".join(chunks) == data[earlier.size_bytes :]
+    assert earlier.lines == data.count(b"\n", 0, earlier.size_bytes)
+    assert earlier == Earlier() or data[earlier.size_bytes - 1 : earlier.size_bytes] == b"\n"
+    explain_bytes(data)
