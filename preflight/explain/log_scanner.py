@@ -69,6 +69,7 @@ NO_FAULT = (
 FILE_RANK = re.compile(
     r"(?:rank|worker(?:log)?|task)[_.-]?(\d{1,6})(?![0-9A-Za-z])|/(\d{1,6})/std(?:err|out)", re.IGNORECASE
 )
+ONE_PROCESS = re.compile(r"(?i)rank[_.-]?\d|workerlog\.\d|/\d{1,6}/std(?:err|out)")  # a pod "worker-0" has many
 TABLE = re.compile(
     rb"\brank {1,12}: (\d{1,7}) \(local_rank: \d{1,7}\)[^\n]{0,20}\n[^\n]{0,60}exitcode {1,9}: (-?\d{1,5})"
 )
@@ -128,7 +129,7 @@ class Scanner:
         tail = b""
         chunks, self._turned = oldest_first(chunks)
         if not self._turned:
-            chunks, source.earlier = last_run(chunks, is_of_one_rank=bool(source.file_rank))
+            chunks, source.earlier = last_run(chunks, is_of_one_rank=ONE_PROCESS.search(name) is not None)
         source.size_bytes = source.earlier.size_bytes
         chunks, self._places = unwrapped(chunks)
         for piece in chunks:

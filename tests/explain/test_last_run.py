@@ -41,6 +41,10 @@ def _run(at: str, end: str, rank: int = 0, pid: int = 41234) -> str:
     return (OPENING + end).format(at=at, rank=rank, pid=pid)
 
 
+def _without_stamps(text: str) -> str:
+    return re.sub(r"^2026-03-01 \S+ ", "", text, flags=re.MULTILINE)
+
+
 def _lines_left_out(text: str, *, is_of_one_rank: bool = False) -> int:
     chunks, earlier = last_run.last_run([text.encode()], is_of_one_rank=is_of_one_rank)
     assert b"".join(chunks) == text.encode()[earlier.size_bytes :]
@@ -83,10 +87,20 @@ def test_ranks_whose_output_comes_one_after_the_other_are_one_run() -> None:
 
 
 def test_ranks_without_time_stamps_may_be_one_run() -> None:
-    plain = re.sub(r"^2026-03-01 \S+ ", "", FIRST, flags=re.MULTILINE)
+    plain = _without_stamps(FIRST)
     assert _lines_left_out(plain + plain) == 0
     assert _lines_left_out(plain + plain, is_of_one_rank=True) == plain.count("\n")
     assert _lines_left_out(f"nohup: ignoring input\n{plain}" * 2) == plain.count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("log/workerlog.3", "disk_full"), ("rank_3.log", "disk_full"), ("job-worker-3.log", "cuda_oom_masked")],
+)
+def test_the_name_tells_whether_a_log_is_of_one_process(name: str, cause: str) -> None:
+    """The log of a pod has all ranks of the pod."""
+    explanation = explain_bytes(_without_stamps(FIRST + SECOND).encode(), name)
+    assert explanation.causes[0].cause == cause
 
 
 def test_a_run_that_did_not_end_goes_on() -> None:
