@@ -27,6 +27,7 @@ KEPT_RANKS_PER_SIGN = 4096
 TAIL_LINES = 30
 RECORDED = "recorder.entry"
 SIGNALS = {number.value: number.name for number in signal.Signals}
+NODE_ENDED = "peer.rendezvous"
 PHASE = "phase: "  # with what the job does
 
 
@@ -131,7 +132,7 @@ class LogEvidence:
     def settle(self) -> None:
         """Drop the events that the run survived, after every log was read. The remaining events ended the run.
 
-        If only Python warnings remain, nothing ended the run.
+        If only Python warnings remain, or torchrun's about another node that ended first, nothing ended the run.
         """
         steps = {number: source.steps for number, source in enumerate(self.sources)}
         deaths = self.of(*run_ends.DEATHS)
@@ -151,9 +152,14 @@ class LogEvidence:
         for raised in (self.exceptions, self.echoes, self.without_traceback):
             raised[:] = [(event, error) for event, error in raised if self._is_left(event)]
         self.frames = {place: each for place, each in self.frames.items() if self._is_left(each[0])}
-        if all(event.is_warning for event in self.alarms()):
+        if all(map(self._proves_nothing, self.alarms())):
             for kept in (*self.events.values(), *self.by_cause.values()):
-                kept[:] = [event for event in kept if not event.is_warning]
+                kept[:] = [event for event in kept if not self._proves_nothing(event)]
+
+    def _proves_nothing(self, event: Event) -> bool:
+        """Return whether an event is a Python warning, or tells of another node's end after ranks left on their own."""
+        lefts = (left for left in self.of(run_ends.LEFT) if left.source == event.source)
+        return event.is_warning or (event.sign == NODE_ENDED and any(left.order < event.order for left in lefts))
 
     def _is_left(self, event: Event) -> bool:
         return not self.survival.survived(event)

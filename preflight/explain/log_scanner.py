@@ -59,6 +59,7 @@ NO_FAULT = (
     ("p2p.failed", re.compile(r"To silence this warning")),
     ("version.", re.compile(r"Ignore import error when loading")),
     ("version.import", re.compile(r"\bWARN")),
+    ("end.", re.compile(r"Worker \w{1,60} pid \d{1,9} died, exit code: -15")),  # vLLM, as Python ends its workers
     ("rendezvous.", re.compile(r"https?://|HTTPS?Connection")),
     ("arguments.s", re.compile(r"\A(?!.*(?:Error|exceeds)).*\b(?:INFO|WARNING|DEBUG)\b", re.DOTALL)),
     ("arguments.sizes", re.compile(

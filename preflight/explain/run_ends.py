@@ -79,6 +79,7 @@ RUN_ENDS: dict[str, str] = {
     STOP_ORDER: r"Sending process \d{1,9} closing|[Rr]eceived \S{1,20} death signal|got signal: \d|"
     r"SIG(?:TERM|QUIT|INT|HUP) received|[Rr]eceived SIG(?:TERM|QUIT|INT)\b|[Rr]eceived sigquit|: Terminated\r?$|"
     r"Force Terminated|srun: Terminating|Job step aborted|[Rr]eceived SIGINT|Detected KeyboardInterrupt|"
+    r"Keyboard interruption\. Exiting|"
     r"CANCELLED AT|Terminating all processes|`Termination signal` is detected|"
     r"Killing subprocess",
     RESTART: r"[Rr]estart(?:ing|ed) (?:worker group|trial|workers?|from|training|the (?:job|actor|worker))|"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from preflight.explain.linear_patterns import compile_any
@@ -29,7 +30,8 @@ STEP = compile_any((
     r"[^\n]{1,40}\"POST /[^\n]{1,80}\" 200",
     r"\b(?:float|half|bfloat16) +(?:sum|none) +-?\d{1,3} +[\d.]{1,9}",
 ))  # fmt: skip
-QUEUED = b"Adding requests"  # the bar of vLLM's client goes on without the engine
+# Bars that are no work: vLLM's client goes on without the engine, and another rank may prepare its data.
+NO_WORK = re.compile(rb"Adding requests|\b(?:Map|Filter|Tokeniz\w{1,5}|Grouping|Generating \w{1,30} split)\b")
 FAR = 12  # more than enough of them: after these nobody counts on
 READ_BYTES = 8 << 20  # after something alarming; a log without one step in it says no more
 LONGEST = 160
@@ -70,7 +72,7 @@ class StepCounter:
         while self.is_counting and (match := STEP.search(text, position)) is not None:
             start, end = match.span()
             step = text[start : min(end, start + LONGEST)]
-            if step not in self._recent and QUEUED not in text[_line_start(text, start) : start]:
+            if step not in self._recent and NO_WORK.search(text, _line_start(text, start), start) is None:
                 if len(self._recent) >= FAR * 4:
                     self._recent.clear()
                 self._recent.add(step)

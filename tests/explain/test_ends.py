@@ -47,6 +47,30 @@ def test_what_a_process_prints_as_it_exits_is_an_end_only_if_nothing_failed(left
     assert verdict_of(left, *work) is ExplainVerdict.UNFINISHED
 
 
+def test_a_node_that_outlives_the_rendezvous_endpoint_after_its_ranks_left_has_not_failed() -> None:
+    work = [f"step {i}/40 loss: 2.{i}" for i in range(6)]
+    left = "[rank0]:[W430 15:01:06.8 ProcessGroupNCCL.cpp:1250] WARNING: process group has NOT been destroyed before"
+    late = (
+        "W0430 15:01:09.1 652599 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1331] The node 'b_6525_0' "
+        "has failed to send a keep-alive heartbeat to the rendezvous '1468' due to an error of type "
+        "RendezvousTimeoutError."
+    )
+    assert verdict_of(*work, left, late) is ExplainVerdict.HEALTHY
+    assert verdict_of(*work, late) is ExplainVerdict.CAUSE_NAMED
+    assert verdict_of(*work, late, left) is ExplainVerdict.CAUSE_NAMED
+    assert verdict_of(*work, *RAISED, left, late) is ExplainVerdict.CAUSE_NAMED
+
+
+def test_workers_that_python_ended_as_the_program_exited_are_no_failure_and_no_end() -> None:
+    died = (
+        "ERROR 12-26 03:59:12 multiproc_worker_utils.py:116] Worker VllmWorkerProcess pid 359057 died, exit code: -{}"
+    )
+    killed = "INFO 12-26 03:59:12 multiproc_worker_utils.py:120] Killing local vLLM worker processes"
+    work = [f"Processed prompts: {i}/40 [00:0{i}<00:30, 1.{i}it/s]" for i in range(6)]
+    assert verdict_of(*work, died.format(15), killed) is ExplainVerdict.UNFINISHED
+    assert verdict_of(*work, died.format(9), killed) not in (ExplainVerdict.UNFINISHED, ExplainVerdict.HEALTHY)
+
+
 def test_the_status_of_ray_tune_is_no_end() -> None:
     assert (
         verdict_of("Current time: 2026-11-28 12:00:00. Total running time: 30s", *RAISED) is not ExplainVerdict.HEALTHY

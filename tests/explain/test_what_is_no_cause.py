@@ -148,3 +148,35 @@ def test_a_bus_error_in_the_words_of_ucx_is_read() -> None:
         cause_of_lines(["[8d6b:3039 :0:3095] Caught signal 7 (Bus error: nonexistent physical address)"])
         == "shm_too_small"
     )
+
+
+def test_data_that_another_rank_prepares_does_not_excuse_an_error() -> None:
+    bars = [f"1: Map:  {i}%|#         | {i}000/39531 [00:0{i % 10}<00:14, 268{i}.45 examples/s]" for i in range(40)]
+    raised = (
+        "0: [rank0]: Traceback (most recent call last):", '0: [rank0]:   File "train.py", line 425, in <module>',
+        "0: [rank0]:     tokenizer = load()",
+        "0: [rank0]: FileNotFoundError: [Errno 2] No such file or directory: '/x/y'",
+    )  # fmt: skip
+    gave_up = "0: torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+    assert cause_of_lines([*raised, *bars, gave_up]) == "not_nccl"
+    steps = [f"1: step {i}/900 loss: 2.{i}" for i in range(40)]
+    assert cause_of_lines([*raised, *steps]) == "unfinished"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("A40 with CUDA capability sm_86 is not compatible with the current PyTorch installation.",
+         "The installed PyTorch was not built for this GPU (a rank): A40 has sm_86."),
+        ("ImportError: /e/site-packages/amp_C.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda29c10",
+         "A compiled extension was built for another release of torch (a rank): amp_C."),
+        ("ImportError: /e/torch/lib/libtorch_cuda.so: undefined symbol: ncclMemFree",
+         "An older NCCL library is found before torch's own (a rank): it has no ncclMemFree."),
+        ("RuntimeError: CUDA error: no kernel image is available for execution on the device",
+         "Software versions do not fit together (a rank): NCCL, CUDA, the driver or the GPU's generation."),
+    ],
+)  # fmt: skip
+def test_the_headline_says_which_versions_do_not_fit(line: str, says: str) -> None:
+    explanation = explain_bytes(f"{line}\n".encode())
+    assert explanation.causes[0].cause == "version_mismatch"
+    assert explanation.summary == says

@@ -13,7 +13,17 @@ VERDICT = "Software versions do not fit together ({who}{host}): NCCL, CUDA, the 
 DIFFERS = "The ranks run different versions. NCCL's own check says: {said}."
 IMPORT_SIGN = "version.import"
 IMPORT = re.compile(r"cannot import name '(\w{1,60})' from '([\w.]{1,120})")
-LACKS = "Python packages of different releases are mixed ({{who}}{{host}}): {module} has no {name}."
+NOTHING, GROUP = re.compile(r"a^"), re.compile(r"\{(\d)\}")
+# What a line says more precisely; its groups are inserted as {1}, {2}.
+PRECISE = (
+    (IMPORT, "Python packages of different releases are mixed ({who}{host}): {2} has no {1}."),
+    (re.compile(r"(\w[\w .-]{1,60}) with CUDA capability (sm_\w{2,5}) is not compatible"),
+     "The installed PyTorch was not built for this GPU ({who}{host}): {1} has {2}."),
+    (re.compile(r"/(\w{1,60})\.cpython[\w.-]{1,60}: undefined symbol: _Z"),
+     "A compiled extension was built for another release of torch ({who}{host}): {1}."),
+    (re.compile(r"libtorch\w{0,12}\.so: undefined symbol: (nccl\w{1,40})"),
+     "An older NCCL library is found before torch's own ({who}{host}): it has no {1}."),
+)  # fmt: skip
 SAME_IMAGE = "Use the same container image on every node."
 LOADED = (
     'Print the loaded versions: python -c "import torch; print(torch.__version__, torch.version.cuda, '
@@ -30,9 +40,15 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return this cause for an error about a version, else for versions that NCCL's diagnostics compare; else None."""
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
-    lacks = _lacks(events)
-    verdict = LACKS.format(name=lacks[1], module=lacks[2]) if lacks else VERDICT
-    return by_signs(verdict)(evidence, events)
+    return by_signs(_verdict(events[0].text))(evidence, events)
+
+
+def _verdict(text: str) -> str:
+    """Return the first sentence for a line: the most precise one, if the line says what does not fit."""
+    pattern, verdict = next((each for each in PRECISE if each[0].search(text)), (NOTHING, VERDICT))
+    said = pattern.search(text)
+    groups = said.groups() if said else ()
+    return GROUP.sub(lambda number: groups[int(number[1]) - 1], verdict)
 
 
 def _lacks(events: tuple[Event, ...]) -> re.Match[str] | None:
