@@ -284,11 +284,18 @@ def _timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, 
 def _what_to_do(verdict: ExplainVerdict, evidence: LogEvidence) -> tuple[str, ...]:
     match verdict:
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
-            return ((WHO_SENT_IT,) if _terminated(evidence) else ()) + to_fetch(evidence)
+            return (*_known_lines(evidence), *((WHO_SENT_IT,) if _terminated(evidence) else ()), *to_fetch(evidence))
         case ExplainVerdict.UNFINISHED:
             return (*_data_workers(evidence), IF_IT_HANGS)
         case ExplainVerdict.CAUSE_NAMED | ExplainVerdict.HEALTHY:
             return ()
+
+
+def _known_lines(evidence: LogEvidence) -> Iterator[str]:
+    """Yield what the known messages among the unusual lines say, although no line proves that they ended the run."""
+    for each in evidence.unusual(frozenset()):
+        if found := find([each.text], evidence.versions, names=True):
+            yield f"If line {each.line} ended the run: {found.row.says}. What helps: {found.remedy}"
 
 
 def _errors(evidence: LogEvidence) -> tuple[UnusualLine, ...]:

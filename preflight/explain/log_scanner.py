@@ -59,6 +59,8 @@ NO_FAULT = (
     ("p2p.failed", re.compile(r"To silence this warning")),
     ("version.", re.compile(r"Ignore import error when loading")),
     ("version.import", re.compile(r"\bWARN")),
+    # NumPy's warning about a module for NumPy 1 shows its stack in this form, and no exception.
+    ("end.traceback", re.compile(r'last\): {1,3}File "[^"\n]{1,300}", line \d{1,6}, in \S{1,60}\s{0,3}$')),
     ("end.", re.compile(r"Worker \w{1,60} pid \d{1,9} died, exit code: -15")),  # vLLM, as Python ends its workers
     ("rendezvous.", re.compile(r"https?://|HTTPS?Connection")),
     ("arguments.s", re.compile(r"\A(?!.*(?:Error|exceeds)).*\b(?:INFO|WARNING|DEBUG)\b", re.DOTALL)),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from preflight.explain.linear_patterns import compile_any
 from preflight.explain.signatures import PRINTED, Signature, find, read_versions, signatures
-from preflight.model.explanation import Confidence
+from preflight.model.explanation import Confidence, ExplainVerdict
 from preflight.model.known_bugs import Effect, Surroundings
 from tests.explain.logs import explain_bytes
 
@@ -109,3 +109,11 @@ def test_a_message_that_a_rank_survived_or_that_came_after_another_error_is_not_
     assert "KeyError" in cause.verdict
     done = [*lines[3:], "Training finished."]
     assert not explain_bytes("\n".join(done).encode() + b"\n").causes
+
+
+def test_a_known_message_that_no_line_connects_with_the_end_of_the_run_is_told_with_an_if() -> None:
+    log = "1: step 3/40 loss: 2.1\n0: train.sh: error reading input file: Stale file handle\n"
+    explanation = explain_bytes(f"{log}srun: error: gh007: task 0: Exited with exit code 2\n".encode())
+    assert explanation.verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE
+    assert explanation.notes[0].startswith("If line 2 ended the run: the storage lost a file that the job had open")
+    assert "What helps: mount it again on that node" in explanation.notes[0]

@@ -180,3 +180,14 @@ def test_the_headline_says_which_versions_do_not_fit(line: str, says: str) -> No
     explanation = explain_bytes(f"{line}\n".encode())
     assert explanation.causes[0].cause == "version_mismatch"
     assert explanation.summary == says
+
+
+def test_the_stack_that_numpy_shows_in_a_warning_is_no_traceback() -> None:
+    warned = [
+        "A module that was compiled using NumPy 1.x cannot be run in", "NumPy 2.1.1 as it may crash.", "",
+        'Traceback (most recent call last):  File "/env/bin/torchrun", line 5, in <module>',
+        "    from torch.distributed.run import main",
+    ]  # fmt: skip
+    going_on = [f"a1:2433131:243322{i} [{i}] NCCL INFO comm 0x5{i} rank {i} nranks 8 - Init COMPLETE" for i in range(8)]
+    assert cause_of_lines([*warned, *going_on]) == "unfinished"
+    assert cause_of_lines([*warned, "RuntimeError: Numpy is not available", *going_on]) == "not_nccl"
