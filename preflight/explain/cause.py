@@ -37,9 +37,10 @@ def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A cause that the logs support, as its `judge` function returns it: evidence, confidence and headline (`verdict`).
+    """A cause that the logs support, as a `judge` function returns it.
 
-    `because` says why the evidence supports the cause.
+    `events` are the evidence, the most important first. `because` says why they support the cause. `verdict` is the
+    headline. `detail` has values for the function `remedy` of the same cause.
     """
 
     authority: Authority
@@ -56,10 +57,9 @@ class Claim:
 
 
 class Remedy:
-    """The steps to take, the environment lines that the cause justifies, and a way to confirm the cause.
+    """The steps to take for a cause, the environment lines that it justifies, and a way to confirm it.
 
-    If the way to confirm the cause depends on the log, `confirm_with` replaces the general text of the cause about
-    this.
+    If the way to confirm the cause depends on the log, `confirm_with` replaces `Cause.confirm_with`.
     """
 
     def __init__(self, *steps: str, env: tuple[tuple[str, str], ...] = (), confirm_with: str = "") -> None:
@@ -119,7 +119,7 @@ def all_causes() -> tuple[Cause, ...]:
 def fixed(
     *steps: str, env: tuple[tuple[str, str], ...] = (), then: Callable[[LogEvidence], tuple[str, ...]] = lambda _: ()
 ) -> Callable[[LogEvidence, Claim], Remedy]:
-    """Return a `remedy` function that gives these steps and environment lines for any log; `then` may add steps."""
+    """Return a `remedy` function that gives the same `steps` and lines `env` for any log; `then` may add steps."""
     return lambda evidence, _claim: Remedy(*steps, *then(evidence), env=env)
 
 
@@ -153,7 +153,10 @@ def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> C
 
 
 def fill_in(verdict: str, events: tuple[Event, ...]) -> str:
-    """Return the sentence `verdict` with its ranks and host filled in; it names at most the first four ranks."""
+    """Return the sentence `verdict` with `{who}` and `{host}` replaced by the ranks and the host of `events`.
+
+    At most four ranks are named. `{host}` becomes "" unless all events are from one host.
+    """
     ranks = list(dict.fromkeys(e.rank for e in events if e.rank))
     if not ranks:
         who = "a rank"

@@ -19,7 +19,7 @@ GRACE = re.compile(r"GB(?:10|200|300)|aarch64")
 
 
 def surroundings(evidence: LogEvidence) -> Surroundings:
-    """Return the versions, the machine and the job's size as far as the log shows them."""
+    """Return the versions, the machine and the number of ranks, as far as the log shows them."""
     words = {event.match for event in evidence.of("context.machine")}
     return Surroundings(
         {name: (version,) for name, version in evidence.versions.items()},

@@ -58,7 +58,7 @@ HINTS = compile_any((
 
 
 def without_secrets(text: str) -> str:
-    """Return a text in which everything that looks like a token, a key or a password is replaced."""
+    """Return `text` with everything replaced that looks like a token, a key or a password."""
     for pattern in PATTERNS:
         text = pattern.sub(_replaced, text)
     return text

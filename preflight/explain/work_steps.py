@@ -36,14 +36,14 @@ LONGEST = 160
 
 
 def shows_work(lines: Iterable[str]) -> bool:
-    """Return whether any of the lines reports a work step."""
+    """Return whether any of `lines` reports a work step, such as an iteration of a training loop."""
     return any(STEP.search(line.encode("ascii", "replace")) for line in lines)
 
 
 class StepCounter:
-    """A counter of the distinct work steps that one log reports.
+    """A counter of the distinct work steps that one log reports (`count`).
 
-    The counter counts only in a limited amount of text after an alarming line, so that a healthy log costs no time.
+    It counts only in a limited amount of text after an alarming line, so that a healthy log costs no time.
     """
 
     def __init__(self) -> None:
@@ -60,11 +60,14 @@ class StepCounter:
 
     @property
     def is_counting(self) -> bool:
-        """Return whether steps are still counted: neither the limit of steps nor that of text has been reached."""
+        """Return whether `read` still counts: neither limit (of steps, of text) was reached since `begin`."""
         return self.count < self._until and self._left_bytes > 0
 
     def read(self, text: bytes) -> None:
-        """Count the steps in the text between two examined lines."""
+        """Count the work steps in `text`, a part of the log that no search pattern matched.
+
+        Do nothing unless `is_counting`.
+        """
         self._left_bytes -= len(text)
         position = 0
         while self.is_counting and (match := STEP.search(text, position)) is not None:
