@@ -55,7 +55,10 @@ class HardwareWatch:
     results: Hardware | Gap | None = None  # set at the first request, which ends the watch
 
     def begin(self, path: BackendChoice, run_dir: str = "") -> None:
-        """Read the counters once the GPUs are awake; without GPUs, only end the process that listens for Xids."""
+        """Read the counters once the GPUs are awake.
+
+        Without GPUs or with `path.on_cpu`, only end the process `xids`.
+        """
         self.run_dir = run_dir
         if path.on_cpu or not path.gpus:
             if self.xids is not None:

@@ -44,7 +44,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The result of a path so far; `sock` is the connection to the verified peer, or None without a connection."""
+    """The result of a connection attempt; `sock` is the connection to the verified peer, or None without one."""
 
     sock: socket.socket | None
     end: PathEnd
@@ -52,7 +52,7 @@ class Met:
 
 
 def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
-    """Answer one caller until it closes the connection, falls silent, or proves not to belong to this run."""
+    """Answer the caller at `sock` until it closes, falls silent, or shows that it does not know the run's `token`."""
     with contextlib.suppress(OSError, ValueError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         theirs, _ = HELLO.unpack(_read(sock, HELLO.size, time.monotonic() + HELLO_S))
@@ -101,7 +101,8 @@ def meet(source: str, address: str, port: int, token: bytes, own_rank: int, thei
 def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
     """Send small and then large messages that the peer echoes; return (result, detail, rate in bytes per second).
 
-    A slow path is not broken: the path passes if any part of a large message comes back.
+    A slow path is not broken: the path passes if any part of a large message comes back. The rate of a failed path is
+    0.
     """
     try:
         round_trip_s(sock)

@@ -66,7 +66,10 @@ class _Found:
 
 
 def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
-    """Return this node's position; UsageError (one line) if a value is missing, or sources contradict each other."""
+    """Return this node's position in the job, from the options `asked` and the environment.
+
+    Raise UsageError (one line) if a value is missing, or if sources contradict each other.
+    """
     found = _Found(environ)
     hosts: tuple[str, ...] = ()
     for what, value, option in (
@@ -221,7 +224,10 @@ def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def parse_endpoint(text: str, source: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, `HOST` or `[IPV6]:PORT`; the port is 0 if none is given."""
+    """Return host and port of `text`: `HOST:PORT`, `HOST` or `[IPV6]:PORT`; the port is 0 if none is given.
+
+    Raise UsageError, which names `source`, if `text` has another form.
+    """
     match = ENDPOINT.fullmatch(text)
     if match is None:
         raise UsageError(f"{source} {text[:80]!r}: write HOST:PORT, or [ADDRESS]:PORT for IPv6")
@@ -232,7 +238,7 @@ def parse_endpoint(text: str, source: str) -> tuple[str, int]:
 
 
 def parse_whole(name: str, text: str) -> int:
-    """Return the integer value of a variable; UsageError names the variable."""
+    """Return `text`, the value of the variable `name`, as an integer. Raise UsageError, which names the variable."""
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         hint = "; an elastic range has no fixed place, give --nnodes" if name == "PET_NNODES" else ""
         raise UsageError(f"{name}={text[:40]!r} is no whole number{hint}")

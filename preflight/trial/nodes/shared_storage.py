@@ -23,7 +23,7 @@ NOT_ASKED = Gap("no --checkpoint-dir was given")
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """The result of writing a node's own file, or of reading another node's file."""
+    """The result of writing a node's own file, or of reading another node's file; `problem` is "" if it worked."""
 
     done_bytes: int = 0
     took_s: float = 0.0
@@ -38,7 +38,7 @@ Results = dict[int, FileResult]  # by node rank
 
 
 def ask_storage(hosts: Mapping[int, str], run_id: str, directory: str) -> Asking[SharedStorage | Gap]:
-    """Have every node write a file and read another node's file, twice; return the result (a generator of questions).
+    """Have the nodes `hosts` write a file and read another node's, twice; return the result (generator of questions).
 
     The files are removed at the end. Without a `directory` (""), the result is a Gap.
     """

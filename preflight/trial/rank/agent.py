@@ -125,7 +125,10 @@ class ForkingAgent(SimpleElasticAgent):
 
 
 def run_ranks(spec_path: str) -> None:
-    """Run the ranks of the specification. If a rank dies, the launcher is informed, and the exit code is 1."""
+    """Run the ranks of the specification in the file `spec_path`.
+
+    If a rank dies, the launcher is informed, and the process ends with exit code 1.
+    """
     workers = WorkerSpec(
         role="default",
         local_world_size=read_spec(spec_path).place.local_size,
@@ -139,7 +142,10 @@ def run_ranks(spec_path: str) -> None:
 
 
 def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return rank and exit code of the first failure; ranks that died by SIGTERM (from torchrun) come last."""
+    """Return (rank, exit code) of the first of `failures`, which has (exit code, time) by rank.
+
+    Ranks that died by SIGTERM (from torchrun) come last.
+    """
     rank = min(failures, key=lambda rank: (failures[rank][0] == -signal.SIGTERM, failures[rank][1]))
     return rank, failures[rank][0]
 

@@ -37,7 +37,7 @@ LEAST_TIME_FOR_A_TRIAL_S = 1.0
 
 
 def conduct(rank: Rank) -> None:
-    """Run the plan's steps as rank 0's agent, until the plan or the time ends; report every result at once."""
+    """Run the plan's steps as rank 0's agent, until the plan or the time ends; report each result at once."""
     Conductor(rank).run()
 
 

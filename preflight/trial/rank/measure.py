@@ -92,7 +92,7 @@ def _timed(call: Call, ranks: Ranks) -> float:
 
 
 def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[int, RankSamples]:
-    """Return the size in bytes that was actually moved, and this rank's samples.
+    """Return the size in bytes of the larger buffer of `measure`, after rounding, and this rank's samples.
 
     One call before the timing, one call after the timing, and some of the timed calls are verified.
     """

@@ -70,7 +70,7 @@ class Rank:
     channel: Channel
 
     def why_killed(self, index: int) -> str:
-        """Return the reason with which a process ended step `index` for all ranks, or "" if none did."""
+        """Return the reason with which any rank's agent ended step `index` for all ranks, or "" if none did."""
         key = f"kill/{index}"
         return str(self.channel.get(key)["why"]) if self.channel.has(key) else ""
 
@@ -159,7 +159,7 @@ def _with_limit(spec: RunSpec, first_s: float) -> RunSpec:
 
 
 def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
-    """Start a child of a trial with its own log."""
+    """Start and return the child of a trial for `assignment`, with its own log."""
     log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
     return children.start(assignment, log_path, by_exec)
 
@@ -167,7 +167,7 @@ def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
 def run_to_end(
     rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
 ) -> list[dict[str, Any]]:
-    """Read from the children until they have ended or must be killed; return how each child ended."""
+    """Read from the children until they have ended or must be killed; return how each child ended, in their order."""
     own_time = OwnTime()
     hung = _watch(rank, index, running, on_stage, own_time)
     own_time.look()  # a pause just before the kill is one too
@@ -183,7 +183,7 @@ def _debug_file(child: children.Child) -> str:
 
 
 def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
-    """Return the input of this rank's child in a step; `also` overrides the configuration's variables.
+    """Return the input of this rank's child in step `index`; `also` overrides the configuration's variables.
 
     `side` is the index of the child's configuration in `step.candidates`.
     """
@@ -286,7 +286,7 @@ class FirstLimit:
         self._error_s = 0.0
 
     def note(self, result: TrialResult, answers: Sequence[RankAnswer]) -> None:
-        """Record how a trial of the search ended, which may change the limit."""
+        """Record the `result` of a trial of the search and its ranks' `answers`, which may change the limit."""
         if result.outcome is Outcome.OK and result.candidate != DEFAULT:
             events = [event for answer in answers for event in answer["events"]]
             self._took_s = max([self._took_s, *(event["first_s"] for event in events if "first_s" in event)])
@@ -294,7 +294,10 @@ class FirstLimit:
             self._error_s = max(self._error_s, result.duration_s)
 
     def limit_s(self, *, is_known_broken: bool) -> float:
-        """Return the limit of the next trial's first collective in seconds."""
+        """Return the limit of the next trial's first collective in seconds.
+
+        The limit is shorter if copies between GPUs are known to be broken (`is_known_broken`).
+        """
         if not self._may_shorten:
             return self._limits.first_s
         if self._took_s:
