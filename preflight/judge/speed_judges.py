@@ -37,7 +37,7 @@ class Measured:
 
     @property
     def share(self) -> float:
-        """The measured speed divided by the minimum healthy speed."""
+        """The measured speed divided by the speed of healthy machines on these links."""
         return self.busbw_gb_s / self.expected.low_gb_s
 
 

@@ -18,7 +18,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
 
     Without a network interface that is up and has an address, ranks connect only over loopback, which joins ranks of
     one node. If no interface can carry data, yields a WARN on one node and a FAIL on several. If `lo` is down, yields a
-    WARN, or a FAIL if the default settings failed.
+    WARN, or a FAIL if the default settings failed. Yields an INFO for an interface with a comma in its name.
 
     Can't see: routes, firewalls, and whether the interface reaches the other nodes.
     """

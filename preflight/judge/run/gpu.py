@@ -56,8 +56,9 @@ LASTING_SHARE = Bound(
 def gpu_slow(case: Case) -> Findings:
     """Every chosen GPU computes as fast as the others of its model.
 
-    A GPU that is slower than the others delays every step of the job. Yields a finding for each GPU that is slower than
-    the others of its model, with the matrix product in which it is slowest.
+    A GPU that is slower than the others delays every step of the job. Yields a WARN for each GPU that is slower than
+    the others of its model, or a FAIL if it is far slower. The finding names the matrix product in which the GPU is
+    slowest.
 
     Can't see: GPUs that are all equally slow, a single GPU, and which of two is slow if they differ by less than a
     fifth.

@@ -126,7 +126,7 @@ def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Fi
 
 
 def describe(trial: TrialResult) -> str:
-    """Return one line on how a trial failed: its problem, or else the ranks at fault and the stage."""
+    """Return one line on how `trial` failed: its problem, or else the ranks at fault and the stage."""
     stages = {stage for rank, stage in trial.stages if not trial.culprits or rank in trial.culprits}
     ending = f"{ranks_text(trial.culprits)} {ENDED.get(trial.outcome, trial.outcome.value)}"
     where = " or ".join(STAGES.get(each, each) for each in sorted(stages)) or "an unknown stage"
@@ -134,7 +134,7 @@ def describe(trial: TrialResult) -> str:
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return evidence of a failure: the outcome, the line that names the cause, and the ends of ranks that failed."""
+    """Return evidence of a trial's failure: the outcome, the line that names the cause, and how failed ranks ended."""
     source = f"trial {trial.candidate}"
     alike: dict[str, list[RankEnd]] = {}
     for end in trial.ranks:
