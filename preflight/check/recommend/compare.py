@@ -15,7 +15,7 @@ MIN_ROUNDS = 6
 
 
 def compare(duel: Duel) -> Comparison:
-    """Return the result of a paired comparison, computed from its raw samples.
+    """Return the result of the paired comparison `duel`, computed from its raw samples.
 
     The configuration wins if three conditions hold. Its mean gain exceeds MIN_GAIN. The one-sided 99% lower bound of
     the gain over the rounds is above 0. For every collective and decision size, its loss is below MIN_GAIN.

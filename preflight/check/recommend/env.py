@@ -331,7 +331,7 @@ def gpu_env(
 
 
 def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
-    """Return {NVML index: CUDA index} for CUDA_DEVICE_ORDER=PCI_BUS_ID, in which CUDA counts by bus address.
+    """Return {NVML index: CUDA index} of `listed` for CUDA_DEVICE_ORDER=PCI_BUS_ID (CUDA then counts by bus address).
 
     The result is None if an address is unknown or occurs twice.
     """
