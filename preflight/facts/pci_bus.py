@@ -43,7 +43,7 @@ def _read_driver(machine: Machine, bdf: str) -> str:
 
 
 def is_display(pci_class: str) -> bool:
-    """Return whether a PCI class such as `0x030200` is a display controller."""
+    """Return whether `pci_class`, such as `0x030200`, is the class of a display controller."""
     return pci_class.startswith(DISPLAY_CONTROLLER) and len(pci_class) == len("0x030200")
 
 
@@ -95,7 +95,7 @@ def _adapters(machine: Machine) -> Iterable[str]:
 
 
 def read_adapter_bdf(machine: Machine, name: str) -> str:
-    """Return the PCI function of an RDMA device.
+    """Return the PCI address of the RDMA device `name`.
 
     Raise UnreadableFact if the RDMA device is no PCI device (SCIF, rxe).
     """
@@ -110,16 +110,16 @@ def read_adapter_bdf(machine: Machine, name: str) -> str:
 
 
 def read_place(machine: Machine, bdf: str) -> Place:
-    """Return the position of a device; it is empty if the device has no link in /sys/bus."""
+    """Return the position of the device at the PCI address `bdf`; it is empty if the device has no link in /sys/bus."""
     place = gap_or(lambda: parse_place(machine.link(f"{DEVICES}/{bdf}")))
     return Place("", ()) if isinstance(place, Gap) else place
 
 
 def parse_place(link: str) -> Place:
-    """Return the host bridge and the bridges above a device, from the target of its link in /sys/bus/pci/devices.
+    """Return the host bridge and the bridges above a device; `link` is the target of its link in /sys/bus/pci/devices.
 
-    A target is `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`. If the path has several roots (VMD, Hyper-V),
-    the last one counts.
+    Such a target is `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`. If the path has several roots (VMD,
+    Hyper-V), the last one counts.
     """
     parts = link.lower().split("/")
     last = max((i for i, part in enumerate(parts) if ROOT.fullmatch(part)), default=-1)
@@ -159,7 +159,7 @@ def _read_device(machine: Machine, bdf: str, kind: PciKind, place: Place) -> Pci
 
 
 def read_ids(machine: Machine, directory: str) -> str:
-    """Return the vendor and device ids of a PCI function."""
+    """Return the vendor and device ids of the PCI function in `directory`, a folder of /sys."""
     vendor, device = (parse_id(machine.text(f"{directory}/{name}")) for name in ("vendor", "device"))
     return f"{vendor[2:]}:{device[2:]}"
 
@@ -179,7 +179,7 @@ def _group_type(machine: Machine, directory: str) -> str:
 
 
 def parse_speed(text: str) -> float:
-    """Parse a link's speed in GT/s: `16.0 GT/s PCIe`, or `16 GT/s` of older kernels."""
+    """Return a link's speed in GT/s, from `16.0 GT/s PCIe`, or `16 GT/s` of older kernels."""
     number, _, unit = text.partition(" ")
     if not PLAIN.fullmatch(number) or not unit.startswith("GT/s"):
         raise UnreadableFact(f"link speed: the kernel says {text[:40]!r}")

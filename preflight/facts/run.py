@@ -73,7 +73,7 @@ PROBES = (
 
 @dataclass(slots=True)
 class Capture:
-    """A record of all reads of the probes on a machine, and the groups of probes that gave no result, with reasons."""
+    """A record of all reads of the probes on a machine, and the reason for each group of probes without a result."""
 
     reads: Record = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)

@@ -51,7 +51,7 @@ class Scrubber:
     numbers: dict[tuple[str, object], int] = field(default_factory=dict)
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return a JSON value in which all texts are scrubbed; `key` is the JSON key of the value.
+        """Return the JSON value `value` with all its texts scrubbed; `key` is the JSON key of the value.
 
         Under some JSON keys, such as `serial` and `user`, the whole text is replaced.
         """

@@ -20,7 +20,7 @@ GPU = re.compile(r"GPU(\d{1,4})")
 
 
 def topology_facts(text: str) -> NodeFacts:
-    """Return the facts in a pasted topology; all other facts are Gaps. MalformedInput if the text is no topology."""
+    """Return the facts in `text`, a pasted topology; all other facts are Gaps. MalformedInput if it is no topology."""
     matrix = read_matrix(text)
     given = {
         "host": HOST,
