@@ -33,12 +33,12 @@ PAX_PATH = re.compile(rb"(?:^|\n)(\d{1,6}) path=")
 
 
 def is_archive(head: bytes) -> bool:
-    """Return whether a file with these first bytes is an archive."""
+    """Return whether a file that begins with the bytes `head` is a tar or zip archive."""
     return head.startswith(ZIP) or head[TAR_AT : TAR_AT + len(TAR)] == TAR
 
 
 class Pieces:
-    """A reader of a stream that arrives in pieces of any length; `taken` is the number of bytes that were read."""
+    """A reader of a stream of bytes that arrives in pieces of any length; `taken` counts the bytes read so far."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -104,7 +104,7 @@ class ArchivedFile:
 
 
 def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
-    """Yield the files of an archive with these first bytes.
+    """Yield the files of the archive in `stream`, which begins with the bytes `head`.
 
     Read or skip each file before you take the next one. Raise MalformedInput if the archive is damaged, truncated, or
     larger than the input limits allow. The files before the bad place have been yielded by then.

@@ -42,7 +42,7 @@ class ChildProcess:
     exitcode: int | None = None  # minus the signal that ended it; None also where somebody else reaped it
 
     def send(self, *messages: Json) -> None:
-        """Write unsent data and these messages, as far as the pipe accepts them now; keep the rest for the next call.
+        """Write unsent data and `messages`, as far as the pipe accepts them now; keep the rest for the next call.
 
         Raise OSError if the child has closed its end.
         """
@@ -57,11 +57,10 @@ class ChildProcess:
             raise
 
     def receive(self) -> list[Json]:
-        """Return the available messages without waiting; at the end, `fd` is -1.
+        """Return the messages that have arrived, in order; after the child's last message, `fd` is -1.
 
-        Raise ValueError for a message that is no JSON.
-
-        Call this method when `fd` is readable, unless the pipe is non-blocking.
+        Call this method when `fd` is readable, because it waits for data unless the pipe is non-blocking. Raise
+        ValueError for a message that is no JSON.
         """
         try:
             data = os.read(self.fd, PIECE_BYTES)
@@ -85,10 +84,7 @@ class ChildProcess:
         self.fd = self.questions_fd = -1
 
     def signal(self, number: int) -> None:
-        """Send signal `number` to the child.
-
-        Do nothing if the child was reaped, because another process may have its pid.
-        """
+        """Send signal `number` to the child, unless the child was reaped: another process may have its pid by then."""
         if self._is_ours():
             os.kill(self.pid, number)
 
@@ -100,10 +96,7 @@ class ChildProcess:
                     kill(self.pid, signal.SIGKILL)
 
     def reap(self, until: float = 0.0) -> bool:
-        """Reap the child and return whether it is gone.
-
-        Wait for its end until `until`, in seconds of the monotonic clock.
-        """
+        """Reap the child if it ends before `until`, in seconds of the monotonic clock; return whether it is gone."""
         while not self.is_reaped:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)

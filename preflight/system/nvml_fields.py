@@ -25,7 +25,7 @@ Read = Callable[[Json], Any]
 
 @dataclass(frozen=True, slots=True)
 class NvmlField:
-    """One row of the table: a value in the result of a query. Captures store the value under its key."""
+    """One row of the table: an NVML value, its key in a query's result and in a capture, its call and its facts."""
 
     key: str
     calls: tuple[tuple[str, Call], ...]  # by name; after the first, older ones for drivers or pynvmls that lack it

@@ -19,7 +19,7 @@ START = (
 
 
 def own_argv(*arguments: str, module: str = "preflight.__main__", options: Sequence[str] = ()) -> list[str]:
-    """Return the command line that runs `main` of a module in another process, with this Python and this installation.
+    """Return the command line that runs `main` of `module` with `arguments`, with this Python and this installation.
 
     `options` are options of the interpreter.
     """
@@ -28,7 +28,7 @@ def own_argv(*arguments: str, module: str = "preflight.__main__", options: Seque
 
 
 def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run `preflight` with these arguments; return its exit status and its output.
+    """Run `preflight` with `arguments` in a separate process; return its exit status and its output.
 
     If `folder` is given, it is the TMPDIR of the process, so that the files of the run are written there.
 

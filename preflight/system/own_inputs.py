@@ -32,7 +32,7 @@ def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> s
 
 
 def newest_first(folder: int) -> list[tuple[str, int]]:
-    """Return the name and the size in bytes of the *.json files in an open folder, the newest first.
+    """Return (name, size in bytes) of the *.json files in the open folder `folder`, the newest first.
 
     Links are left out; beyond MOST_NAMES the list is partial.
     """

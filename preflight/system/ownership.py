@@ -32,7 +32,10 @@ def own_folders(place: str, prefix: str) -> Iterator[tuple[str, bool]]:
 
 @contextlib.contextmanager
 def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> Iterator[int]:
-    """Open a file or folder that only this user or root can have written; OSError for any other file."""
+    """Yield the descriptor of the file or folder `path`, open during the block, that only this user or root can write.
+
+    Raise OSError for any other file.
+    """
     descriptor = open_own(path, folder, is_folder=is_folder)
     try:
         if others_may_write(descriptor):

@@ -16,12 +16,12 @@ LEAST_CHARACTERS = 8  # shorter values are words and switches, and stand in ordi
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a variable's name suggests that its value is a secret."""
+    """Return whether `name`, the name of a variable, suggests that its value is a secret."""
     return NAME.search(name) is not None and NO_SECRET.search(name) is None
 
 
 def shown(name: str, value: str) -> str:
-    """Return a variable's value for a report: HIDDEN if the name suggests a secret, else the value by `hide`."""
+    """Return the value of variable `name` for a report: HIDDEN if the name suggests a secret, else `hide(value)`."""
     return HIDDEN if is_secret(name) else hide(value)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
-    """Return the descriptors that are ready within `timeout_s`.
+    """Return the descriptors that are ready within `timeout_s` seconds; [] if none is.
 
-    Those in `sending` are ready if they can be written or read.
+    Those in `reading` are ready if they can be read, those in `sending` if they can be written or read.
     """
     poller = select.poll()
     for fd in reading:
