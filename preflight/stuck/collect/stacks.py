@@ -167,7 +167,7 @@ def has_frames(stacks: Stacks | None) -> bool:
 
 
 def why_not(stderr: str) -> str:
-    """Return the reason for a failure of py-spy in plain words, from its stderr."""
+    """Return the reason why py-spy failed, in plain words, from its stderr."""
     if FORBIDDEN.search(stderr):
         return f"{NO_PTRACE} for this user: {' '.join(stderr.split())[:80]}"
     if NOT_PYTHON.search(stderr):

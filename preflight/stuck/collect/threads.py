@@ -46,7 +46,7 @@ class ProcessSample:
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> ProcessSample:
-        """Return the threads of a process; empty if the process has ended."""
+        """Return the threads of process `pid` now; empty if the process has ended."""
         threads = {}
         for tid in sorted(machine.names(f"proc/{pid}/task"), key=int)[:MOST_THREADS]:
             path = f"proc/{pid}/task/{tid}"
@@ -97,7 +97,7 @@ def _text(machine: Machine, path: str) -> str:
 
 
 def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
-    """Return a single sample in the form of `watch_threads`, for use if the watch was stopped or failed."""
+    """Return a single sample of the processes `pids` in the form of `watch_threads`, for a watch that failed."""
     threads = {pid: encode_value(ProcessSample.read(machine, pid).since(None)) for pid in pids}
     return {"watched_s": 0.0, "threads": threads}
 
