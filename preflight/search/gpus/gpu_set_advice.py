@@ -74,7 +74,7 @@ class GpuSetAdvice:
 
 
 def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
-    """Return the advice on a set of GPUs. Raise UnreadableFact if nothing shows how the GPUs are connected.
+    """Return the advice on the set `gpus` (NVML indices). Raise UnreadableFact if nothing shows how they are connected.
 
     The better set has only chosen and free GPUs. It never has a GPU that CUDA_VISIBLE_DEVICES hides, because a
     scheduler may have set that variable.
@@ -132,7 +132,7 @@ def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
 
 
 def worst_level(locality: Locality, gpus: Sequence[int]) -> str:
-    """Return the level, such as `SYS` or `NV4`, of the slowest path within a set of GPUs; "" for one GPU."""
+    """Return the level, such as `SYS` or `NV4`, of the slowest path between two of `gpus`; "" for one GPU."""
     return max((locality.level(a, b) for a, b in combinations(gpus, 2)), key=cost, default="")
 
 

@@ -76,7 +76,7 @@ def worth_dividing(
 
 
 def late_rank(trial: TrialResult) -> int | None:
-    """Return the rank that is clearly the latest at every decision size of a trial, or None."""
+    """Return the rank that is clearly the latest at every decision size of `trial`; None if there is none."""
     deciding = decision_results(trial.results, cpu_path=False) + decision_results(trial.results, cpu_path=True)
     late = {_late_rank(result) for result in deciding}
     return late.pop() if len(late) == 1 else None
@@ -177,7 +177,7 @@ def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
 
 
 def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return (pairs, rest): each node at fault with its own good node, and the good nodes that are left over.
+    """Return (pairs, rest): each node at fault in `end` with its own good node, and the good nodes left over.
 
     If there are too few good nodes, some nodes at fault are in no pair.
     """

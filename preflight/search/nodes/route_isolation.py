@@ -155,7 +155,7 @@ def interface_env(netif: str) -> tuple[tuple[str, str], ...]:
 
 
 def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that bind a rank to an interface or a port of its node.
+    """Return the variables that bind a rank to `end`, an interface or RDMA port of its node.
 
     By default NCCL uses an interface for its bootstrap only, and InfiniBand or NVLink for data between nodes.
     """
@@ -168,7 +168,7 @@ def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str],
 
 
 def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Sequence[int]) -> tuple[RouteTrial, ...]:
-    """Return the trials of a round's routes, in the order of its pairs.
+    """Return the trials of the routes in `round_`, in the order of its pairs; `observed` are the groups' trials.
 
     For a node in `dead`, a trial records only whether the route works.
     """

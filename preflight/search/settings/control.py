@@ -116,7 +116,7 @@ def place_text(place: str) -> str:
 
 
 def way_of(outcome: Outcome) -> Way | None:
-    """Return the way in which a trial ended, or None if the trial was not made."""
+    """Return the way in which a trial with this outcome ended, or None if the trial was not made."""
     match outcome:
         case Outcome.OK | Outcome.NO_EFFECT:
             return Way.WORKS

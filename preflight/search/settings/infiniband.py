@@ -32,7 +32,7 @@ PACKET_LOST = re.compile(r"status[= ]\(?12\b")
 
 
 def lost_packets(trial: TrialResult) -> bool:
-    """Return whether NCCL's log of this trial says that NCCL gave up sending a packet after all retries."""
+    """Return whether NCCL's log of `trial` says that NCCL gave up sending a packet after all retries."""
     return any(PACKET_LOST.search(line.text) for end in trial.ranks for line in end.log)
 
 
