@@ -21,7 +21,7 @@ NARROW = 64  # columns below which what is said of an amount stands on lines of 
 
 
 def page(blocks: Sequence[Block], style: Style) -> str:
-    """Return the document as text for the terminal."""
+    """Return the document `blocks` as text for a terminal that has the properties of `style`."""
     return finish(lines_of(blocks, style), style)
 
 
@@ -59,7 +59,7 @@ def _lines(block: Block, style: Style) -> list[str]:  # noqa: PLR0911  one for e
 
 
 def paint(text: str, tone: str, style: Style) -> str:
-    """Return the text in a color, or unchanged if the terminal has no colors."""
+    """Return `text` in the color `tone`, or unchanged if the terminal has no colors."""
     return f"{CODES[tone]}{text}{RESET}" if style.colour and tone else text
 
 

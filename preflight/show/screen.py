@@ -28,7 +28,7 @@ class Page:
     is_one_line: bool = False  # the answer is all there is to say, unless everything is requested
 
     def shown(self, detail: Detail, style: Style) -> str:
-        """Return the text of the page at the requested length."""
+        """Return the text of the page at the length `detail`, for a terminal of the style `style`."""
         match detail:
             case Detail.ALL:
                 return finish(lines_of(self.whole(), style), style)
