@@ -107,7 +107,7 @@ Counts = Mapping[OutsideKind, tuple[int | Gap, str]]  # with the source
 
 
 def events_between(before: Counts, after: Counts) -> tuple[OutsideEvent, ...]:
-    """Return the events that happened between two readings of the counters.
+    """Return the events that happened between two readings of the counters, each with its number.
 
     A counter that either reading lacks gives no event.
     """

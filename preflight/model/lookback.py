@@ -32,7 +32,7 @@ class KernelHistory:
     losses: tuple[tuple[str, int | Gap], ...] = ()  # by interface that is up: how often its link has gone down
 
     def within(self, window_s: float) -> tuple[TimedLine, ...]:
-        """Return the lines from the last `window_s` seconds."""
+        """Return the lines from the last `window_s` seconds, oldest first."""
         return tuple(line for line in self.lines if line.at_s >= self.now_s - window_s)
 
     def is_whole(self, window_s: float) -> bool:
