@@ -70,7 +70,7 @@ class Watcher:
         self._ended = -1  # where the job's end is told
 
     def run(self, ended: int, job_pid: int) -> None:
-        """Watch the job until its exit code arrives on the descriptor `ended`, then explain how the job ended."""
+        """Watch the job `job_pid` until its exit code arrives on the descriptor `ended`; then explain its end."""
         self._ended = ended
         with contextlib.suppress(OSError):
             remove_abandoned()
