@@ -55,9 +55,10 @@ def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline
 
 
 def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
-    """Return the known-good nodes that a baseline of all other nodes would reject, sorted.
+    """Return the hosts of `measured` (known-good nodes) that a baseline of all other nodes would reject, sorted.
 
-    With more than LEAVE_OUT nodes, each node is compared with the baseline of all nodes.
+    With more than LEAVE_OUT nodes, or with LEAST_NODES or fewer, each node is compared with `baseline`, which includes
+    it.
     """
     found = []
     for host, times in measured.items():

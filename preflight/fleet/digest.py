@@ -52,9 +52,9 @@ class NodeDigest:
 
 
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
-    """Return one digest for each node of a report (`document`, parsed from the file `path`).
+    """Return one digest for each node of the report `document`, which was parsed from the file `path`.
 
-    Raise MalformedInput if it is no report.
+    Raise MalformedInput if `document` is no report.
     """
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list) or "verdict" not in document:
         raise MalformedInput(f"{path}: not a report of `preflight check` (it has no `nodes` and `verdict`)")
