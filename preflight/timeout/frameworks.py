@@ -65,7 +65,7 @@ def framework_lines(
 
 
 def minutes_up(value_s: float) -> int:
-    """Return a number of seconds as whole minutes, rounded up."""
+    """Return `value_s` seconds as whole minutes, rounded up."""
     return math.ceil(value_s / 60)
 
 
@@ -119,7 +119,7 @@ def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) ->
 
 
 def flight_recorder_env(torch_version: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that enable the flight recorder in this torch; () if it is on by default or missing.
+    """Return the variables that enable the flight recorder in `torch_version`; () if it is on by default or missing.
 
     See docs/dev/nccl-facts.md, section 4.2.
     """

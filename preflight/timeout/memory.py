@@ -182,7 +182,7 @@ def is_thinkable(batch: Batch) -> bool:
 
 
 def trained_of(job: Job, params: ParamCount) -> int:
-    """Return the number of trained parameters, rounded down."""
+    """Return how many of `params` the job trains, rounded down."""
     return params.total if job.lora_share is None else int(params.total * job.lora_share)
 
 

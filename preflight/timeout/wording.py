@@ -27,7 +27,10 @@ NOT_TO_RAISE = (
 
 
 def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
-    """Return the verdict on the job's timeout as one sentence."""
+    """Return the verdict on `current_s`, the job's timeout in seconds, as one sentence; None means no known timeout.
+
+    `found` has the timeout that the job needs.
+    """
     if not found.is_enough:
         step, takes = _longest_step(found)
         too_long = f"{step} {takes}, but preflight advises at most {found.cap_s:,} s"
