@@ -68,7 +68,10 @@ def limit_s(asked: commands.GpuReportOptions) -> float:
 
 
 def free_gpus(node: NodeFacts, asked: str | None, visible: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs to use. Raise LaunchError if CUDA can't use any, UsageError if another process uses one."""
+    """Return the GPUs to use. Raise LaunchError if CUDA can't use any, UsageError if another process uses one.
+
+    `asked` is the value of --gpus, and `visible` is CUDA_VISIBLE_DEVICES; None means that it was not given.
+    """
     if not has_nvidia_hardware(node):
         raise LaunchError("this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*, none in NVML)")
     path = choose_backend("nccl", asked, None, visible, node)
