@@ -39,7 +39,7 @@ class ChildProcess:
     unread: bytearray = field(default_factory=bytearray)
     unsent: bytearray = field(default_factory=bytearray)  # of questions; only where their pipe was made not to block
     is_reaped: bool = False
-    exitcode: int | None = None  # minus the signal that ended it; None also where somebody else reaped it
+    exitcode: int | None = None  # -N if signal N ended it; None also if another process reaped it
 
     def send(self, *messages: Json) -> None:
         """Write unsent data and `messages`, as far as the pipe accepts them now; keep the rest for the next call.

@@ -42,7 +42,7 @@ class LogPaths:
 
     files: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    in_folders: set[str] = field(default_factory=set)  # those that nobody named: one that is no text is no log
+    in_folders: set[str] = field(default_factory=set)  # those of `files` from folders; one that is no text is no log
 
 
 def find_logs(paths: Iterable[str]) -> LogPaths:
