@@ -37,7 +37,7 @@ def compare(duel: Duel) -> Comparison:
 
 
 def loses(comparison: Comparison) -> bool:
-    """Return whether the default settings are clearly faster: by more than MIN_GAIN on average, with 99% confidence.
+    """Return whether the default settings are clearly faster in `comparison`: by over MIN_GAIN, with 99% confidence.
 
     The upper bound of the gain is as far above the mean as the lower bound is below it, on a logarithmic scale.
     """
