@@ -137,7 +137,7 @@ def _render_also(form: Format, report: Report) -> str:
 
 
 def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
-    """Write the files, print the result, and exit with the report's exit code; a failed write exits with 3.
+    """Write the files in `outputs`, print the result, and exit with the report's exit code, or 3 if a write fails.
 
     The files come first, so that a closed pipe can't lose them.
     """

@@ -42,7 +42,7 @@ def gpu_report(asked: commands.GpuReportOptions) -> None:
 
 
 def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], object]) -> tuple[PartResult, ...]:
-    """Run all parts of the report on this node, write the archive and return the results.
+    """Run all parts of the report on this node, write `archive` (a path) and return the results in order.
 
     `say` gets a line before the parts and a line after each.
     """

@@ -25,10 +25,10 @@ OptionsOf = Callable[[str], Collection[str]]
 
 
 def hint(message: str, command: str, typed: Sequence[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
-    """Return what the user probably meant, with a leading semicolon; "" if nothing is likely.
+    """Return what the user probably meant by `typed`, with a leading semicolon; "" if nothing is likely.
 
-    `command` is "" if none was recognized. `examples` has one command line for each command. `options_of` returns the
-    options that a command takes.
+    `message` is the error of the command line. `command` is "" if none was recognized. `examples` has one command line
+    for each command. `options_of` returns the options that a command takes.
     """
     said = _meant(message, command, list(typed), examples, options_of)
     return f"; {said}" if said else ""

@@ -86,7 +86,7 @@ class NodeLines:
             to_stderr(f"{PROGRAM}: {host}: {line(shorten(words, MOST_SAID))}\n")
 
     def watch(self, at_work: Sequence[str], waiting: int) -> None:
-        """Show the progress: how many nodes answered, which are at work, and how many are not started."""
+        """Show the progress: how many nodes answered, which are `at_work`, and how many are not started (`waiting`)."""
         more = f", {waiting} not started" if waiting else ""
         said = f"{len(self.answered)} of {counted(self.count, 'node')} answered{more}; waiting for {compress(at_work)}"
         self.progress.show(lambda width: shorten(said, max(MOST_NAMED, width - 1)))
