@@ -31,7 +31,7 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return the texts with these names in `model/error_texts.py`, which other packages use too, as `Sign` records."""
+    """Return the texts `names` of `model/error_texts.py`, which other packages use too, as `Sign` records."""
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 

@@ -32,7 +32,8 @@ def surroundings(evidence: LogEvidence) -> Surroundings:
 def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
     """Return the known bug that fits the log best, and a sentence about it; None if no bug fits.
 
-    `cause` is the cause that was found; a bug that can't have this effect does not fit.
+    `cause` is the id of the cause that was found, and a bug must have its effect. For a hang whose cause has high
+    `confidence`, the result is None.
     """
     effect = EFFECTS.get(cause)
     if effect is None or (effect is Effect.HANGS and confidence is Confidence.HIGH):

@@ -65,7 +65,7 @@ def without_secrets(text: str) -> str:
 
 
 def may_hold_secrets(raw: bytes) -> bool:
-    """Return whether a line may contain a secret; a quick test before `without_secrets`."""
+    """Return whether `raw`, the bytes of a line, may contain a secret; a quick test before `without_secrets`."""
     return HINTS.search(raw) is not None
 
 

@@ -104,9 +104,10 @@ def read_versions(text: str) -> dict[str, str]:
 def find(
     texts: Iterable[str], versions: Mapping[str, str], around: Surroundings | None = None, *, names: bool = False
 ) -> KnownMessage | None:
-    """Return the first known message that is in one of the texts; None if no text has one.
+    """Return the first known message that is in one of `texts`; None if no text has one.
 
-    `names` restricts the search to messages that have a first sentence (`says`) of their own.
+    Only messages count that apply to the library `versions` and the machine `around`. `names` restricts the search to
+    messages that have a first sentence (`says`) of their own.
     """
     rows = [row for row in signatures() if row.applies_to(versions, around) and (row.says or not names)]
     for text in texts:

@@ -137,7 +137,7 @@ def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | Non
 
 
 def unpacked(data: bytes) -> Background:
-    """Return the hashes of forms and words from the bytes that `packed` made."""
+    """Return the hashes of forms and words in `data`, which `packed` made."""
     ends = 4 + int.from_bytes(data[:4], "big") * HASH_BYTES
     parts = (data[4:ends], data[ends:])
     forms, words = (frozenset(part[at : at + HASH_BYTES] for at in range(0, len(part), HASH_BYTES)) for part in parts)
