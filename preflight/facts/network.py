@@ -142,7 +142,7 @@ def _arp_ignore(machine: Machine, name: str) -> int:
 
 
 def netif_kind(marks: Marks) -> NetifKind:  # noqa: PLR0911 - one line a kind
-    """Return the kind of an interface from its properties in sysfs.
+    """Return the kind of an interface from `marks`, its properties in sysfs.
 
     The name of an interface without a device decides only whether it belongs to a container network; `lo` is loopback.
     """

@@ -173,7 +173,7 @@ def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
 
 
 def parse_iommu_options(cmdline: str) -> tuple[str, ...]:
-    """Return the options for the IOMMU, ACS and interrupt remapping on the kernel's command line, in order."""
+    """Return the options for the IOMMU, ACS and interrupt remapping in `cmdline` (the kernel's), in order."""
     return tuple(word for word in cmdline.split() if re.search(r"iommu|(?<![a-z])n?o?acs(?![a-z])|intremap", word))
 
 
