@@ -71,9 +71,10 @@ def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
 
 
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
-    """Return the number of good nodes with which a baseline detects 95 of 100 nodes that lost `loss` of their speed.
+    """Return the number of good nodes with which `reference` detects 95 of 100 nodes that lost `loss` of their speed.
 
-    `loss` is a share, such as 0.05. The result is a Gap if no number is enough.
+    `references` are all of the baseline, and `loss` is a share, such as 0.05. The result is a Gap if no number is
+    enough.
     """
     wanted = -math.log1p(-loss)
     for nodes in _growing():
