@@ -39,9 +39,9 @@ def gpu_results_of(case: Case) -> Hardware:
 
 
 def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
-    """Raise UnreadableFact if a GPU test before the trials has no result, or NotRun if there were no tests.
+    """Raise NotRun if there are no `tests`, or UnreadableFact if a test before the trials has no result.
 
-    Call this function after all tests were judged.
+    `hardware` has the reason why there are none. Call this function after all tests were judged.
     """
     listed = list(tests)
     if not listed:

@@ -148,7 +148,7 @@ def common_end(paths: Sequence[IbPath]) -> str:
 
 
 def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
-    """Return the failure as a clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`.
+    """Return the failure of `paths` as a clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`.
 
     If `faulty` is given, the clause names this host and adapter as likely at fault.
     """

@@ -82,7 +82,7 @@ def _configuration(node: NodeFacts) -> Iterator[Evidence]:
 
 
 def repair_of_copies(node: NodeFacts, over_nvlink: bool) -> str:
-    """Return the repair of wrong or hanging copies between two GPUs of `node`, which NVLink or PCIe connects."""
+    """Return the repair of wrong or hanging copies between two GPUs of `node`; it depends on `over_nvlink`."""
     if over_nvlink:
         return f"{NVLINKS}. Also {FABRIC_MANAGER}. Otherwise reset or replace the GPU"
     hypervisor = "none" if isinstance(node.system, Gap) else known_or(node.system.hypervisor, "none")
