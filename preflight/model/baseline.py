@@ -125,7 +125,10 @@ NO_BASELINE = Baseline(BASELINE_SCHEMA, (), (), ())
 def hardware_class_of(
     backend: str, world_size: int, architecture: str | Gap, gpus: Sequence[Gpu]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the properties that must be equal for a comparison of nodes; `gpus` are the GPUs that the ranks used."""
+    """Return the (name, value) pairs that must be equal to compare nodes: GPU models, ranks and backend, architecture.
+
+    `gpus` are the GPUs that the ranks used.
+    """
     names = sorted("of unknown model" if isinstance(gpu.name, Gap) else gpu.name for gpu in gpus)
     models = ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
     machine = "unknown" if isinstance(architecture, Gap) else architecture
@@ -184,7 +187,7 @@ def repetitions_of(trials: Sequence[TrialResult]) -> tuple[dict[Point, float], .
 
 
 def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
-    """Return whether to repeat the trial with default settings: a speed looks slow, and repetitions are left.
+    """Return whether to repeat the trial with default settings: a speed looks slow by `baseline`, and repeats are left.
 
     After a failed repetition, the trial is not repeated again.
     """

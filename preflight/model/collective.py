@@ -45,7 +45,7 @@ def busbw_gb_s(collective: Collective, size_bytes: int, time_s: float, world_siz
 
 
 def element_count(collective: Collective, nominal_bytes: int, world_size: int, element_bytes: int) -> int:
-    """Return the number of elements in the buffer whose size nccl-tests' formulas use.
+    """Return the number of elements in the buffer whose size nccl-tests' formulas use, near `nominal_bytes`.
 
     If this buffer is a total over the ranks, every rank has the same whole number of elements, at least 1.
     """

@@ -58,7 +58,7 @@ class CounterChange:
 
 
 def changes(before: tuple[Counter, ...], after: tuple[Counter, ...]) -> tuple[CounterChange, ...]:
-    """Return the increase of each counter that is in at least one of the two readings.
+    """Return the increase, from `before` to `after`, of each counter that is in at least one of the two readings.
 
     The change of a counter that fell is a Gap: the counter was reset during the run.
     """

@@ -67,5 +67,5 @@ def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
 
 
 def interfaces_in(lines: Sequence[TimedLine]) -> frozenset[str]:
-    """Return the interfaces about whose links the kernel log has any message."""
+    """Return the interfaces about whose links any of `lines`, lines of the kernel log, has a message."""
     return frozenset(match[1] for line in lines if (match := LINK.search(line.text)))

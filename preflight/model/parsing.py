@@ -64,7 +64,7 @@ def wrong(option: str, text: str, why: str) -> UsageError:
 
 
 def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
-    """Return a UsageError for a `name` that is not in `known`.
+    """Return a UsageError for a `name` that is not in `known`; `where` is the option, and `what` the kind of name.
 
     It suggests names of similar spelling; without such names, it lists all names if they are few.
     """
@@ -72,7 +72,7 @@ def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageEr
 
 
 def guess(name: str, known: Collection[str]) -> str:
-    """Return `did you mean NAME?` with names of similar spelling; without any, a list of all names if they are few.
+    """Return `did you mean NAME?` with names of `known` that are spelled like `name`; without any, all if they are few.
 
     If they are many, the text names the command that lists them.
     """

@@ -157,7 +157,7 @@ def unpack_samples(value: Any) -> RankSamples:
 
 
 def timings(value: Any) -> array[float]:
-    """Return the times in µs in packed samples: those of all barriers, then of all calls, then of all pauses.
+    """Return the times in µs in `value`, packed samples: those of all barriers, then all calls, then all pauses.
 
     Raise MalformedInput if they can't be read.
     """

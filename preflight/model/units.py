@@ -94,7 +94,7 @@ def duration_text(duration_s: float) -> str:
 
 
 def count_text(count: int) -> str:
-    """Return a number of parameters: `7.00 B`, `500 M`, `47.0 B`."""
+    """Return a number of parameters as `7.00 B`, `500 M` or `47.0 B`."""
     return _scaled(count, ("K", "M", "B", "T")) or str(count)
 
 
