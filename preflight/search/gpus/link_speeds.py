@@ -78,7 +78,7 @@ def expected_busbw(
 def expected_of_trials(
     links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
 ) -> tuple[Expected, ...] | Gap:
-    """Return the busbw that these GPUs should reach at every measured collective and size; a Gap if any is unknown."""
+    """Return the busbw that `gpus` should reach at every collective and size in `trials`; a Gap if any is unknown."""
     if not gpus:
         return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)

@@ -89,17 +89,17 @@ def cost(level: str) -> float:
 
 
 def islands(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of GPUs that NVLinks connect, directly or through other GPUs."""
+    """Return the groups of `gpus` that NVLinks connect, directly or through other GPUs."""
     return groups(gpus, lambda a, b: NVLINK.fullmatch(locality.level(a, b)) is not None)
 
 
 def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of GPUs that PCIe switches join (paths PIX and PXB), directly or through other GPUs."""
+    """Return the groups of `gpus` that PCIe switches join (paths PIX and PXB), directly or through other GPUs."""
     return groups(gpus, lambda a, b: locality.level(a, b) in BELOW_SWITCH)
 
 
 def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs grouped by NUMA node.
+    """Return `gpus` grouped by NUMA node.
 
     If the node of one of two GPUs is unknown, the two GPUs are in one group, unless the path between them is known to
     leave the node.

@@ -55,7 +55,10 @@ class Fact:
 
 
 def differences(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset], backend: str) -> tuple[Difference, ...]:
-    """Return the differences between nodes; differences in facts that must be equal come first."""
+    """Return the facts that differ between `nodes`; facts that must be equal come first.
+
+    `clocks` are the offsets of the nodes' clocks, which are compared too. `backend` decides which facts must be equal.
+    """
     found = [*_compared(nodes, _facts(nodes, backend)), *_clocks(nodes, clocks)] if len(nodes) > 1 else []
     order = list(Must)
     return tuple(sorted(found, key=lambda each: order.index(each.must)))

@@ -105,7 +105,7 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return the trials of pairs of single ranks, with their outcomes filled in.
+    """Return `groups`, the trials of pairs of single ranks, with their outcomes filled in.
 
     A pair counts as slow if it is much slower than the other pairs (SLOW_RANK_SHARE). For a node in `dead`, only
     "works" or "fails" counts.
@@ -172,7 +172,7 @@ def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: boo
 
 
 def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
-    """Return whether no group has worked, in which case the settings are at fault rather than a node."""
+    """Return whether no group in `rounds` has worked; the settings are then at fault rather than a node."""
     return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
 
 
@@ -190,9 +190,10 @@ def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tupl
 def rank_by_rank(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int]
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return triples (node at fault, good node, local rank): pairs of ranks to test alone.
+    """Return triples (node at fault in `end`, good node, local rank): pairs of ranks to test alone.
 
-    Such a test shows which GPU, NIC or rail fails. Nodes with a single rank are left out.
+    Such a test shows which GPU, NIC or rail fails. Nodes with a single rank are left out. `ranks_of` has each node's
+    number of ranks.
     """
     single: list[tuple[int, int, int]] = []
     for node, partner in partners(end, rounds)[0]:

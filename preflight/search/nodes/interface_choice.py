@@ -39,7 +39,7 @@ WORDS = {
 
 
 def offers_of(netifs: Sequence[Netif] | Gap) -> tuple[Offer, ...]:
-    """Return one address of each interface that sockets can use, at most MOST_OFFERS. Other nodes connect to these.
+    """Return one address of each of `netifs` that sockets can use, at most MOST_OFFERS. Other nodes connect to these.
 
     The address is an IPv4 address if the interface has one, as in NCCL and gloo. Physical interfaces come first.
     """

@@ -150,7 +150,7 @@ def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequenc
 
 
 def interface_env(netif: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that choose an interface, for every library that reads one."""
+    """Return the variables that choose the interface `netif`, for every library that reads one."""
     return (("GLOO_SOCKET_IFNAME", netif), ("NCCL_SOCKET_IFNAME", f"={netif}"), ("TP_SOCKET_IFNAME", netif))
 
 

@@ -119,7 +119,10 @@ def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> 
 def trial_environment(
     candidate: Candidate, inherited: tuple[tuple[str, str], ...], dialect: str, debug_file: str
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return the variables that a configuration's trial sets, and the inherited variables that the trial removes."""
+    """Return the variables that a trial of `candidate` sets, and the inherited variables that it removes.
+
+    `debug_file` is the file for NCCL's log, if `dialect` is "nccl".
+    """
     kept = dict(inherited) if candidate.name == AS_IS else {}
     harness = dict(NCCL_TRIAL_ENV) | {"NCCL_DEBUG_FILE": debug_file} if dialect == "nccl" else {}
     wanted = {**kept, **harness, **dict(candidate.env)}

@@ -101,7 +101,7 @@ class NodeView:
 
 
 def setting(name: str, value: str, scope: Scope = Scope.ANYWHERE) -> Setting:
-    """Return a setting that consists of one variable."""
+    """Return a setting that consists of one variable, `name`=`value`, and holds for the nodes in `scope`."""
     return Setting(name, ((name, value),), BY_NAME[name].families, scope)
 
 
