@@ -87,7 +87,10 @@ def _text(block: Text, style: Style) -> list[str]:
 
 
 def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) -> list[str]:
-    """Return `name value` lines with the values in one column; a long value wraps within its column."""
+    """Return `items` as `name value` lines with the values in one column; a long value wraps within its column.
+
+    `width` is the most columns of a line, and `indent` is put in front of each.
+    """
     column = min(max((width_of(name) for name, _ in items), default=0), width // 3)
     lines: list[str] = []
     for name, value in items:

@@ -175,7 +175,7 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return {text: names} from pairs (text, name), so that one line serves all names with the same text."""
+    """Return {text: names} from `entries`, pairs (text, name), so that one line serves all names with the same text."""
     alike: dict[str, list[str]] = {}
     for text, name in entries:
         alike.setdefault(text, []).append(name)
