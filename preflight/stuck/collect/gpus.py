@@ -40,7 +40,7 @@ def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[G
 
 
 def parse_gpu(each: Json) -> GpuState:
-    """Return the state of a GPU from its record in the reply to the query `nvml`; a value that is missing is a Gap."""
+    """Return the state of a GPU from `each`, its record in NVML's reply; a value that is missing is a Gap."""
 
     def number(key: str, scale: float = 1) -> float | Gap:
         value = each.get(key)
