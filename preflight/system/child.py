@@ -188,7 +188,7 @@ def start_program(
     command: Sequence[str], environ: Mapping[str, str], log: int | None = None, *, is_asked: bool = True,
     errors: int | None = None,
 ) -> ChildProcess:  # fmt: skip
-    """Start a program in its own session; the program dies with this process.
+    """Start `command` in its own session; the program dies with this process.
 
     Raise OSError if the program can't be started. With `is_asked`, the program reads questions from standard input. It
     writes answers to standard output. With `log` (a descriptor), all its output goes to `log` instead. With `errors` (a
@@ -212,7 +212,7 @@ def start_program(
 
 
 def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequence[int] = ()) -> tuple[int, str, str]:
-    """Run a program to its end; return its exit code (minus a signal), standard output and standard error.
+    """Run `command` to its end; return its exit code (-N if signal N ended it), standard output and standard error.
 
     The program dies with this process, and inherits the descriptors `fds`. Raise OSError if the program can't be
     started. Call this function from a process with a single thread.
@@ -244,7 +244,7 @@ def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
 
 
 def pid_of(process: subprocess.Popen[bytes]) -> int:
-    """Return the pid of a child that preflight itself will reap.
+    """Return the pid of `process`, a child that preflight itself will reap.
 
     The function marks the Popen object as finished. Otherwise Popen might reap the child first, and its exit status
     would be lost.

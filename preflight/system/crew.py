@@ -69,7 +69,9 @@ class Crew(Generic[K]):
         self, key: K, command: Sequence[str], environ: Mapping[str, str], limit_s: float = math.inf,
         errors: int | None = None,
     ) -> None:  # fmt: skip
-        """Start a program that reads questions on stdin and answers on stdout. Raise OSError if it can't be started.
+        """Start `command` as the child `key`; it reads questions on stdin and answers on stdout.
+
+        OSError if it can't start.
 
         The program's stderr goes to the descriptor `errors`.
         """

@@ -80,7 +80,7 @@ def is_replaceable(path: str) -> bool:
 
 
 def same_file(one: str, other: str) -> bool:
-    """Return whether two paths lead to one file that would be replaced; devices and FIFOs may be named twice."""
+    """Return whether `one` and `other` lead to one file that would be replaced; False for devices and FIFOs."""
     try:
         first, second = _settled.get(one) or _settle(one), _settled.get(other) or _settle(other)
     except (OSError, ValueError):

@@ -59,7 +59,7 @@ def read_bytes(path: str, limit: InputLimit) -> bytes:
 
 
 def read_descriptor(fd: int, limit: InputLimit) -> bytes:
-    """Return the content of a descriptor, or one byte more than the limit.
+    """Return the content of the descriptor `fd`, or one byte more than `limit` allows.
 
     Raise OSError if no data arrives within WRITER_S seconds.
     """

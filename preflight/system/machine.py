@@ -60,7 +60,7 @@ class Machine(ABC):
         return bool(self.read("exists", path))
 
     def ask(self, question: str) -> Json:
-        """Return the result of a query of `system/kernel_queries.py` to the kernel or a library, as JSON."""
+        """Return the result of the query `question` to the kernel or a library, as JSON (system/kernel_queries.py)."""
         return self.read("ask", question)
 
 

@@ -62,7 +62,10 @@ def as_text(value: str | bytes) -> str:
 
 
 def normalise_bdf(bus_id: str) -> str:
-    """Return `00000000:1B:00.0` in the kernel's form, `0000:1b:00.0`. Raise UnreadableFact if it is no PCI address."""
+    """Return `bus_id`, such as `00000000:1B:00.0`, in the kernel's form `0000:1b:00.0`.
+
+    Raise UnreadableFact if it is no PCI address.
+    """
     match = BUS_ID.fullmatch(bus_id)
     if match is None:
         raise UnreadableFact(f"NVML gave the bus id {bus_id[:40]!r}, which is not a PCI address")
@@ -170,7 +173,10 @@ def parse_row_remap(numbers: Json) -> gpu.RowRemap:
 
 
 def parse_throttle_reasons(mask: Json) -> tuple[str, ...]:
-    """Return the reasons for clocks below the requested ones, lowest bit first; an unknown bit becomes a number."""
+    """Return the reasons in `mask` for clocks below the requested ones, lowest bit first.
+
+    An unknown bit becomes a number.
+    """
     value = int(mask)
     bits = [1 << i for i in range(max(0, value).bit_length()) if value >> i & 1]
     return tuple(THROTTLE_REASONS.get(bit, f"{bit:#x}") for bit in bits)

@@ -62,6 +62,6 @@ def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.C
 
 
 def last_line(ran: subprocess.CompletedProcess[bytes]) -> str:
-    """Return the last line that a finished process wrote to stderr."""
+    """Return the last line that the finished process `ran` wrote to stderr."""
     lines = ran.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1].removeprefix("preflight: ") if lines else "it said nothing"

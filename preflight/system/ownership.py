@@ -64,11 +64,10 @@ def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -
 
 
 def others_may_write(descriptor: int) -> bool:
-    """Return whether any user except a file's owner may write the file.
+    """Return whether any user except its owner may write the file that is open as `descriptor`.
 
-    A group with the owner's number counts as the owner.
-
-    useradd gives every user such a group, and with a umask of 002 the group may write all files.
+    A group with the owner's number counts as the owner. useradd gives every user such a group, and with a umask of 002
+    the group may write all files.
     """
     status = os.fstat(descriptor)
     to_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid

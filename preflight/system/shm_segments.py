@@ -120,7 +120,7 @@ def has_segments(shm: str = "/dev/shm") -> bool:
 
 
 def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozenset[str]:
-    """Return the paths of the nccl-* files that a process of preflight maps or holds open."""
+    """Return the paths of the nccl-* files in `shm` that process `pid` of preflight maps or holds open."""
     start = os.path.join(shm, PREFIX)
     found: set[str] = set()
     process = f"{proc}/{number_of(pid)}"

@@ -20,7 +20,7 @@ def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -
 
 
 def wait_until_writable(fd: int, timeout_s: float) -> bool:
-    """Return whether the descriptor becomes writable within `timeout_s`.
+    """Return whether the descriptor `fd` becomes writable within `timeout_s` seconds.
 
     A closed reader also gives True, since the write then raises the error.
     """
