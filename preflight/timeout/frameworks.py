@@ -33,7 +33,8 @@ def framework_lines(
 ) -> tuple[FrameworkLine, ...]:
     """Return each framework's setting, and the largest checkpoint that fits into the framework's default timeout.
 
-    A framework that has one timeout gets the longer of the timeouts for the start and for training.
+    `training_s` and `init_s` are the timeouts for training and for the start; a framework that has one timeout gets the
+    longer one. `versions` are those of the installed packages.
     """
     pg_s = max(training_s, init_s)
 
@@ -70,7 +71,7 @@ def minutes_up(value_s: float) -> int:
 
 
 def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
-    """Return DeepSpeed's own default timeout in seconds; a Gap if DeepSpeed is not installed here."""
+    """Return DeepSpeed's own default timeout in seconds; a Gap if `versions` lacks DeepSpeed (not installed here)."""
     version = version_tuple(versions.get("deepspeed", ""))
     if not version:
         return Gap("deepspeed is not installed here: 600 s since 0.19.6, 1800 s before")

@@ -82,7 +82,7 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
 
 
 def unmeasured(timings: Timings) -> tuple[str, ...]:
-    """Return the reasons why storage or collective times were assumed instead of measured, each reason once."""
+    """Return the reasons in `timings` why storage or collective times were assumed, not measured, each reason once."""
     read = (timings.write_one_bytes_per_s, timings.read_one_bytes_per_s, timings.collective_s, timings.connect_s)
     return tuple(dict.fromkeys(each.reason for each in read if isinstance(each, Gap)))
 
