@@ -109,7 +109,10 @@ def _counted() -> Counts:
 
 
 def start_environment(launcher_pid: int) -> dict[str, str]:
-    """Return the variables with which the agent imports torch, in addition to the user's environment."""
+    """Return the variables with which the agent imports torch, in addition to the user's environment.
+
+    `launcher_pid` is the process with which the agent ends.
+    """
     return {
         "PREFLIGHT_PARENT_PID": str(launcher_pid),
         "OMP_NUM_THREADS": "1",  # torch must start no thread before a supervisor forks

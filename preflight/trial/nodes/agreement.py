@@ -28,9 +28,9 @@ TURN_S = 1.0  # after which those are dropped who say nothing
 
 
 def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit_s: float) -> str:
-    """Return why the nodes must check again; "" if all nodes have the report whose hash is `mine`.
+    """Return why the nodes must check again; "" if all nodes have the same report, which was created at `mine`.
 
-    `mine` is "" if this node has no report. Other nodes have `limit_s` seconds to answer.
+    `mine` is "" if this node has no valid report. The nodes have `limit_s` seconds to ask each other.
     """
     until = time.monotonic() + limit_s
     try:

@@ -59,10 +59,11 @@ def _look_up(host: str) -> list[str]:
 
 
 def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Netif]) -> Listening:
-    """Return the addresses on which node 0 listens: its own addresses to which `host` resolves, else all interfaces.
+    """Return the addresses on which node 0 listens: those of `resolved` that are its own, else all interfaces.
 
-    The name may resolve to loopback (Debian's 127.0.1.1) or to another host's address (a service, NAT). Then the other
-    nodes must find another path, so node 0 listens on all of its addresses that they could reach.
+    `resolved` are the addresses of `host`. The name may resolve to loopback (Debian's 127.0.1.1) or to another host's
+    address (a service, NAT). Then the other nodes must find another path, so node 0 listens on all of its addresses
+    that they could reach.
     """
     own = {address: netif for netif in netifs for address in _addresses(netif)}
     found = [address for address in map(plain_address, resolved) if address in own and not is_loopback(address)]

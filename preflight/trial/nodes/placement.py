@@ -207,7 +207,10 @@ def _lines(nodes: int, point: object) -> str:
 
 
 def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
-    """Return the ports at which all nodes of a Slurm step look for each other, in the order of their tries."""
+    """Return the ports at which all nodes of a Slurm step try to join, in the order of their tries.
+
+    The same `job_id` and `step_id` give the same ports.
+    """
     is_numbered = STEP_ID.fullmatch(job_id) and (not step_id or STEP_ID.fullmatch(step_id))
     seed = int(job_id) * 31 + int(step_id or 0) if is_numbered else 0
     first = SLURM_PORTS + seed * SLURM_TRIES % (SLURM_PORT_COUNT - SLURM_TRIES)

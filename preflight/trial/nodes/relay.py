@@ -69,7 +69,7 @@ class Relay:
             yield {"kind": "ends", "step": index, "z": pack(self._answered.pop(index))}
 
     def take_key(self, message: Message) -> bool:
-        """Publish a JSON file (key) of another node on this node; return False if this node has the file already.
+        """Publish the JSON file (key) in `message`, of another node, on this node; return False if it is here already.
 
         Raise MeetingError if that node may not send a file of this name.
         """

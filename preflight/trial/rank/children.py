@@ -250,7 +250,7 @@ def _signal_name(number: int) -> str:
 
 
 def limit_s(child: Child, limits: StageLimits) -> float:
-    """Return how many seconds the child may stay in its present stage."""
+    """Return how many seconds `child` may stay in its present stage, by `limits`."""
     return limits.for_stage(child.stage.split()[0], child.expected_s)
 
 

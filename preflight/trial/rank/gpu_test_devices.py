@@ -63,10 +63,13 @@ class Devices(Protocol):
         """Return whether CUDA reports peer access from `source` to `target`."""
 
     def allocate(self, place: int, elements: int, wide: bool) -> Buffer:
-        """Return a buffer on the GPU for integers of 4 bytes, or of 8 bytes if `wide`."""
+        """Return a buffer on the GPU at `place` for `elements` integers of 4 bytes, or of 8 bytes if `wide`."""
 
     def allocate_on_host(self, elements: int) -> Buffer:
-        """Return pinned memory for 4-byte integers near this thread's CPUs; calls from the same CPUs share it."""
+        """Return pinned memory for `elements` integers of 4 bytes near this thread's CPUs.
+
+        Calls from the same CPUs share this memory.
+        """
 
     def write_pattern(self, buffer: Buffer, salt: int) -> None:
         """Fill the buffer with numbers that differ by position and by salt, and wait until all are written."""
@@ -91,7 +94,7 @@ class Devices(Protocol):
         """Return a product of two square matrices with `rows` rows of the type `dtype`, on the GPU at `place`."""
 
     def sampler(self, place: int, uuid: str) -> Callable[[], LoadSample]:
-        """Return a function that samples the GPU's clocks, temperature and link.
+        """Return a function that samples the clocks, temperature and link of the GPU at `place`.
 
         This method raises UnreadableFact if NVML does not start.
         """

@@ -42,7 +42,7 @@ def skipped_group(group: JobGroup, why: str) -> Answer:
 def record_of(answer: Answer, gpus: tuple[int, ...], repetition: int) -> PairTruth | GpuTest:
     """Return the record of a test of two GPUs (PairTruth) or one GPU (GpuTest), from a test process's answer.
 
-    `gpus` are the NVML indices by place.
+    `gpus` are the NVML indices by place. `repetition` is 0, or the number of the repetition under load.
     """
     group = decode(JobGroup, answer["group"])
     is_pair = group.jobs[0].kind in PAIRS

@@ -67,9 +67,9 @@ class GroupStep:
 
 
 def take_groups(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's child in its group of the step; publish how the child ended, and return the next step's number.
+    """Run this rank's child in its group of step `index`; return the next step's number.
 
-    The published list is empty if this rank is in no group.
+    `order` is the GroupStep. How the child ended is published as a list, which is empty if this rank is in no group.
     """
     step = decode(GroupStep, order)
     found = next(((g, group) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)

@@ -56,9 +56,9 @@ class TrialVerdict:
 def trial_result(
     candidate: Candidate, assignment: Assignment, answers: Sequence[RankAnswer], why: str, duration_s: float
 ) -> TrialResult:
-    """Return the result of a configuration's trial, from the answers of all ranks.
+    """Return the result of the trial of `candidate`, from the answers of all ranks, by rank.
 
-    `assignment` is rank 0's; `why` is "" if the trial was not killed.
+    `assignment` is rank 0's; `why` is the reason with which the trial was killed, or "".
     """
     ends = _ends(answers)
     verdict = _verdict(ends, answers, why)

@@ -159,7 +159,7 @@ def _with_limit(spec: RunSpec, first_s: float) -> RunSpec:
 
 
 def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
-    """Start and return the child of a trial for `assignment`, with its own log."""
+    """Start and return the child of a trial for `assignment`, with its own log; `by_exec` starts it without a fork."""
     log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
     return children.start(assignment, log_path, by_exec)
 
@@ -167,7 +167,10 @@ def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
 def run_to_end(
     rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
 ) -> list[dict[str, Any]]:
-    """Read from the children until they have ended or must be killed; return how each child ended, in their order."""
+    """Read from `running`, the children of step `index`, until they end or must be killed; return how each ended.
+
+    `on_stage` is called with the first child, again and again while the children run.
+    """
     own_time = OwnTime()
     hung = _watch(rank, index, running, on_stage, own_time)
     own_time.look()  # a pause just before the kill is one too

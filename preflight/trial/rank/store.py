@@ -18,7 +18,7 @@ BACKLOG = 4096
 
 
 def open_store(assignment: Assignment) -> Store:
-    """Return the trial's store: a file, or with several nodes a client of node 0's server.
+    """Return the store of the trial in `assignment`: a file, or with several nodes a client of node 0's server.
 
     A wait on the store ends with an error after the own timeout of the stage `init` (StageLimits.own_timeout_s).
     """

@@ -39,7 +39,7 @@ def transport(dialect: str) -> tuple[Carrier, ...]:
 
 
 def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
-    """Return the carriers of another process's data, read from its NCCL log; () if the log can't be read.
+    """Return the carriers of the data of process `pid`, read from its NCCL log; () if the log can't be read.
 
     Call this function for a process that ended before it could report its carriers. `pattern` is that process's
     NCCL_DEBUG_FILE.
@@ -51,7 +51,7 @@ def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
 
 
 def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
-    """Return the files in /dev/shm that an ended process created but could not use, according to its NCCL log.
+    """Return the files in /dev/shm that the ended process `pid` created but could not use, according to its NCCL log.
 
     `pattern` is that process's NCCL_DEBUG_FILE.
     """
@@ -62,9 +62,10 @@ def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
 
 
 def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
-    """Return the path of an NCCL process's log, with its first warnings and last lines; ("", ()) without a log.
+    """Return the path of the NCCL log of process `pid`, with its first warnings and last lines; ("", ()) without one.
 
-    The number of lines is bounded, whatever the log's size, because the lines go to rank 0 and into the report.
+    `pattern` is that process's NCCL_DEBUG_FILE. The number of lines is bounded, whatever the log's size, because the
+    lines go to rank 0 and into the report.
     """
     try:
         for path in sorted(_logs(pattern, pid)):
@@ -75,10 +76,10 @@ def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
 
 
 def gives_up(pattern: str, pid: int, read: dict[str, int]) -> bool:
-    """Return whether NCCL has given up a transfer over InfiniBand, according to a new line of a process's log.
+    """Return whether a new line of the log of process `pid` says that NCCL has given up a transfer over InfiniBand.
 
-    `read` holds for each log the number of bytes read so far, and is updated. An incomplete line is read at the next
-    call.
+    `pattern` is that process's NCCL_DEBUG_FILE. `read` holds for each log the number of bytes read so far, and is
+    updated. An incomplete line is read at the next call.
     """
     found = False
     try:

@@ -29,7 +29,7 @@ Work = Callable[[], None]
 def count_wrong(
     collective: Collective, buffers: Buffers, ranks: Ranks, call: Callable[[], object], salt: int = 0
 ) -> int:
-    """Run the collective once on data that depend on the rank; return how many received elements are wrong."""
+    """Run `call` once on data that depend on the rank; return how many received elements of `buffers` are wrong."""
     _fill(buffers, ranks, salt, collective)
     call()
     ranks.synchronize()
