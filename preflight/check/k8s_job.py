@@ -14,7 +14,7 @@ from preflight.system.crew import Crew, Lost
 
 NODES = re.compile(r"k8s:([1-9]\d{0,4})(?:x([1-9]\d{0,2}))?", re.ASCII)  # pods, one a node, and the GPUs of each
 IMAGE = re.compile(r"\w[\w.:/@-]*", re.ASCII)
-NO_IMAGE = "registry.example.org/train:latest"  # stands in the file
+NO_IMAGE = "registry.example.org/train:latest"  # the placeholder in the file
 START_S, WAITS_S = 300.0, 900.0  # until a pod runs; the nodes wait for each other, as an image may be on its way
 KUBECTL = """printf %s "$1" | kubectl create -f - >&2"""
 KUBECTL_S = 120.0

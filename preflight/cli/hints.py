@@ -11,7 +11,7 @@ EXTRA = re.compile(r"extra arguments?(?:\(s\))? \((.{1,200})\)$")
 NO_OPTION = re.compile(r"No such option: (-{1,2}[\w-]{1,40})")
 NO_COMMAND = re.compile(r"No such command '(.{1,200}?)'")
 MISSING = re.compile(r"Missing (?:argument|option)")
-# What stands alone, by its look, and the option that takes it.
+# A word without an option, by its form, and the option that takes it.
 ALONE = (
     (re.compile(r"\d[\d,-]{0,60}"), "--gpus"),
     (re.compile(r"(?:/\S+)?/?\S*report\S*\.json"), "--report"),

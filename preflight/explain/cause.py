@@ -98,11 +98,11 @@ class Cause:
     """
 
     id: str = ""  # the name of its file
-    promise: str  # what it means, in words for somebody who has never heard of NCCL
+    promise: str  # what it means, in words for a reader who has never heard of NCCL
     signs: tuple[Sign, ...] = ()
     judge: Judge
     remedy: Callable[[LogEvidence, Claim], Remedy]
-    confirmed_if: str  # a clause: what would be seen
+    confirmed_if: str  # a clause: what the reader would observe
     confirm_with: str
     infers: bool = False  # judges even if none of its signs is in the log
     outranks: tuple[str, ...] = ()

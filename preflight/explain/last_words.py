@@ -21,7 +21,7 @@ MARKUP = re.compile(
 SENTENCE = re.compile(
     r"[A-Z\u2018\u201c\"'(][^\n]{40,4000}[.!?\u3002\uff01\uff1f]|[^\x00-\x7f][^\n]{20,4000}[\u3002\uff01\uff1f]"
 )
-# Times, levels, names of files with a line, numbers with a unit: what stands in the lines of programs.
+# Times, levels, names of files with a line, numbers with a unit: such texts are in the lines of programs.
 PRINTED = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:INFO|WARN(?:ING)?|ERROR|DEBUG)\b|\.(?:py|cc|cpp|cu|h):\d|^\[|Warning: |Error: |0x[0-9a-f]{4}"
 )

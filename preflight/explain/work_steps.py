@@ -30,7 +30,7 @@ STEP = compile_any((
     r"\b(?:float|half|bfloat16) +(?:sum|none) +-?\d{1,3} +[\d.]{1,9}",
 ))  # fmt: skip
 QUEUED = b"Adding requests"  # the bar of vLLM's client goes on without the engine
-FAR = 12  # more than enough of them: after these nobody counts on
+FAR = 12  # more steps than any decision needs: `read` stops counting after these
 READ_BYTES = 8 << 20  # after something alarming; a log without one step in it says no more
 LONGEST = 160
 

@@ -67,7 +67,7 @@ def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
 def _of_node(path: str, report: Json, node: Json, *, solo: bool) -> NodeDigest:
     gpus = _records(node.get("gpus"))
     metrics = dict(_gpu_metrics(gpus))
-    if solo:  # of several nodes together nobody's own speed is known
+    if solo:  # a run of several nodes does not show any node's own speed
         metrics.update(_speeds(report))
         metrics.update(_below_nccl(report))
     return NodeDigest(

@@ -27,7 +27,7 @@ NOT_PASSED_ON = {
     signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
 }  # fmt: skip
 PASSED_ON = signal.valid_signals() - NOT_PASSED_ON
-ENDS_NOTHING = {signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGWINCH}  # where nobody handles them
+ENDS_NOTHING = {signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGWINCH}  # if no handler is set
 UNDONE_BY: dict[int, signal.Signals] = {signal.SIGTSTP: signal.SIGCONT, signal.SIGCONT: signal.SIGTSTP}
 QUESTION = signal.SIGCHLD  # to the witness
 ANSWER_S = 5.0  # a witness that is stopped does not answer
@@ -41,7 +41,7 @@ class Children:
     """The starter of child processes, which waits for them and passes signals on to one of them, the main child."""
 
     def __init__(self) -> None:
-        # While SIGCHLD is ignored the kernel reaps children itself, and nobody learns how they ended.
+        # While SIGCHLD is ignored, the kernel reaps children itself, and their exit codes are lost.
         self._ignored_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL) is signal.SIG_IGN
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         self._heard = {*PASSED_ON, signal.SIGCHLD}  # Linux queues what is blocked, ignored or not

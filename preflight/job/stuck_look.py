@@ -74,7 +74,7 @@ class StuckLook:
             self._remove(self._before)
         elif found.code == NOT_STUCK:
             self.forget()
-        else:  # what was seen before holds until the job is seen to move
+        else:  # the earlier result holds until the job makes progress
             self._remove(self.path)
             self._rename(self._before, self.path)
         return found

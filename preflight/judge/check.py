@@ -215,7 +215,7 @@ def _run(
 
     before = len(findings)
     try:
-        findings += judge()  # an iterator: what it found before it ended otherwise stands
+        findings += judge()  # an iterator: findings before an exception are kept
         ended = (CheckOutcome.PASSED, "")
     except NotApplicable as error:
         ended = (CheckOutcome.NOT_APPLICABLE, f"{subject}{error}")

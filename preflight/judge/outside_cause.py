@@ -19,7 +19,7 @@ from preflight.model.counters import OutsideEvent, OutsideKind
 from preflight.model.finding import Blame, Evidence
 from preflight.model.trial import FAILED, Outcome, RankEnd, TrialResult
 
-# What a process brings upon itself, or the kernel upon it for what it did; every other signal was sent by somebody.
+# What a process brings upon itself, or the kernel upon it for what it did; another process sent any other signal.
 OWN_SIGNALS = frozenset(
     {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS", "SIGPIPE", "SIGALRM", "SIGSTKFLT"}
 )

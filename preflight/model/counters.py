@@ -26,7 +26,7 @@ class CounterKind(Word):
 
 KERNEL_LOG = "kernel log"
 XIDS, XID = "xids", "xid_"  # the counter of all Xids; the prefix of the counter of one Xid
-OF_PROCESS = "_of_"  # stands before the process in the name of Xid 45's counter, if the log names the process
+OF_PROCESS = "_of_"  # precedes the process in the name of Xid 45's counter, if the log names the process
 ON_BUS = "PCI "  # prefix of the subject of a GPU for which the kernel log gives only the address
 NOT_KEPT = "the kernel keeps no"  # prefix of a gap's reason if the kernel has no such counter, which is no fault
 

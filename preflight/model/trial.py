@@ -142,7 +142,7 @@ class TrialCause:
     cause: str
     verdict: str
     proof: str  # the first line that proves it
-    source: str  # where that line stands: file and number, or the rank that raised it
+    source: str  # where that line is: file and number, or the rank that raised it
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def decision_results(trial: TrialResult, on_gpus: bool) -> list[CollectiveResult
     chosen: list[CollectiveResult] = []
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):
         results = sorted((r for r in trial.results if r.collective is collective), key=lambda r: r.size_bytes)
-        # all_gather rounds its size to a whole number per rank, so the size asked for is only nearly met.
+        # all_gather rounds its size to a whole number per rank, so the size is only near the requested one.
         near = [r for r in results if abs(r.size_bytes - GPU_DECISION_BYTES) < GPU_DECISION_BYTES / 20]
         of_it = [*near, *results[-1:]] if on_gpus else results[-2:]
         chosen.extend(r for i, r in enumerate(of_it) if r.size_bytes >= SMALLEST_JUDGED_BYTES and r not in of_it[:i])

@@ -17,7 +17,7 @@ SEVERITIES = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.INFO: "dim
 BAR, LINE, CROSS = "│", "─", "┼"
 SELF = "X"
 NAME_COLUMNS, AMOUNT_COLUMNS = 31, 10
-NARROW = 64  # columns below which what is said of an amount stands on lines of its own
+NARROW = 64  # on fewer columns, the remark on an amount is on lines of its own
 
 
 def page(blocks: Sequence[Block], style: Style) -> str:

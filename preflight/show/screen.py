@@ -10,7 +10,7 @@ from preflight.show.console_writer import SEVERITIES, finish, lines_of
 from preflight.show.document import BLANK, Block, Text
 from preflight.show.text import Detail, Style, line
 
-ROWS = 22  # of the 24 that a terminal has at least: the command stands above, the prompt below
+ROWS = 22  # of the 24 that a terminal has at least: the command is above, the prompt below
 ALL = "-v shows all"
 AGAIN = "repair the fault above, then rerun the same command"
 TOLD = "do what the fix above says"

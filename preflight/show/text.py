@@ -15,7 +15,7 @@ from typing import TypeVar
 from preflight.model.gap import Gap
 
 INDENT = "  "
-UNKNOWN = "?"  # a fact that could not be read; its reason stands elsewhere
+UNKNOWN = "?"  # a fact that could not be read; its reason is elsewhere
 T = TypeVar("T")
 
 

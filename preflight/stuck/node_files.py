@@ -63,7 +63,7 @@ def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> 
 
 
 def _read(path: str) -> NodeEvidence:
-    if not os.path.isfile(path):  # a pipe that nobody writes would be waited for
+    if not os.path.isfile(path):  # reading a pipe without a writer would wait
         raise MalformedInput("no regular file")
     node = decode(NodeEvidence, parse_json(as_text(read_bytes(path, STUCK_NODE)), STUCK_NODE, path))
     if node.schema_version > SCHEMA_VERSION:

@@ -27,7 +27,7 @@ PIECE_BYTES = 256 << 10
 MAX_RATIO, FREE_BYTES = 250, 256 << 20
 STORED, DEFLATED = 0, 8
 ENCRYPTED, SIZES_FOLLOW, UTF8 = 1, 8, 1 << 11
-UNKNOWN = 0xFFFFFFFF  # a size that stands in zip64's field
+UNKNOWN = 0xFFFFFFFF  # a size that is in zip64's field
 CUT = "cut off: the archive ends in the middle"
 PAX_PATH = re.compile(rb"(?:^|\n)(\d{1,6}) path=")
 

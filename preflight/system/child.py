@@ -100,7 +100,7 @@ class ChildProcess:
         while not self.is_reaped:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # somebody else did
+            except ChildProcessError:  # another process did
                 self.is_reaped = True
                 break
             if ended:
@@ -117,7 +117,7 @@ class ChildProcess:
         If this process adopts orphans, also reap all other processes of the child's process group.
         """
         self.reap(until)
-        with contextlib.suppress(ChildProcessError):  # there is nobody left
+        with contextlib.suppress(ChildProcessError):  # there is no process left
             while os.waitpid(-self.pid, os.WNOHANG) != (0, 0) or time.monotonic() < until:
                 time.sleep(REAP_POLL_S)
 
@@ -126,7 +126,7 @@ class ChildProcess:
         if not self.is_reaped:
             try:
                 return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-            except ChildProcessError:  # somebody else reaped it
+            except ChildProcessError:  # another process reaped it
                 self.is_reaped = True
         return True
 

@@ -54,7 +54,10 @@ class Crew(Generic[K]):
     _own_time: OwnTime = field(default_factory=OwnTime)
 
     def fork(self, key: K, main: Callable[[Parent], object], limit_s: float = math.inf, is_asked: bool = False) -> None:
-        """Fork a child that runs `main` and must answer within `limit_s`; with `is_asked`, it also reads questions."""
+        """Fork the child `key`, which runs `main` and must answer within `limit_s` seconds.
+
+        With `is_asked`, the child also reads questions.
+        """
 
         def lead(parent: Parent) -> None:
             os.setpgid(0, 0)

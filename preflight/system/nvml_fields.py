@@ -145,7 +145,7 @@ GPU_FIELDS = (
         read=values.parse_throttle_reasons, load="throttle_reasons",
     ),
     row("power_mw", "PowerUsage", facts={}, read=_per_thousand, load="power_w"),  # of the moment: no fact of the node
-    # Whose the processes are is told by /proc.
+    # The owners of the processes are read from /proc.
     row(
         "processes", "ComputeRunningProcesses_v3", older="ComputeRunningProcesses_v2", into=values.process_records,
         facts={},

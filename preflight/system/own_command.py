@@ -11,7 +11,7 @@ from preflight.errors import LaunchError, UsageError
 
 FIRST_SIGNAL_CODE = 128
 ENDS_S = 15.0  # for what was asked to end, and cleans up
-# This very preflight, wherever the user stands: a folder `preflight` in the working directory must not be imported.
+# This preflight, in any working directory: a folder `preflight` in the working directory must not be imported.
 START = (
     "import sys; '' in sys.path and sys.path.remove(''); root, module = sys.argv.pop(1), sys.argv.pop(1); "
     "root in sys.path or sys.path.append(root); __import__(module, fromlist=['main']).main()"

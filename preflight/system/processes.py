@@ -71,7 +71,7 @@ def stop_with_parent(parent_pid: int, lifeline: str) -> None:
         die_with_parent(parent_pid)
         return
     with contextlib.suppress(BlockingIOError):
-        os.read(fd, 1)  # nothing is ever written: the end of the file means that nobody holds it
+        os.read(fd, 1)  # nothing is ever written: the end of the file means that no process holds it
         os._exit(1)
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGSTOP, 0, 0, 0)
     if os.getppid() != parent_pid:

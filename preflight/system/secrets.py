@@ -12,7 +12,7 @@ HIDDEN = "(hidden)"
 NAME = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 NO_SECRET = re.compile(r"(^|_)PKEY$")  # InfiniBand's partition keys are an index: NCCL_IB_PKEY
 URL = re.compile(r"(://)[^/\s:@'\"]*:[^/\s@'\"]+@")
-LEAST_CHARACTERS = 8  # shorter values are words and switches, and stand in ordinary text
+LEAST_CHARACTERS = 8  # shorter values are words and switches, and occur in ordinary text
 
 
 def is_secret(name: str) -> bool:

@@ -19,7 +19,7 @@ from preflight.system.storage_file import StorageFile, look_at, reason
 
 POLL_S = 0.1
 SWEEP_S = 0.3
-REAP_S = 0.5  # a disk that is flushing lets nobody go at once
+REAP_S = 0.5  # a process that waits for a disk to flush can't end at once
 LOOK, WRITE, READ = "look", "write", "read"
 DOING = {LOOK: "looking at the directory", WRITE: "writing", READ: "reading"}
 

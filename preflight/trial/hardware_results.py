@@ -78,7 +78,7 @@ class HardwareWatch:
         """
         ours = {f"{XID}{KILLED}{OF_PROCESS}{pid}" for pid in _own_pids(self.run_dir)}
         limit_s = min(left_s, LIMIT_S)
-        waking_s = min(left_s - limit_s, WAKING.all_s)  # needed where nobody listens and so keeps them awake
+        waking_s = min(left_s - limit_s, WAKING.all_s)  # needed if no XidWatch keeps the GPUs awake
         grown = changes(self.counters, probe_counters(self.machine, limit_s, waking_s))
         grown = tuple(each for each in grown if each.name not in ours)
         if self.xids is None:

@@ -58,7 +58,7 @@ def launch(
         _take_in(agent, agent.process, fifo, spec, launched, watch, kill_at, peers)
     finally:
         with held_back():  # a signal now would leave what is not yet ended or removed
-            processes.stop_descendants(foreign)  # nobody makes another file behind the look
+            processes.stop_descendants(foreign)  # no process creates a file after the listing
             mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
             agent.process.signal(signal.SIGKILL)  # its death ends the others even where /proc does not show them
             survivors = processes.kill_descendants(foreign, KILL_WAIT_S)

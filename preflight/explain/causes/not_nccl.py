@@ -13,7 +13,7 @@ from preflight.explain.survival import is_after
 from preflight.model.explanation import Confidence
 
 ID = "not_nccl"
-QUEUE = " at shm_broadcast.py"  # vLLM's engine there waits for its workers: who was late is not told
+QUEUE = " at shm_broadcast.py"  # vLLM's engine waits there for its workers; the line does not say which was late
 OWN = "A rank stopped with a Python error{place}. The error is in the program, not in the communication: {text}"
 WAITED = (
     "A rank timed out waiting{place} for another process or a service. The log of the other side has the cause: {text}"

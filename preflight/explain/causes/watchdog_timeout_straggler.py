@@ -20,7 +20,7 @@ from preflight.model.explanation import Confidence
 
 FIRST = "look first at rank "
 SHORT_MS = (
-    10_000  # the first collective alone may connect for longer; somebody has written ms for s, or tests the timeout
+    10_000  # the first collective alone may connect for longer; a person has written ms for s, or tests the timeout
 )
 ONLY = "the timeout was only "
 ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "

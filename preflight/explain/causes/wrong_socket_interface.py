@@ -86,7 +86,7 @@ def _by_retries(evidence: LogEvidence) -> Claim | None:
         return None
     later = (line for source, _, line in evidence.starts.last_line.values() if source == retries[-1].source)
     if max(later, default=0) > retries[-1].line:
-        return None  # somebody got through
+        return None  # a connection succeeded
     because = "the log ends in refused connections"
     return Claim(Authority.SILENCE, retries, Confidence.LOW, because, fill_in(UNREACHED, retries))
 

@@ -81,7 +81,7 @@ def fabric_state(node: NodeFacts, case: Case) -> Findings:
     802. Yields a FAIL if registration failed or is not complete, and a WARN if the fabric reports itself unhealthy. If
     Grace nodes share a fabric, a missing IMEX channel is a WARN for a job on several nodes, else an INFO.
 
-    Can't see: GPUs before Hopper, whose driver reports no fabric state, and whether the IMEX daemons reach each other.
+    Can't see: GPUs before Hopper, whose driver does not report it, and whether the IMEX daemons reach each other.
     """
     gpus = chosen_gpus(node, case)
     if not any(has_switch(gpu) for gpu in known(node.gpus)):

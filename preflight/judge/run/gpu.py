@@ -245,7 +245,7 @@ def _other_bits(hardware: Hardware) -> Iterator[tuple[int, tuple[str, str]]]:
             digests[gemm.dtype, gemm.rows].append((test.gpu, gemm.digest))
     for (dtype, rows), load in digests.items():
         counts = Counter(digest for _, digest in load).most_common()
-        # Where no result is in the majority nobody knows whose is right, and each is named.
+        # If no result has a majority, it is unknown which is right, and each GPU is named.
         right = counts[0][0] if counts[0][1] > len(load) / 2 else ""
         for gpu in dict.fromkeys(gpu for gpu, digest in load if digest != right and len(counts) > 1):
             yield (

@@ -70,7 +70,7 @@ def _compared(nodes: Sequence[NodeFacts], facts: Sequence[Fact]) -> Iterator[Dif
         known = {value for _, value in read if value is not None}
         if not known or len({value for _, value in read}) < 2:
             continue
-        must = fact.must if len(known) > 1 else Must.NOT  # nobody is accused of what could not be read
+        must = fact.must if len(known) > 1 else Must.NOT  # a value that could not be read is no difference
         hosts = defaultdict[str, list[str]](list)
         for host, value in read:
             hosts[NOT_READ if value is None else value].append(host)

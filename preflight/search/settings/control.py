@@ -176,7 +176,7 @@ def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
         return Proof.INTERMITTENT if intermittent(results, control.reruns) else Proof.OPEN
     seen = {_key(each.candidate, each.env): each for each in tallies(results, control.reruns)}
     chosen, default = seen.get(_key(control.chosen, control.env)), seen.get(DEFAULT)
-    if chosen is None or default is None:  # a report that somebody has edited
+    if chosen is None or default is None:  # a report that a person has edited
         return Proof.OPEN
     wanted = min(PROVED_ODDS.value, odds(control.wanted_each, control.wanted_each))
     if chosen.failed or (default.comes_and_goes and odds_of(control) < wanted):

@@ -110,7 +110,7 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
     """
     start = time.monotonic()
     first = {pid: ProcessSample.read(machine, pid) for pid in pids}
-    last, moved_at_s = first, dict[int, float]()  # by thread: when it was first seen to have run
+    last, moved_at_s = first, dict[int, float]()  # by thread: when the watch first found that it had run
     while True:
         time.sleep(0.25 if len(pids) < FEW_PROCESSES else 1.0)
         watched_s = time.monotonic() - start

@@ -17,7 +17,7 @@ AGAIN_BYTES = 4 << 20
 WORK_S = 3.0  # for writing; the rest of the limit is for fsync
 LIMIT_S = 12.0
 SWEEP_S = 3.0
-APPEAR_S = 3.0  # for a file that another node has synced to be seen
+APPEAR_S = 3.0  # time until a file that another node has synced is visible
 NOT_ASKED = Gap("no --checkpoint-dir was given")
 
 

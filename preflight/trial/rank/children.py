@@ -101,7 +101,7 @@ def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
     sound = processes.thread_count() == 1 and not by_exec
     process = _fork(assignment, log_path) if sound else _exec(assignment, log_path)
     os.set_blocking(process.fd, False)
-    # The driver's log names whom a kill ended. On a full disk that goes unsaid.
+    # The driver's log names killed pids; this file says which are preflight's own. A full disk is no error.
     with contextlib.suppress(OSError), open(os.path.join(os.path.dirname(log_path), PIDS), "a", encoding="ascii") as f:
         f.write(f"{process.pid}\n")
     started_by = "fork" if sound else "exec"

@@ -57,7 +57,7 @@ class Conductor:
 
     def run(self) -> None:
         spec = self._spec
-        for rank in range(spec.place.local_size):  # those of other nodes were ready before the nodes met
+        for rank in range(spec.place.local_size):  # ranks of other nodes were ready before the nodes joined
             if not self._rank.channel.wait(f"ready/{rank}", spec.deadline_monotonic_s):
                 raise HarnessError(f"the agent of rank {rank} had not imported torch when the deadline came")
         self._steps.report({"event": "ready"})

@@ -178,7 +178,7 @@ def _verdict(ends: Sequence[RankEnd], answers: Sequence[RankAnswer], why: str) -
         if culprits:
             return _failed(ends, culprits)
     if why == "deadline":
-        data = _data_verdict(answers)  # what was seen to be wrong stays wrong, however little time there was
+        data = _data_verdict(answers)  # data that were wrong count as wrong, however little time there was
         if data.outcome is Outcome.WRONG_DATA:
             return data
         return TrialVerdict(Outcome.SKIPPED, f"the deadline came while {_where(ends)}", ())
@@ -213,7 +213,7 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
             Outcome.HANG, f"{_ranks(stopped)} stopped (process state T) at {where}; the others waited", stopped
         )
     waited = tuple(end.rank for end in ends if end.ended in CONSEQUENCES)
-    # A rank that entered its stage late had no time to raise; it is accused only where nobody was silent for long.
+    # A rank that entered its stage late had no time to raise; it is named only if no rank was silent for long.
     silent = tuple(end.rank for end in ends if end.ended == "stuck")
     silent = silent or tuple(end.rank for end in ends if end.ended == "killed")
     if waited and silent and not could_not_connect(ends):

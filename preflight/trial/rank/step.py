@@ -38,7 +38,7 @@ from preflight.trial.rank.transport import carried, gives_up, last_words, left_i
 
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
-ANSWER_S = children.UNKILLABLE_AFTER_S + 5.0  # what does not die is told in time
+ANSWER_S = children.UNKILLABLE_AFTER_S + 5.0  # a process that does not die is reported in time
 PAUSED_S = "paused_s"  # in a child's outcome: how long its supervisor itself stood still
 
 Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it

@@ -17,7 +17,7 @@ from preflight.trial.rank import sockets
 
 # A transfer that was not acknowledged; or an address that did not answer ten times in 5 s, of which NCCL asks 35 times.
 GAVE_UP = re.compile(rf"{any_of('ib.completion').pattern}|ibv_modify_qp failed[^\n]{{1,400}} retrying [1-9]\d/", re.I)
-LOG_BYTES = 4 << 20  # of the end of one process's log: what went wrong stands there
+LOG_BYTES = 4 << 20  # read from the end of one process's log, which has the errors
 WARNINGS = 12  # the first ones name the cause, the others follow from them
 LAST = 4
 READ_BYTES = 1 << 20
@@ -71,7 +71,7 @@ def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
         for path in sorted(_logs(pattern, pid)):
             return path, tuple(_telling(path))
     except OSError:
-        pass  # what a log would have told must not keep a failed trial from being reported
+        pass  # an unreadable log must not prevent the report of a failed trial
     return "", ()
 
 

@@ -254,11 +254,11 @@ def kind_of(error: Exception) -> str:
     text = str(error).lower()
     if isinstance(error, UsageError):
         return NOT_REGISTERED
-    if not isinstance(error, (RuntimeError, OSError)):  # a TypeError about an argument `timeout` waited for nobody
+    if not isinstance(error, (RuntimeError, OSError)):  # a TypeError about an argument `timeout` is no wait
         return "error"
     if "cannot re-initialize cuda in forked subprocess" in text:
         return "fork"
-    # NCCL's own error may say `Connection timed out` of a queue pair or a socket: that is a cause, not waiting in vain.
+    # NCCL's own error may say `Connection timed out` of a queue pair or a socket: that is a cause, not a wait.
     if not NCCL_ERROR.search(str(error)) and any(sign in text for sign in ("timed out", "timeout", "wait timeout")):
         return "timeout"
     if any(sign in text for sign in LOST_PEER):
