@@ -138,10 +138,11 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Return an anomaly that NCCL's own diagnostics report as the cause of timeouts; None if no rank timed out.
+    """Return the claim that an anomaly which NCCL's own diagnostics report caused timeouts.
 
-    Timeouts are required because healthy runs also have slow cards and variables that differ. `events` are the lines of
-    NCCL's diagnostics. In `verdict`, the first sentence of the answer, `{said}` becomes NCCL's words.
+    Return None if no rank timed out. Timeouts are required because healthy runs also have slow cards and variables that
+    differ. `events` are the lines of NCCL's diagnostics. In `verdict`, the first sentence of the answer, `{said}`
+    becomes NCCL's words.
     """
     timeouts = evidence.timeouts()
     if not timeouts:

@@ -54,7 +54,7 @@ class StepCounter:
         self._recent: set[bytes] = set()
 
     def begin(self) -> None:
-        """Count steps from here on, because an alarming line was kept."""
+        """Let `read` count steps from here on, because an alarming line was kept."""
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 
