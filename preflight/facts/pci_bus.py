@@ -18,7 +18,7 @@ DISPLAY_CONTROLLER = "0x03"  # VGA 0x0300 and 3D 0x0302; audio, USB and NVSwitch
 
 
 def probe_nvidia_pci(machine: Machine) -> tuple[NvidiaPciDevice, ...]:
-    """Return the GPUs in bus order; empty on a machine without a PCI bus."""
+    """Return the NVIDIA GPUs on the PCI bus, in bus order; empty on a machine without a PCI bus."""
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     return tuple(_read_nvidia(machine, bdf) for bdf in machine.names(DEVICES) if _is_nvidia_gpu(machine, bdf))
 
@@ -187,7 +187,7 @@ def parse_speed(text: str) -> float:
 
 
 def parse_width(text: str) -> int:
-    """Return a link's number of lanes. Raise UnreadableFact if the link has none.
+    """Return the number of lanes in `text`, from a link's file in /sys. Raise UnreadableFact if the link has none.
 
     A device inside a root complex has no lanes, and the kernel gives 0 or 255.
     """

@@ -115,12 +115,10 @@ def parse_version(version_file: str, name: str) -> str:
 
 
 def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
-    """Return the version of the NCCL wheel that belongs to torch's CUDA version.
+    """Return the version of the NCCL wheel that belongs to `cuda`, torch's CUDA version.
 
-    Raise UnreadableFact if this wheel is not installed.
-
-    `wheels` has the versions of all installed NCCL wheels by name; other packages than torch may have installed some of
-    these wheels.
+    Raise UnreadableFact if this wheel is not installed. `wheels` has the versions of all installed NCCL wheels by name;
+    other packages than torch may have installed some of these wheels.
     """
     wheel = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     if wheel not in wheels:
