@@ -80,13 +80,11 @@ class Children:
         return self._main
 
     def fork(self, name: str, run: Callable[[], None], holds: Sequence[int]) -> int:
-        """Start a helper process that runs `run`; return its pid.
+        """Start a helper process that runs `run`; return its pid. Raise OSError if it can't start.
 
-        It may die at any time and does not outlive preflight.
-
-        Raise OSError if the helper can't start. `name` is its name in `ps`. The helper has preflight's stdin, stdout
-        and stderr and the descriptors in `holds`. It ignores every signal except SIGKILL and SIGSTOP, and exits with 0
-        once `run` returns.
+        The helper may die at any time and does not outlive preflight. `name` is its name in `ps`. It has preflight's
+        stdin, stdout and stderr and the descriptors in `holds`. It ignores every signal except SIGKILL and SIGSTOP, and
+        exits with 0 once `run` returns.
         """
         parent, pid = os.getpid(), os.fork()
         if pid:
