@@ -62,7 +62,7 @@ def iommu_translates(node: NodeFacts, case: Case) -> Findings:
     """No IOMMU translates the copies between chosen GPUs that are connected by PCIe only.
 
     An IOMMU that translates on bare metal can make PCIe copies between GPUs vanish, although CUDA reports success.
-    Yields a WARN on bare metal if chosen GPUs that NVLink does not join are in IOMMU groups that translate.
+    Yields a WARN on bare metal if two or more chosen GPUs that NVLink does not join are in IOMMU groups that translate.
 
     Can't see: whether data is really lost. Only the verified copies of a trial show that.
     """
