@@ -16,7 +16,7 @@ from preflight.model.word import Word
 
 
 class CounterKind(Word):
-    """The meaning of an increase of a counter: how serious it is."""
+    """How serious it is if a counter grew during a run."""
 
     FATAL = "fatal"  # an error that corrupts or ends a job: uncorrected ECC, Xid, fatal AER, a link that went down
     SURVIVED = "survived"  # an error that ends no job but is not normal: a retrained link, a refused request
@@ -87,7 +87,7 @@ def _grown(was: int | Gap, now: int | Gap) -> int | Gap:
 
 
 class OutsideKind(Word):
-    """An event outside a process that ends the process, or keeps it from starting, without a fault of the process."""
+    """A kind of event that ends a process, or keeps it from starting, without a fault of the process."""
 
     OOM_KILL = "OOM kills"  # by the kernel, in this cgroup
     PIDS_LIMIT = "processes and threads refused by the pids limit"

@@ -22,9 +22,9 @@ def part_of_pair(node: NodeFacts, a: int, b: int) -> tuple[str, ...]:
 
 
 def part_of_port(node: NodeFacts, hca: str, port: int) -> tuple[str, ...]:
-    """Return a name of the port made from its GUID, as a tuple with one item; () if its GID could not be read.
+    """Return a name of port `port` of the adapter `hca`, as a tuple with one item; () if its GID could not be read.
 
-    The GUID is the lower half of the port's first GID.
+    The name is the GUID, which is the lower half of the port's first GID.
     """
     gids = (known_or(each.gids, ()) for each in known_or(node.hca_ports, ()) if (each.hca, each.port) == (hca, port))
     first = next((gid.gid for gid in next(gids, ()) if gid.gid_index == 0), "")
