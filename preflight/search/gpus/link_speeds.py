@@ -178,11 +178,9 @@ def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
 
 
 def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], ...]:
-    """Return (GPU, rate of its PCIe link in GB/s).
+    """Return (NVML index, rate of the PCIe link in GB/s) for each of `gpus`, without those whose link is not known.
 
     The rate is that of the link's highest generation and present width.
-
-    A GPU whose link is not known is left out.
     """
     found = []
     for gpu in gpus:
