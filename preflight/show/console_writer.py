@@ -64,7 +64,7 @@ def paint(text: str, tone: str, style: Style) -> str:
 
 
 def heading(title: str, style: Style) -> list[str]:
-    """Return a section's title below an empty line."""
+    """Return the lines of a section's title: an empty line, then `title`."""
     return ["", paint(title, "bold", style)]
 
 

@@ -37,7 +37,7 @@ class Style:
 
 
 def clean(text: str) -> str:
-    """Return text from outside with invisible or harmful characters made visible.
+    """Return `text`, which comes from outside, with invisible or harmful characters made visible.
 
     Examples are ESC, CR, bidi marks and lone surrogates.
     """
