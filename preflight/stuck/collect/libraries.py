@@ -141,9 +141,10 @@ def read_nccl_version(path: str) -> str:
 
 
 def find_in_file(path: str, pattern: re.Pattern[bytes]) -> str:
-    """Return the first group of the first match of `pattern` in a file; "" without a match or if it can't be read.
+    """Return the first group of the first match of `pattern` in the file `path`.
 
-    Only a regular file is opened, because another user may have put a device at that path.
+    Return "" if there is none or it can't be read. Only a regular file is opened, because another user may have put a
+    device at that path.
     """
     with (
         contextlib.suppress(OSError),

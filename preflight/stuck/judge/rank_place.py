@@ -54,7 +54,7 @@ class JobState:
 
     @classmethod
     def of(cls, nodes: Sequence[NodeEvidence]) -> JobState:
-        """Return the state of the job whose evidence these nodes give.
+        """Return the state of the one job about which `nodes` have evidence.
 
         Ranks that should run on a node but have no process are included.
         """
