@@ -119,7 +119,7 @@ def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
 
 
 def round_trip_s(sock: socket.socket) -> float:
-    """Return the median round-trip time of a small message, in seconds."""
+    """Return the median round-trip time of a small message over `sock`, in seconds."""
     times = []
     for _ in range(TRIPS):
         since = time.monotonic()
@@ -129,7 +129,7 @@ def round_trip_s(sock: socket.socket) -> float:
 
 
 def rate_bytes_s(sock: socket.socket) -> float:
-    """Return the one-way rate of one connection in bytes per second, measured briefly."""
+    """Return the one-way rate over `sock` in bytes per second, measured for a short time."""
     data, done, since = bytes(SWALLOW_BYTES), 0, time.monotonic()
     while (took_s := time.monotonic() - since) < RATE_S or not done:
         sock.settimeout(PAYLOAD_S)

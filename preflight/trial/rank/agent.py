@@ -177,7 +177,10 @@ def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> Chi
 
 
 def supervise_rank(spec_path: str) -> None:
-    """Supervise this process's rank; if that raises an error, send the error to the launcher first."""
+    """Supervise this process's rank by the specification in the file `spec_path`.
+
+    If that raises an error, the error is sent to the launcher first.
+    """
     try:
         supervise(spec_path)
     except Exception as error:

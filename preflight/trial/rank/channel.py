@@ -25,7 +25,10 @@ Report = Callable[[dict[str, Any]], None]  # how a child tells its supervisor wh
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """JSON values under keys, which may contain `/`. No operation blocks, except waits with a time limit."""
+    """JSON values under keys, which the ranks of this node share. Keys may contain `/`.
+
+    No operation blocks, except waits with a time limit.
+    """
 
     directory: str
 

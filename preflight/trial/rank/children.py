@@ -147,7 +147,7 @@ def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
 
 
 def ask(child: Child, question: dict[str, Any]) -> None:
-    """Send a question to a child that answers questions. The answer is in `child.events` once its stage is `done`."""
+    """Send `question` to a child that answers questions. The answer is in `child.events` once its stage is `done`."""
     child.events = []
     if child.is_done:
         _move(child, ASKED)

@@ -107,7 +107,8 @@ class Steps:
     def take(self, order: Order, label: str, take: TakeStep, until: float = 0.0) -> list[Any]:
         """Publish `order` as the next step, take part in it by calling `take`, and return each rank's answer by rank.
 
-        Each rank has ANSWER_S seconds to answer, from now or from `until` (monotonic clock), whichever is later.
+        `label` is the step's name in the report of progress. Each rank has ANSWER_S seconds to answer, from now or from
+        `until` (monotonic clock), whichever is later.
         """
         index, spec = self.index, self.rank.spec
         self.rank.channel.put(f"step/{index}", order)
