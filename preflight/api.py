@@ -152,9 +152,9 @@ def explain(paths: Path | Sequence[Path]) -> Explanation:
 def stuck(pid: int | None = None, *, job: str | None = None, watch_s: float | None = None) -> StuckReport:
     """Return where each rank of a hung job on this node waits, and why; the ranks are not disturbed.
 
-    `pid` is the pid of a rank or of the job's launcher; `pid` and `job` are not needed if only one job runs here. If no
-    such job runs here, the verdict is unknown. UsageError: several jobs run here, and no job was named. HarnessError:
-    there is no report.
+    `pid` is the pid of a rank or of the job's launcher; `pid` and `job` are not needed if only one job runs here. The
+    ranks are watched for at most `watch_s` seconds. If no such job runs here, the verdict is unknown. UsageError:
+    several jobs run here, and no job was named. HarnessError: there is no report.
     """
     with _arguments_named():
         ran = run_own(["stuck", "--json", "-", *_options(pid=pid, job=job, watch=watch_s)])

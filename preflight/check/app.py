@@ -76,7 +76,7 @@ def check(
 
     Before the ranks start, `save` gets the report that is valid if this process is killed. Without that report, an
     earlier run's report could be taken for this run's. Raises UsageError before the ranks start, or after the ranks
-    found that the module of --backend registers no such backend. Any other later error is in the report.
+    found that the module of --backend registers no such backend. Any other error after the start is in the report.
     """
     hardware = HardwareWatch(machine, xids=agent.xids)
     try:

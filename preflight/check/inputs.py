@@ -27,7 +27,7 @@ LEAST_BYTES = 16 << 10  # to open a small file costs as much
 
 
 def read_policy(path: str | None) -> Policy | None:
-    """Return the policy in a TOML file; None if `path` is None. MalformedInput names the invalid entry."""
+    """Return the policy in the TOML file `path`; None if `path` is None. MalformedInput names the invalid entry."""
     if path is None:
         return None
     names = {check.name for check in all_checks()}
@@ -35,17 +35,17 @@ def read_policy(path: str | None) -> Policy | None:
 
 
 def read_baseline(path: str | None) -> Baseline | None:
-    """Return the baseline in a file, which holds the speeds of known-good nodes; None if `path` is None."""
+    """Return the baseline (the speeds of known-good nodes) in the file `path`; None if `path` is None."""
     return None if path is None else load_baseline(read_input(path, BASELINE), path)
 
 
 def read_fabric(path: str | None) -> tuple[LinkTest, ...]:
-    """Return the tests in a file of perftest's output; () if `path` is None."""
+    """Return the link tests in the file `path`, the output of perftest; () if `path` is None."""
     return () if path is None else parse_perftest(read_input(path, PERFTEST), path)
 
 
 def read_history(path: str | None, node: NodeFacts, *, is_quiet: bool) -> tuple[Report, ...]:
-    """Return the newest reports in a folder that tried this node's GPUs or RDMA ports, the oldest first.
+    """Return the newest reports in the folder `path` that tried GPUs or RDMA ports of `node`, the oldest first.
 
     The host's name is not compared, because it changes with each pod. Raises UsageError if other users may write to the
     folder, because its reports can decide that a node is rejected. A file that is not a preflight report is left out.

@@ -35,9 +35,9 @@ STRANGER = (
 
 
 def read_installation(machine: Machine, is_linux: bool) -> Installation:
-    """Return the state of each part of this installation.
+    """Return the state of each part of this installation, as read on `machine`.
 
-    On Linux, the parts include the driver, the right to read stacks, and /dev/shm.
+    If `is_linux`, the parts include the driver, the right to read stacks, and /dev/shm.
     """
     parts = [_own_files(), _python(), *_torch_and_driver(machine, is_linux)]
     if is_linux:

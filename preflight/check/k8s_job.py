@@ -14,7 +14,7 @@ from preflight.system.crew import Crew, Lost
 
 NODES = re.compile(r"k8s:([1-9]\d{0,4})(?:x([1-9]\d{0,2}))?", re.ASCII)  # pods, one a node, and the GPUs of each
 IMAGE = re.compile(r"\w[\w.:/@-]*", re.ASCII)
-NO_IMAGE = "registry.example.org/train:latest"  # stands in the file
+NO_IMAGE = "registry.example.org/train:latest"  # the placeholder in the file
 START_S, WAITS_S = 300.0, 900.0  # until a pod runs; the nodes wait for each other, as an image may be on its way
 KUBECTL = """printf %s "$1" | kubectl create -f - >&2"""
 KUBECTL_S = 120.0
@@ -22,7 +22,10 @@ STDERR = 2
 
 
 def k8s_job(request: Request) -> str:
-    """Return the service and the Job as YAML. Raise UsageError if the Job can't express an option of the request."""
+    """Return the service and the Job of `request` as YAML.
+
+    Raise UsageError if a Job can't express one of its options.
+    """
     named = NODES.fullmatch(str(request.on))
     if named is None:
         raise UsageError(f"--on {request.on}: {FORMS}")
@@ -55,7 +58,10 @@ def k8s_job(request: Request) -> str:
 
 
 def create(job: str) -> None:
-    """Pass the Job to kubectl, which prints on stderr what it created. Raise LaunchError if that fails."""
+    """Pass `job`, a text in YAML, to kubectl, which prints on stderr what it created.
+
+    Raise LaunchError if that fails.
+    """
     with Crew[str]() as crew:
         crew.start("kubectl", ("sh", "-c", KUBECTL, "sh", job), os.environ, KUBECTL_S, STDERR)
         child = crew.children["kubectl"]

@@ -23,7 +23,11 @@ REPORT_S = 0.4  # for judging and writing
 
 @dataclass(frozen=True, slots=True)
 class LookedAgain:
-    """What was read once more after the ranks had ended, and the results of the GPU tests, to which this is added."""
+    """What was read once more after the ranks had ended, with the results of the GPU tests (`hardware`).
+
+    `disturbed` is a text on GPUs that another process used, or "". `outside` are the kernel's kills and refusals during
+    the run, and `before` is the kernel log from before the run.
+    """
 
     disturbed: str  # why no speed counts, "" if no other process used the GPUs
     hardware: Hardware | Gap
@@ -33,7 +37,10 @@ class LookedAgain:
 
 
 def look_again(run: RunRecord) -> LookedAgain:
-    """Return the counters, kernel events and kernel log, read after the run; a value is a Gap if no time is left."""
+    """Return the counters, kernel events and kernel log, read after the ranks of `run` have ended.
+
+    A value is a Gap if no time is left.
+    """
     left_s = 0.0 if run.launch.interrupted else run.ends_at() - time.monotonic() - REPORT_S
     disturbed = why_disturbed(run.path.gpus)
     earlier = run.outside_before

@@ -75,8 +75,8 @@ def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peer
 def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrupted | None]:
     """Return the report of the run, and the signal that cut the run short, or None.
 
-    With several nodes, the result is node 0's report if it arrived, else this node's own report. Node 0 sends its
-    report to the other nodes.
+    With several nodes (`peers`), the result is node 0's report if it arrived, else this node's own report. Node 0 sends
+    its report to the other nodes.
     """
     origins = (*run.place.origins, *(peers.node.origins if peers else ()))
     why_stopped = str(run.launch.interrupted or "")

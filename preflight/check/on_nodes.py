@@ -61,7 +61,7 @@ class NodeCommands:
 
 
 def check_there(request: Request, run_id: str) -> ArgumentsOf:
-    """Return a function that gives the arguments with which preflight runs on a node, from its place among the hosts.
+    """Return a function of (place, hosts) that returns preflight's arguments on the host number `place` of `hosts`.
 
     With these arguments, preflight checks the node alone, or with --together joins run `run_id`.
     """
@@ -132,7 +132,7 @@ def _hosts_in(named: str) -> tuple[str, ...]:
 def visit(
     way: NodeCommands, limit_s: float, take: Callable[[str, Json], None], watch: Callable[[Sequence[str], int], None]
 ) -> dict[str, str]:
-    """Run the command on every node; return, for each node that sent no report, the reason.
+    """Run the commands of `way`, one per node; return {host: reason} for the nodes that sent no report.
 
     `take` gets each node's report when the report arrives. About once a second, `watch` gets the nodes that are at work
     and the number of nodes that are not started. Each node has `limit_s` seconds. At the end, also after Ctrl-C, every

@@ -15,16 +15,20 @@ NODES, ELSEWHERE = "Several nodes", "Other machines"
 ANSWERS_BACK = "-"  # the value of --on by which another preflight starts this one
 
 
-# An option that is `rare` stands in --help-all only.
+# A `rare` option is shown by --help-all only.
 
 
 def valued(metavar: str, what: str, *names: str, group: str | None = None, rare: bool = False) -> Any:
-    """Return an option that takes a value; `what` is the option's help text."""
+    """Return a typer option that takes a value.
+
+    `metavar` is the value's name in the help, `what` the help text, and `group` the heading in --help. A `rare` option
+    is shown by --help-all only.
+    """
     return typer.Option(*names, metavar=metavar, help=what, rich_help_panel=group, hidden=rare)
 
 
 def timed(what: str, name: str, group: str | None = None, rare: bool = False) -> Any:
-    """Return an option that takes a duration such as 90, 90s, 5m or 1h30m."""
+    """Return a typer option `name` that takes a duration such as 90, 90s, 5m or 1h30m; `what` is its help text."""
 
     def parse(text: str) -> float:
         return parse_duration_s(text, name)
@@ -33,19 +37,19 @@ def timed(what: str, name: str, group: str | None = None, rare: bool = False) ->
 
 
 def choice(what: str, *names: str, group: str | None = None, metavar: str | None = None, rare: bool = False) -> Any:
-    """Return an option that takes one of a few words, in upper or lower case."""
+    """Return a typer option that takes one of a few words, in upper or lower case; `what` is its help text."""
     return typer.Option(
         *names, metavar=metavar, help=what, case_sensitive=False, rich_help_panel=group, hidden=rare
     )  # fmt: skip
 
 
 def switch(what: str, *names: str, group: str | None = None, envvar: str | None = None, rare: bool = False) -> Any:
-    """Return an option without a value."""
+    """Return a typer option without a value; `what` is its help text."""
     return typer.Option(*names, help=what, envvar=envvar, rich_help_panel=group, hidden=rare)
 
 
 def words(kind: type[Enum]) -> str:
-    """Return the values of an enum as a list in words, for a help text."""
+    """Return the values of the enum `kind` as a list in words, for a help text."""
     return ", ".join(str(each.value) for each in kind)
 
 

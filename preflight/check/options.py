@@ -329,7 +329,10 @@ SysrootOption = Annotated[
 
 
 def parse_collectives(text: str) -> tuple[Collective, ...]:
-    """Return the collectives in a list of names; `all` means all. The names of nccl-tests' programs are valid too."""
+    """Return the collectives in `text`, names separated by commas; `all` means all.
+
+    The names of nccl-tests' programs are valid too. Raise UsageError for another name.
+    """
     known = {each.value: each for each in Collective} | {"alltoall": Collective.ALL_TO_ALL}
     names = [name.strip().lower().removesuffix("_perf") for name in text.split(",")]
     if names == ["all"]:
@@ -341,7 +344,10 @@ def parse_collectives(text: str) -> tuple[Collective, ...]:
 
 
 def parse_tests(text: str) -> frozenset[GpuTests]:
-    """Return the GPU tests that `--tests` names; the set is empty for `collectives`, which are always tested."""
+    """Return the GPU tests in `text`, the value of `--tests`.
+
+    The result is empty for `collectives`, which are always tested.
+    """
     known = {each.value: {each} for each in GpuTests} | {"collectives": set(), "all": ALL_TESTS}
     chosen: set[GpuTests] = set()
     for name in names_in(text):
@@ -352,7 +358,7 @@ def parse_tests(text: str) -> frozenset[GpuTests]:
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names in a list that is separated by commas."""
+    """Return the names in `text`, a list that is separated by commas."""
     return [name.strip().lower() for name in text.split(",") if name.strip()]
 
 
@@ -365,16 +371,20 @@ def parse_words(name: str, text: str) -> tuple[str, ...]:
 
 
 def slurm_words(text: str | None, on: str | None) -> tuple[str, ...]:
-    """Return the words of --slurm-args. Raise UsageError if --on does not call Slurm."""
+    """Return the words of `text`, the value of --slurm-args; () if it is None.
+
+    Raise UsageError if `on`, the value of --on, does not call Slurm.
+    """
     if text and not str(on).startswith("slurm:"):
         raise UsageError("--slurm-args: only --on slurm:... calls Slurm")
     return parse_words("--slurm-args", text or "")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the message sizes in bytes for `1K:1G` (each size twice the one before), `8:128M:4` or a single size.
+    """Return the message sizes in bytes for a text such as `1K:1G`, `8:128M:4` or a single size.
 
-    K is 1024. These forms and units are those of nccl-tests.
+    In `1K:1G`, each size is twice the one before; a third number is another factor. K is 1024. These forms and units
+    are those of nccl-tests.
     """
     found = SIZES.fullmatch(text.strip())
     if not found:
@@ -391,9 +401,9 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def burn_seconds(minutes: float | None, profile: Profile) -> float | None:
-    """Return the value of --minutes in seconds, None if it is not given.
+    """Return `minutes` (the value of --minutes) in seconds, or None if it is None.
 
-    Raise UsageError if the profile has no burn-in.
+    Raise UsageError if `minutes` is given but `profile` has no burn-in.
     """
     if minutes is None:
         return None

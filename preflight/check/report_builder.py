@@ -61,7 +61,7 @@ KILLED = "preflight was killed, or the machine went down, before it could answer
 
 
 def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupted | None]:
-    """Return the report, and the signal that cut the run short, if any.
+    """Return the report of `run`, and the signal that cut the run short, or None.
 
     If judging fails or is interrupted, the report has everything except the judgment.
     """
@@ -204,7 +204,10 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
 
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckResults:
-    """Return the findings on all nodes and their common trials, together with those on the nodes' own trials."""
+    """Return the results of all checks on `case` (all nodes together), plus the findings on each node's own trials.
+
+    `solo_results` has each node's single-node result by node rank.
+    """
     left_out = [(solo.host, e) for solo in solo_results.values() for e in solo.skipped_checks if e.reason in BY_ORDER]
     checked = run_checks(all_checks(), replace(case, skip={e.check: f"{host}: {e.reason}" for host, e in left_out}))
     of_runs = {check.name for check in all_checks() if isinstance(check, RunCheck)}
@@ -212,7 +215,7 @@ def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckR
 
 
 def separate_findings(solo_results: Mapping[int, SoloResult]) -> CheckResults:
-    """Return the findings of each node's own trials, for a run without trials on all nodes together."""
+    """Return the results of the checks in `solo_results`, for a run without trials on all nodes together."""
     skipped = (
         replace(each, reason=f"{solo.host}: {each.reason}")
         for solo in solo_results.values()
@@ -284,7 +287,7 @@ def _with_timeouts(
 
 
 def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
-    """Return the report of a run whose results were not judged.
+    """Return the report of `run` without a judgment.
 
     `why` is the headline's reason. `judged` says why judging failed; None if judging did not start.
     """
@@ -313,7 +316,7 @@ def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, flo
 
 
 def without_file(finding: Finding, advice: Advice) -> Finding:
-    """Return the finding. Where its text says to source the settings file, the settings themselves are written out.
+    """Return `finding` with the settings of `advice` written out wherever its text says to source the settings file.
 
     The settings file exists only after exit code 0.
     """

@@ -32,7 +32,7 @@ STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A Slurm job that has nodes: its number, the hosts on which preflight runs, and options for srun."""
+    """A Slurm job that has nodes: its number, the hosts on which preflight runs, and options for srun in it."""
 
     number: str
     hosts: Sequence[str]
@@ -41,7 +41,7 @@ class SlurmJob:
 
 @contextlib.contextmanager
 def slurm_job(named: str, options: Sequence[str], environ: Mapping[str, str]) -> Iterator[SlurmJob]:
-    """Yield a Slurm job with the named nodes, or with the named number of nodes.
+    """Yield a Slurm job with the nodes in `named` (host names, or a number of nodes).
 
     Inside a job, this is the current job. Outside, `salloc` gets a job, which is given back at the end. `options` are
     options of srun inside a job, else of salloc. Raises LaunchError if there is no job.

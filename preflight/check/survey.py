@@ -34,9 +34,10 @@ class Survey:
 
 
 def survey_machine(machine: Machine, gpus: str | None = None, ends_at: float | None = None) -> Survey:
-    """Return the survey of a machine; stop probing at `ends_at`, in seconds of the monotonic clock.
+    """Return the survey of `machine`; probing stops at `ends_at`, in seconds of the monotonic clock.
 
-    Call this function only from a process with a single thread, because it forks.
+    `gpus` are the GPUs that `--gpus` names, None for all. Call this function only from a process with a single thread,
+    because it forks.
     """
     node, _ = probe_node(machine, meanwhile=fact_checks, ends_at=_read_by(ends_at))
     return survey(node, gpus)
@@ -48,14 +49,14 @@ def _read_by(ends_at: float | None) -> float | None:
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
-    """Return the survey of a pasted `nvidia-smi topo -m`. Raise MalformedInput if the text is something else."""
+    """Return the survey of `text`, a pasted `nvidia-smi topo -m`; MalformedInput if it is something else."""
     from preflight.facts.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
 
     return survey(topology_facts(text), gpus)
 
 
 def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = None) -> Survey:
-    """Return the survey of a capture. Raise MalformedInput if the text is not a capture.
+    """Return the survey of `text`, a capture. Raise MalformedInput if it is something else.
 
     Probing stops at `ends_at`, in seconds of the monotonic clock.
     """
@@ -79,7 +80,7 @@ def capture(machine: Machine) -> str:
 
 
 def survey(node: NodeFacts, gpus: str | None) -> Survey:
-    """Return the survey of a node with these facts; `gpus` are the GPUs that `--gpus` names, None for all usable ones.
+    """Return the survey of `node`; `gpus` are the GPUs that `--gpus` names, None for all usable ones.
 
     Raise UsageError if a named GPU is missing.
     """

@@ -107,8 +107,8 @@ def run_ranks(
 ) -> application.Checked:
     """Run a check of this machine, of a recorded /sys and /proc tree, or of a capture that the backend simulates.
 
-    Before the ranks start, `save` gets the report that is valid if this process is killed. Raise UsageError if the
-    options are invalid.
+    `agent` runs the ranks, and `progress` shows the results so far. Before the ranks start, `save` gets the report that
+    is valid if this process is killed. Raise UsageError if the options are invalid.
     """
     request.must_make_sense({check.name for check in all_checks()})
     live = live_machine()

@@ -59,7 +59,7 @@ class Outputs:
 
 
 def open_outputs(request: Request) -> Outputs:
-    """Return the outputs. Raise UsageError if a file can't be written, or if two outputs would go to the same file."""
+    """Return the outputs that `request` names. UsageError if a file can't be written, or is named by two outputs."""
     outputs = Outputs(
         request.json, request.env_out, request.report, tuple(map(_parse_also, request.also or ())),
         detail_of(request.verbose, request.quiet),
@@ -137,7 +137,7 @@ def _render_also(form: Format, report: Report) -> str:
 
 
 def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
-    """Write the files, print the result, and exit with the report's exit code; a failed write exits with 3.
+    """Write the files in `outputs`, print the result, and exit with the report's exit code, or 3 if a write fails.
 
     The files come first, so that a closed pipe can't lose them.
     """
@@ -202,7 +202,7 @@ def give_up(report: Report, outputs: Outputs) -> None:
 
 
 def retire(path: str, *, is_quiet: bool = False) -> None:
-    """Rename a file of an earlier run, so that no reader takes it for this run's."""
+    """Rename the file `path` of an earlier run, so that no reader takes it for this run's."""
     stale = set_aside(path)
     if stale and not is_quiet:
         to_stderr(f"{PROGRAM}: {path} is from an earlier run and was renamed to {stale}\n")

@@ -32,7 +32,10 @@ AGREE_S = 20.0  # for all nodes to say whether they hold the same report
 
 
 def use_again(wanted: Request, most_s: float, environ: Mapping[str, str], *, is_quiet: bool) -> bool:
-    """Return whether an earlier report is valid for this job on all its nodes; if so, write the report's `.env`."""
+    """Return whether an earlier report is valid for this job on all its nodes; if so, write the report's `.env`.
+
+    `most_s` is the greatest age of the report in seconds.
+    """
     path = wanted.report
     asked = Asked(wanted.nnodes, wanted.node_rank, wanted.rdzv_endpoint, wanted.rdzv_id)
     place = find_placement(asked, os.environ)

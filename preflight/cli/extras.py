@@ -10,7 +10,7 @@ from preflight.system.installed import module_exists
 
 
 def must_have_linux(asked: str) -> None:
-    """Raise HarnessError if the system is not Linux; `asked` names what needs Linux."""
+    """Raise HarnessError if the operating system is not Linux; `asked` names what needs Linux."""
     if not is_linux():
         raise HarnessError(f"{asked} needs Linux; explain, timeout, fleet and render work on {sys.platform}, too")
 

@@ -42,7 +42,7 @@ def gpu_report(asked: commands.GpuReportOptions) -> None:
 
 
 def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], object]) -> tuple[PartResult, ...]:
-    """Run all parts of the report on this node, write the archive and return the results.
+    """Run all parts of the report on this node, write `archive` (a path) and return the results in order.
 
     `say` gets a line before the parts and a line after each.
     """
@@ -68,7 +68,10 @@ def limit_s(asked: commands.GpuReportOptions) -> float:
 
 
 def free_gpus(node: NodeFacts, asked: str | None, visible: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs to use. Raise LaunchError if CUDA can't use any, UsageError if another process uses one."""
+    """Return the GPUs to use. Raise LaunchError if CUDA can't use any, UsageError if another process uses one.
+
+    `asked` is the value of --gpus, and `visible` is CUDA_VISIBLE_DEVICES; None means that it was not given.
+    """
     if not has_nvidia_hardware(node):
         raise LaunchError("this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*, none in NVML)")
     path = choose_backend("nccl", asked, None, visible, node)

@@ -28,7 +28,10 @@ GRACE_S = 60.0  # to wake and probe the GPUs, and to send the archive
 
 
 def gpu_report(asked: GpuReportOptions) -> None:
-    """Run `preflight gpu-report --on`, or if `--on` is ANSWERS_BACK, run on one of the nodes and send its archive."""
+    """Run `preflight gpu-report --on`, which collects an archive from each node.
+
+    If `--on` is ANSWERS_BACK, this process runs on one of the nodes: run the parts here and send the archive.
+    """
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
         return

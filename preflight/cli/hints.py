@@ -11,7 +11,7 @@ EXTRA = re.compile(r"extra arguments?(?:\(s\))? \((.{1,200})\)$")
 NO_OPTION = re.compile(r"No such option: (-{1,2}[\w-]{1,40})")
 NO_COMMAND = re.compile(r"No such command '(.{1,200}?)'")
 MISSING = re.compile(r"Missing (?:argument|option)")
-# What stands alone, by its look, and the option that takes it.
+# A word without an option, by its form, and the option that takes it.
 ALONE = (
     (re.compile(r"\d[\d,-]{0,60}"), "--gpus"),
     (re.compile(r"(?:/\S+)?/?\S*report\S*\.json"), "--report"),
@@ -25,10 +25,10 @@ OptionsOf = Callable[[str], Collection[str]]
 
 
 def hint(message: str, command: str, typed: Sequence[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
-    """Return what the user probably meant, with a leading semicolon; "" if nothing is likely.
+    """Return what the user probably meant by `typed`, with a leading semicolon; "" if nothing is likely.
 
-    `command` is "" if none was recognized. `examples` has one command line for each command. `options_of` returns the
-    options that a command takes.
+    `message` is the error of the command line. `command` is "" if none was recognized. `examples` has one command line
+    for each command. `options_of` returns the options that a command takes.
     """
     said = _meant(message, command, list(typed), examples, options_of)
     return f"; {said}" if said else ""

@@ -24,7 +24,7 @@ MOST_SAID = 100  # characters of a node's answer
 def visit_all(
     way: NodeCommands, limit_s: float, take: Callable[[str, Any], str], *, is_quiet: bool
 ) -> tuple[dict[str, str], Interrupted | None]:
-    """Run the command on every node; return (reasons by host, signal that interrupted the run or None).
+    """Run the commands of `way`, one per node; return ({host: reason}, the signal that interrupted the run or None).
 
     The reasons are those of nodes that sent no readable reply. Each node has `limit_s` seconds and the time for its
     login. `take` stores a node's reply and returns a text about it; it may raise MalformedInput.
@@ -49,7 +49,7 @@ def visit_all(
 
 @contextlib.contextmanager
 def folder_made(option: str, folder: str) -> Iterator[None]:
-    """Create the folder for the reports; at the end of the block, remove the folder if it is new and empty.
+    """Create `folder`, the value of `option`; at the end of the block, remove it if it is new and empty.
 
     The folder is created before any node or scheduler is contacted. UsageError if that fails.
     """
@@ -79,14 +79,14 @@ class NodeLines:
         self.progress = Progress(is_quiet=self.is_quiet)
 
     def say(self, host: str, words: str) -> None:
-        """Record that a node has answered, and print the text `words` about it."""
+        """Record that the node `host` has answered, and print the text `words` about it."""
         self.answered.append(host)
         if not self.is_quiet:
             self.progress.clear()
             to_stderr(f"{PROGRAM}: {host}: {line(shorten(words, MOST_SAID))}\n")
 
     def watch(self, at_work: Sequence[str], waiting: int) -> None:
-        """Show the progress: how many nodes answered, which are at work, and how many are not started."""
+        """Show the progress: how many nodes answered, which are `at_work`, and how many are not started (`waiting`)."""
         more = f", {waiting} not started" if waiting else ""
         said = f"{len(self.answered)} of {counted(self.count, 'node')} answered{more}; waiting for {compress(at_work)}"
         self.progress.show(lambda width: shorten(said, max(MOST_NAMED, width - 1)))

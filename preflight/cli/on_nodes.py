@@ -42,7 +42,10 @@ FOLDER = "preflight-reports"
 
 
 def check(request: Request, agent: AgentProcess | None = None) -> None:
-    """Run `preflight check --on`, or with an agent, check this node for the preflight that started this process."""
+    """Run `preflight check --on`.
+
+    If `agent` is given, check only this node and report to the preflight process that started this one.
+    """
     if agent is not None:
         answer_back(request, agent)
     elif str(request.on).startswith("k8s:"):
@@ -171,9 +174,9 @@ def _with_exclude(page: Page, fleet: Fleet) -> Page:
 
 
 def answer_back(request: Request, agent: AgentProcess) -> None:
-    """Check this node for the preflight that started this one; print the report as one line, and leave no file here.
+    """Check this node and print the report as one line, for the preflight that started this process on the node.
 
-    If stdin ends, the run ends, because the other preflight has gone.
+    No file is left here. If stdin ends, the run ends, because the other preflight has gone.
     """
     end_with_stdin()
     say_back({"started": True})

@@ -27,7 +27,7 @@ def detail_of(verbose: bool, quiet: bool) -> Detail:
 
 
 def write_or_print(path: str, text: str) -> None:
-    """Write the text to the file `path`, or to stdout if `path` is `-`."""
+    """Write `text` to the file `path`, or to stdout if `path` is `-`."""
     if path == STDOUT:
         to_stdout(text)
     else:
@@ -60,7 +60,7 @@ def say_where(run_dir: str) -> None:
 
 
 def refuse_stdout(option: str, path: str | None) -> None:
-    """Raise UsageError if `-` is given for an output that can't go to stdout.
+    """Raise UsageError if `path`, the value of `option`, is `-`, because this output can't go to stdout.
 
     A file with the name `-` would surprise every user.
     """

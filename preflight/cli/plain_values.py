@@ -18,7 +18,7 @@ class PlainFirst:
     of_typer: Callable[[], Any]  # returns typer's converter; calling it loads pydantic
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value in the type that the command expects."""
+        """Return `value`, which was given for the parameter `param`, in the type that the command expects."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         if self.kind == list[str] and isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):

@@ -22,7 +22,7 @@ from preflight.system.streams import to_stderr
 def probe(asked: commands.ProbeOptions) -> None:
     """Carry out `preflight probe`: read the facts, run the checks of facts, print both, and exit with 0, 1 or 3."""
     ends_at = None if asked.deadline is None else STARTED_AT + asked.deadline
-    if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe that nobody writes
+    if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe without a writer
         raise_at(ends_at, f"the deadline of {asked.deadline:g} s came before any result")
     check_outputs(asked.json)
     classes = _classes(asked.reason)

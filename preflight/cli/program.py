@@ -286,7 +286,7 @@ class LazyCommand(TyperCommand):
 
 
 def real_command(name: str) -> Any:
-    """Return the command of this name with all its options."""
+    """Return the command `name` with all its options."""
     takes = {"help_option_names": [*HELP_NAMES, HELP_ALL]}
     real = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=takes

@@ -120,7 +120,7 @@ def answered(
 
 
 def look_here(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: list[Interrupted]) -> NodeEvidence:
-    """Return this node's evidence about a job; a signal that cuts the collection short is added to `stopped`."""
+    """Return this node's evidence about `job`; a signal that cuts the collection short is added to `stopped`."""
     options = CollectOptions(watch_s(asked), asked.native, asked.dump, ASKS[asked.ras])
     return collect_node(machine, job, options, platform.node(), stopped)
 

@@ -27,7 +27,10 @@ NO_RANK = "no rank of the job is there"
 
 
 def stuck(asked: StuckOptions) -> None:
-    """Run `preflight stuck --on`, or if `--on` is ANSWERS_BACK, run on one of the nodes and send its evidence."""
+    """Run `preflight stuck --on`, which judges the evidence of all nodes together.
+
+    If `--on` is ANSWERS_BACK, this process runs on one of the nodes: collect its evidence and send it.
+    """
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
         return

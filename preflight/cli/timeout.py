@@ -144,22 +144,22 @@ def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
 
 
 def seconds(option: str, text: str | None) -> float:
-    """Return the value of `option` in seconds; 0 if the option was not given."""
+    """Return `text`, the value of `option`, in seconds; 0 if `text` is None."""
     return 0.0 if text is None else parse_duration_s(text, option)
 
 
 def silences_of(record: str | None) -> tuple[Silence, ...]:
-    """Return for how long an earlier run printed nothing in each phase; () if no record was given."""
+    """Return for how long an earlier run printed nothing in each phase, from the file `record`; () if it is None."""
     return () if record is None else parse_run_record(read_input(record, RUN_RECORD), record)
 
 
 def shape_of(config: str | None) -> ModelShape | None:
-    """Return the model shape in a config.json; None if no file was given."""
+    """Return the model shape in the file `config`, a config.json; None if `config` is None."""
     return None if config is None else parse_model_shape(read_input(config, MODEL_CONFIG), config)
 
 
 def batch_of(seq_len: str | None, micro_batch: str | None, config: str | None) -> Batch | None:
-    """Return the data that a GPU processes at once, or None if no option describes it."""
+    """Return the data that a GPU processes at once, from the three options' values; None if none describes it."""
     if seq_len is None and micro_batch is None:
         return None
     if seq_len is None or config is None:

@@ -31,15 +31,16 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return the texts with these names in `model/error_texts.py`, which other packages use too, as `Sign` records."""
+    """Return the texts `names` of `model/error_texts.py`, which other packages use too, as `Sign` records."""
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A cause that the logs support, as its `judge` function returns it: evidence, confidence and headline (`verdict`).
+    """A cause that the logs support, as a `judge` function returns it.
 
-    `because` says why the evidence supports the cause.
+    `events` are the evidence, the most important first. `because` says why they support the cause. `verdict` is the
+    headline. `detail` has values for the function `remedy` of the same cause.
     """
 
     authority: Authority
@@ -56,10 +57,9 @@ class Claim:
 
 
 class Remedy:
-    """The steps to take, the environment lines that the cause justifies, and a way to confirm the cause.
+    """The steps to take for a cause, the environment lines that it justifies, and a way to confirm it.
 
-    If the way to confirm the cause depends on the log, `confirm_with` replaces the general text of the cause about
-    this.
+    If the way to confirm the cause depends on the log, `confirm_with` replaces `Cause.confirm_with`.
     """
 
     def __init__(self, *steps: str, env: tuple[tuple[str, str], ...] = (), confirm_with: str = "") -> None:
@@ -98,11 +98,11 @@ class Cause:
     """
 
     id: str = ""  # the name of its file
-    promise: str  # what it means, in words for somebody who has never heard of NCCL
+    promise: str  # what it means, in words for a reader who has never heard of NCCL
     signs: tuple[Sign, ...] = ()
     judge: Judge
     remedy: Callable[[LogEvidence, Claim], Remedy]
-    confirmed_if: str  # a clause: what would be seen
+    confirmed_if: str  # a clause: what the reader would observe
     confirm_with: str
     infers: bool = False  # judges even if none of its signs is in the log
     outranks: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ def all_causes() -> tuple[Cause, ...]:
 def fixed(
     *steps: str, env: tuple[tuple[str, str], ...] = (), then: Callable[[LogEvidence], tuple[str, ...]] = lambda _: ()
 ) -> Callable[[LogEvidence, Claim], Remedy]:
-    """Return a `remedy` function that gives these steps and environment lines for any log; `then` may add steps."""
+    """Return a `remedy` function that gives the same `steps` and lines `env` for any log; `then` may add steps."""
     return lambda evidence, _claim: Remedy(*steps, *then(evidence), env=env)
 
 
@@ -138,10 +138,11 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Return an anomaly that NCCL's own diagnostics report as the cause of timeouts; None if no rank timed out.
+    """Return the claim that an anomaly which NCCL's own diagnostics report caused timeouts.
 
-    Timeouts are required because healthy runs also have slow cards and variables that differ. `events` are the lines of
-    NCCL's diagnostics. In `verdict`, the first sentence of the answer, `{said}` becomes NCCL's words.
+    Return None if no rank timed out. Timeouts are required because healthy runs also have slow cards and variables that
+    differ. `events` are the lines of NCCL's diagnostics. In `verdict`, the first sentence of the answer, `{said}`
+    becomes NCCL's words.
     """
     timeouts = evidence.timeouts()
     if not timeouts:
@@ -153,7 +154,10 @@ def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> C
 
 
 def fill_in(verdict: str, events: tuple[Event, ...]) -> str:
-    """Return the sentence `verdict` with its ranks and host filled in; it names at most the first four ranks."""
+    """Return the sentence `verdict` with `{who}` and `{host}` replaced by the ranks and the host of `events`.
+
+    At most four ranks are named. `{host}` becomes "" unless all events are from one host.
+    """
     ranks = list(dict.fromkeys(e.rank for e in events if e.rank))
     if not ranks:
         who = "a rank"

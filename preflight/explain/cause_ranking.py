@@ -96,7 +96,7 @@ def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
-    """Return the first event of each kind, in order of time, among all failures and the best cause's evidence."""
+    """Return the first event of each kind, in order of time, among all failures and the evidence of `named[0]`."""
     chosen: dict[str, Event] = {}
     for event in earliest((*evidence.failures(), *(named[0].claim.events if named else ()))):
         chosen.setdefault(event.sign, event)

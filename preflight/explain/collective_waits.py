@@ -28,7 +28,7 @@ COALESCED = (1 << 64) - 1  # (size_t)-1: a coalesced send/recv, not a size
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The collective for which one rank of one group waited, with the numbers of the log line.
+    """A wait of one rank for a collective of one group, with the numbers of the log line that reports the timeout.
 
     A `seq`, `numel_in`, `last_enqueued` or `last_completed` of -2, or a time of 0 ms, means that the log gives no
     value.
@@ -125,10 +125,10 @@ def _merge(old: Wait, new: Wait) -> Wait:
 
 
 def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return the waits of two ranks in different collectives under the same sequence number of one group.
+    """Return the waits of two ranks in different collectives under the same sequence number of one group; else None.
 
-    The result is None if there are none. Waits without a known group are compared only if no line names a group other
-    than the default one. Sequence numbers of different groups are unrelated.
+    Waits without a known group are compared only if no line names a group other than the default one. Sequence numbers
+    of different groups are unrelated.
     """
     known = [wait for wait in waits if wait.op and wait.seq >= 0]
     groups = {wait.group for wait in known if wait.group}
@@ -144,7 +144,7 @@ def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return two waits of a group: the first rank waits in a collective whose number the second rank has completed.
+    """Return two waits of a group, or None: the first rank waits in a collective that the second rank has completed.
 
     Every rank of a group takes part in its collectives, so no rank can complete one before all ranks enter it. The
     first rank's collective was therefore a different operation on the second rank, unless the operation's last data

@@ -47,12 +47,12 @@ def read_endings(evidence: LogEvidence) -> tuple[ProcessRow, ...]:
 
 
 def silent(rows: Iterable[ProcessRow]) -> tuple[str, ...]:
-    """Return the ranks that report no error and no wait."""
+    """Return the ranks of `rows` that report no error and no wait, sorted by number."""
     return by_number(row.rank for row in rows if row.rank.isdigit() and row.first is None and not row.waited_for)
 
 
 def are_in_order(rows: Iterable[ProcessRow]) -> bool:
-    """Return whether the order of the processes' first errors is known, from a common log or a common time format."""
+    """Return whether the order of the first errors in `rows` is known, from a common log or a common time format."""
     firsts = [row.first for row in rows if row.first is not None]
     clocks = {event.moment.clock for event in firsts}
     return len({event.source for event in firsts}) < 2 or (len(clocks) == 1 and "" not in clocks)

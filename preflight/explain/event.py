@@ -44,7 +44,9 @@ class Moment:
 class Event:
     """A log line that indicates a cause.
 
-    `order` is the number of the line, counted over all logs. An unknown `rank` or `host` is "".
+    `sign` is the name of the pattern that matched, and `match` the matching text. `source` is the number of the log,
+    `line` the line in it, and `order` the number of the line over all logs. `steps` is the number of work steps of the
+    log before the line. An unknown `rank` or `host` is "".
     """
 
     sign: str

@@ -21,7 +21,7 @@ OWN, LIBRARY = "error", "log"  # what a rank raised, and what its library wrote
 
 
 def with_cause(trial: TrialResult) -> TrialResult:
-    """Return the trial with the cause that its ranks' errors and NCCL's logs prove; unchanged if no cause is proved."""
+    """Return `trial` with the cause that its ranks' errors and NCCL's logs prove; unchanged if no cause is proved."""
     if trial.outcome not in FAILED:
         return trial
     causes = explain(_logs(_that_tell(trial))).causes

@@ -43,7 +43,11 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The ranks of a group that enqueued fewer collectives than the others, whose last collective has `ahead_seq`."""
+    """The ranks of a group that enqueued only `seq` collectives, while another rank enqueued `ahead_seq`.
+
+    `missing` is the name of the first collective that these ranks did not enqueue, or of the last one of the other
+    ranks.
+    """
 
     group: str
     ranks: tuple[str, ...]
@@ -54,7 +58,10 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two ranks that enqueued different collectives under one sequence number; each item is (rank, collective)."""
+    """Two ranks that enqueued different collectives under the number `seq`; each item is (rank, collective).
+
+    `differ` are all ranks that differ from the majority; it is empty if no majority of the ranks agrees.
+    """
 
     seq: int
     one: tuple[str, str]
@@ -63,12 +70,12 @@ class Clash:
 
 
 def is_recording(name: str, head: bytes) -> bool:
-    """Return whether a file looks like a flight recorder dump, by its name or its first bytes."""
+    """Return whether a file looks like a flight recorder dump, by its `name` or by `head`, its first bytes."""
     return bool(MAGIC.match(head)) or "nccl_trace_rank" in name.rsplit("/", 1)[-1]
 
 
 def read_recording(source: str, data: bytes, kept_per_group: int = KEPT_PER_GROUP) -> Recording:
-    """Return the last collectives of each group in a dump.
+    """Return the last collectives of each group in `data`, a dump that was read from the file `source`.
 
     Raise MalformedInput if the data are no dump, are too large for a dump, or hold anything but plain types.
     """
@@ -115,7 +122,7 @@ def _sizes(item: dict[Any, Any]) -> str:
 
 
 def find_lag(recordings: Iterable[Recording]) -> Lag | None:
-    """Return the ranks that enqueued fewer collectives than others of their group; None if there is no such group."""
+    """Return the ranks that enqueued fewer collectives than others of their group; None if all groups are even."""
     for group, ends in sorted(_last_by_group(recordings).items()):
         if len(ends) < 2:
             continue
@@ -129,9 +136,10 @@ def find_lag(recordings: Iterable[Recording]) -> Lag | None:
 
 
 def find_clash(recordings: Iterable[Recording]) -> Clash | None:
-    """Return two ranks with different collectives (or reduction sizes) under one sequence number of one group.
+    """Return two ranks with different collectives or all_reduce sizes under one number of one group.
 
-    If more than half of the ranks agree, the first of the two ranks differs from this majority.
+    Return None if none differ. If more than half of the ranks agree, the first of the two ranks differs from this
+    majority.
     """
     held: dict[tuple[str, int], dict[str, Entry]] = defaultdict(dict)
     for recording in recordings:

@@ -35,7 +35,7 @@ MOST_PROCESSES = 8192
 
 @dataclass(frozen=True, slots=True)
 class PhaseRecord:
-    """A line that names the job's activity (phase), such as the last one before a failure."""
+    """A log line that shows a phase of the job, such as training or writing a checkpoint."""
 
     phase: Phase
     text: str
@@ -43,7 +43,7 @@ class PhaseRecord:
 
 
 def bar_elapsed_s(text: str) -> float | None:
-    """Return how long the progress bar in a line had run, in seconds; None if the line has no bar."""
+    """Return the elapsed time in seconds that the last progress bar in `text` shows; None if `text` has no bar."""
     matches = BAR.findall(text)
     if not matches:
         return None
@@ -54,7 +54,7 @@ def bar_elapsed_s(text: str) -> float | None:
 
 
 def is_full_bar(text: str) -> bool:
-    """Return whether a line shows a completed progress bar."""
+    """Return whether `text`, a line of a log, shows a completed progress bar."""
     return FULL_BAR.search(text) is not None
 
 
@@ -91,7 +91,7 @@ def _kind(text: str) -> Phase | None:
 
 @dataclass(slots=True)
 class NcclStarts:
-    """The furthest step of NCCL's start-up that every process has reached, by host and pid."""
+    """The furthest step of NCCL's start-up that each process has reached (`steps`), by the process's "host:pid"."""
 
     steps: dict[str, StartStep] = field(default_factory=dict)
     last_line: dict[str, tuple[int, str, int]] = field(default_factory=dict)  # source, text, line
@@ -111,5 +111,5 @@ class NcclStarts:
             self.collectives[key] += step is StartStep.COLLECTIVE
 
     def unfinished(self) -> tuple[str, ...]:
-        """Return the processes that began to create a communicator but never completed one."""
+        """Return the processes ("host:pid") that began to create a communicator but never completed one."""
         return tuple(key for key, step in self.steps.items() if step < StartStep.COMPLETE)

@@ -19,7 +19,7 @@ GRACE = re.compile(r"GB(?:10|200|300)|aarch64")
 
 
 def surroundings(evidence: LogEvidence) -> Surroundings:
-    """Return the versions, the machine and the job's size as far as the log shows them."""
+    """Return the versions, the machine and the number of ranks, as far as the log shows them."""
     words = {event.match for event in evidence.of("context.machine")}
     return Surroundings(
         {name: (version,) for name, version in evidence.versions.items()},
@@ -32,7 +32,8 @@ def surroundings(evidence: LogEvidence) -> Surroundings:
 def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
     """Return the known bug that fits the log best, and a sentence about it; None if no bug fits.
 
-    `cause` is the cause that was found; a bug that can't have this effect does not fit.
+    `cause` is the id of the cause that was found, and a bug must have its effect. For a hang whose cause has high
+    `confidence`, the result is None.
     """
     effect = EFFECTS.get(cause)
     if effect is None or (effect is Effect.HANGS and confidence is Confidence.HIGH):

@@ -54,7 +54,7 @@ class LastFrame:
 
 
 def process_of(text: str) -> str:
-    """Return the prefix that names the process of a line; "" if the line has no prefix."""
+    """Return the prefix of `text` that names the process which wrote the line; "" if the line has no such prefix."""
     match = PROCESS.match(text)
     return match[1] if match else ""
 

@@ -21,7 +21,7 @@ MARKUP = re.compile(
 SENTENCE = re.compile(
     r"[A-Z\u2018\u201c\"'(][^\n]{40,4000}[.!?\u3002\uff01\uff1f]|[^\x00-\x7f][^\n]{20,4000}[\u3002\uff01\uff1f]"
 )
-# Times, levels, names of files with a line, numbers with a unit: what stands in the lines of programs.
+# Times, levels, names of files with a line, numbers with a unit: such texts are in the lines of programs.
 PRINTED = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:INFO|WARN(?:ING)?|ERROR|DEBUG)\b|\.(?:py|cc|cpp|cu|h):\d|^\[|Warning: |Error: |0x[0-9a-f]{4}"
 )
@@ -42,7 +42,7 @@ NCCL = "NCCL_DEBUG=WARN   # set it on all ranks; NCCL then names the failed call
 
 
 def looks_like_prose(lines: Sequence[str]) -> bool:
-    """Return whether the end of a text looks like an article: mostly sentences or marked-up text."""
+    """Return whether `lines`, the end of a text, look like an article: most are sentences or marked-up text."""
     return len(lines) >= FEW_LINES and sum(map(_is_sentence, lines)) * 2 > len(lines)
 
 
@@ -54,9 +54,9 @@ def _is_sentence(line: str) -> bool:
 
 
 def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
-    """Return the last lines that report a failure, only the first line of each kind.
+    """Return the last lines that report a failure, in the order of the logs; of similar lines, only the first.
 
-    If there are no such lines, return the last line of each log.
+    If no line reports a failure, return the last line of each log.
     """
     kinds: dict[str, Event] = {}
     for event in evidence.alarms():

@@ -14,9 +14,9 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An action that a remedy's step may require, such as to set a variable, and how to do it with each launcher.
+    """An action that a remedy's step may require, such as to set a variable.
 
-    `asked_by` is a pattern for the steps that require this action.
+    `asked_by` is a pattern for the steps that require this action. `way` returns how a launcher does it; "" if unknown.
     """
 
     asked_by: re.Pattern[str]
@@ -31,21 +31,18 @@ OTHER_LOGS = Need(
 
 
 def launcher_of(match: str) -> str:
-    """Return the name of the launcher that a text from the log shows; "" if it shows none."""
+    """Return the name of the launcher to which `match`, a text from the log, belongs; "" if it belongs to none."""
     return next((name for name, words in LOG_WORDS if re.search(words, match)), "")
 
 
 def way(need: Need, launchers: Iterable[str]) -> tuple[str, ...]:
-    """Return one instruction for the launcher in use; () if no known launcher has an instruction.
-
-    Of several launchers, the most specific one counts.
-    """
+    """Return one instruction to meet `need` with the most specific of `launchers`; () if none has an instruction."""
     used = set(launchers)
     return next(((need.way(each),) for each in LAUNCHERS if each.name in used and need.way(each)), ())
 
 
 def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variables: bool) -> tuple[str, ...]:
-    """Return a remedy's steps, followed by one instruction for the launcher in use for each `Need` in the steps.
+    """Return `steps`, followed by one instruction for the launcher in use for each `Need` in the steps.
 
     `sets_variables` adds the instruction for variables even if no step mentions a variable.
     """
@@ -57,6 +54,6 @@ def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variab
 
 
 def options_of_engines(cause: str, launchers: Collection[str]) -> tuple[EngineOption, ...]:
-    """Return the options that avoid a cause, for those serving engines that wrote the logs."""
+    """Return the options that avoid `cause` (a cause's id) in the serving engines that `launchers` names."""
     faults = [CAUSES[cause]] if cause in CAUSES else []
     return tuple(row for engine in Engine if engine.value in launchers for row in options_for(engine, faults))

@@ -36,7 +36,7 @@ def compile_any(patterns: Iterable[str]) -> Pattern:
 
 
 def compile_last(patterns: Iterable[str]) -> Pattern:
-    """Return a pattern whose match ends at the last place that any of the patterns matches."""
+    """Return a pattern whose match ends at the last place that any of `patterns` matches."""
     return _compile("(?s)\\A.*(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")")
 
 

@@ -56,6 +56,7 @@ class ProcessRow:
 
     `first` is the first abnormal line that the process wrote, never a launcher's line about the process. `raised` is
     the line that ends its first traceback. `code` is the exit code that a launcher reports, negative for a signal.
+    `waited_for` is the collective in which it waited, or "".
     """
 
     process: str  # "rank 3", else the prefix of a worker's lines or the name of its log
@@ -125,14 +126,18 @@ class LogEvidence:
         return True
 
     def forget_traceback(self, source: int, line: int) -> None:
-        """Forget the traceback that begins in line `line` of log `source`, because Python ignored the exception."""
+        """Remove the traceback event in line `line` of log number `source`, because Python ignored this exception."""
         kept = self.events[run_ends.TRACEBACK]
         kept[:] = [event for event in kept if (event.source, event.line) != (source, line)]
 
     def settle(self) -> None:
-        """Drop the events that the run survived, after every log was read. The remaining events ended the run.
+        """Drop the events that the run survived. Call this method once, after every log was read.
 
+<<<<<<< HEAD
         If only Python warnings remain, or torchrun's about another node that ended first, nothing ended the run.
+=======
+        If only Python warnings remain, they are dropped too, because nothing ended the run.
+>>>>>>> 721be85db37084d04601d8b27523dd5bc0dff69a
         """
         steps = {number: source.steps for number, source in enumerate(self.sources)}
         deaths = self.of(*run_ends.DEATHS)
@@ -165,11 +170,11 @@ class LogEvidence:
         return not self.survival.survived(event)
 
     def has(self, *signs: str) -> bool:
-        """Return whether an event with any of these names (`Sign.name`) occurred and ended the run."""
+        """Return whether an event with one of the names `signs` (`Sign.name`) occurred that the run did not survive."""
         return any(self.events.get(sign) for sign in signs)
 
     def of(self, *signs: str) -> tuple[Event, ...]:
-        """Return the events with these names (`Sign.name`), the earliest first."""
+        """Return the events with the names `signs` (`Sign.name`), the earliest first."""
         return earliest(event for sign in signs for event in self.events.get(sign, ()))
 
     def best(self, cause_id: str) -> tuple[Event, ...]:
@@ -195,13 +200,13 @@ class LogEvidence:
         return earliest((*self.failures(), *self.of(*run_ends.ALARMS), *raised))
 
     def successes(self) -> tuple[Event, ...]:
-        """Return the lines that report that the job completed."""
+        """Return the lines that report that the job completed, the earliest first."""
         return self.of(run_ends.SUCCESS)
 
     def raised(self) -> list[tuple[Event, Raised]]:
         """Return the exceptions of the job, the earliest first, without exceptions of the script that starts the job.
 
-        An exception of that script is in the first lines of a log, long before the exceptions of ranks.
+        A script's exception is in the first lines of its log, far before the first exception of a numbered rank.
         """
         places = {event.order: place for place, event in enumerate(earliest(event for event, _ in self.exceptions))}
         raised = sorted(self.exceptions, key=lambda one: places[one[0].order])
@@ -220,11 +225,11 @@ class LogEvidence:
         return framed[1] if framed is not None else None
 
     def waited(self) -> tuple[tuple[Event, LastFrame], ...]:
-        """Return the tracebacks that end in a collective that the user's own code calls."""
+        """Return (last line, last frame) of the tracebacks that end in a collective called by the user's own code."""
         return tuple(each for each in self.frames.values() if each[1].call and each[1].is_own)
 
     def of_phase(self, phase: PhaseRecord | None) -> tuple[Event, ...]:
-        """Return the line that names a phase as an event, so that it can be quoted; () without a phase."""
+        """Return the line of `phase` as an event, so that it can be quoted; () if `phase` is None."""
         if phase is None:
             return ()
         source = next(number for number, source in enumerate(self.sources) if phase in source.phases)
@@ -233,7 +238,7 @@ class LogEvidence:
         return (Event(sign, "", Authority.SILENCE, source, phase.line, 0, "", "", moment, phase.text.strip()[-400:]),)
 
     def phase(self, *wanted: Phase) -> PhaseRecord | None:
-        """Return the phase of the first log whose phase is in `wanted`; None if there is no such log.
+        """Return the first phase among the logs' phases that is in `wanted`; None if there is none.
 
         A log's phase is the job's activity before the log's first failure.
         """
@@ -241,7 +246,7 @@ class LogEvidence:
         return next((phase for phase in firsts if phase.phase in wanted), None)
 
     def recorded(self, rank: str, text: str) -> tuple[Event, ...]:
-        """Return `text`, a finding in the dump of `rank`, as an event that can be quoted; () without a dump."""
+        """Return `text`, a finding in the flight recorder dump of `rank`, as an event to quote; () without a dump."""
         found = (self.dumps[each.source] for each in self.recordings if each.rank == rank and each.source in self.dumps)
         return tuple(
             Event(RECORDED, "", Authority.SILENCE, source, 1, 0, rank, "", Moment(), text) for source in list(found)[:1]

@@ -37,11 +37,11 @@ _STEPS = tuple((step, re.compile(words)) for step, words in STEP_WORDS.items())
 
 
 def steps(line: str) -> tuple[StartStep, ...]:
-    """Return the start-up steps in a line; launchers join lines, so there may be several."""
+    """Return the steps of NCCL's start-up in a line; launchers join lines, so there may be several."""
     return tuple(step for step, pattern in _STEPS if pattern.search(line))
 
 
 def process(line: str) -> str:
-    """Return the process that printed a line, as `host:pid`; "" if the line has no such prefix."""
+    """Return the process that printed `line`, as `host:pid`; "" if the line lacks NCCL's prefix."""
     match = PROCESS.search(line)
     return f"{match[1]}:{match[2]}" if match else ""

@@ -22,9 +22,9 @@ IGNORED = frozenset({"PROTO", "FRAME"})
 
 
 def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_values) -> object:
-    """Return the value in a pickle.
+    """Return the value of `data`, a pickle from the file `source`, without running code.
 
-    Raise MalformedInput if the pickle is too large, is damaged, or holds anything but plain values.
+    Raise MalformedInput if the pickle has more than `most_operations`, is damaged, or holds anything but plain values.
     """
     if len(data) > RECORDING.most_bytes:
         raise MalformedInput(f"{source}: {RECORDING.too_large()}")

@@ -58,14 +58,14 @@ HINTS = compile_any((
 
 
 def without_secrets(text: str) -> str:
-    """Return a text in which everything that looks like a token, a key or a password is replaced."""
+    """Return `text` with everything replaced that looks like a token, a key or a password."""
     for pattern in PATTERNS:
         text = pattern.sub(_replaced, text)
     return text
 
 
 def may_hold_secrets(raw: bytes) -> bool:
-    """Return whether a line may contain a secret; a quick test before `without_secrets`."""
+    """Return whether `raw`, the bytes of a line, may contain a secret; a quick test before `without_secrets`."""
     return HINTS.search(raw) is not None
 
 

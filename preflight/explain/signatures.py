@@ -58,10 +58,10 @@ class Signature:
         )  # fmt: skip
 
     def applies_to(self, versions: Mapping[str, str], around: Surroundings | None) -> bool:
-        """Return whether the message applies to the log's version and machine; an unknown version excludes no message.
+        """Return whether the message applies to a log with the library `versions` on the machine `around`.
 
-        Other faults may print the same line as a bug that only one kind of machine has. The log must then name that
-        machine.
+        An unknown version excludes no message. Other faults may print the same line as a bug that only one kind of
+        machine has; the log must then name that machine.
         """
         if self.bug is not None and self.bug.is_told_by_machine and not self.bug.is_of_machine(around):
             return False
@@ -85,7 +85,7 @@ class KnownMessage:
 
 @functools.cache
 def signatures() -> tuple[Signature, ...]:
-    """Return the rows of both tables.
+    """Return the rows of data/signatures.toml and the bugs of data/known_bugs.toml that print a line.
 
     The files are part of the program, so an invalid row is a defect and raises an exception.
     """
@@ -96,7 +96,7 @@ def signatures() -> tuple[Signature, ...]:
 
 
 def read_versions(text: str) -> dict[str, str]:
-    """Return {library: version} for the versions that a line prints."""
+    """Return {library: version} for the versions that `text`, a log line, prints."""
     found = ((library, pattern.search(text)) for library, pattern in READERS)
     return {library: next(filter(None, match.groups())) for library, match in found if match}
 
@@ -104,9 +104,10 @@ def read_versions(text: str) -> dict[str, str]:
 def find(
     texts: Iterable[str], versions: Mapping[str, str], around: Surroundings | None = None, *, names: bool = False
 ) -> KnownMessage | None:
-    """Return the first known message that is in one of the texts; None if no text has one.
+    """Return the first known message that is in one of `texts`; None if no text has one.
 
-    `names` restricts the search to messages that have a first sentence (`says`) of their own.
+    Only messages count that apply to the library `versions` and the machine `around`. `names` restricts the search to
+    messages that have a first sentence (`says`) of their own.
     """
     rows = [row for row in signatures() if row.applies_to(versions, around) and (row.says or not names)]
     for text in texts:

@@ -19,7 +19,7 @@ TIMES = ("@timestamp", "timestamp", "time", "ts", "__REALTIME_TIMESTAMP", "_time
 # A record has one of these beside its message; an object without is data, not a log.
 MARKS = (*TIMES, "level", "severity", "stream", "PRIORITY", "kubernetes", "logger")
 LOOKED_AT_LINES = 20
-LONGEST_LINE = 1 << 20  # of a longer one only the text as it stands is read
+LONGEST_LINE = 1 << 20  # a longer line is read as plain text
 EPOCHS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3), (1e8, 1.0))  # nanoseconds, microseconds, milliseconds, seconds
 
 

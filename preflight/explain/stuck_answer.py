@@ -33,14 +33,14 @@ class StuckAnswer:
 
 
 def is_stuck_report(head: bytes) -> bool:
-    """Return whether a file starts like a JSON report of `preflight stuck`."""
+    """Return whether a file that begins with the bytes `head` looks like a JSON report of `preflight stuck`."""
     return bool(BEGINS.match(head))
 
 
 def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
-    """Return what a report of `preflight stuck` found: its first culprit, or the rank that works while others wait.
+    """Return the first culprit in `data`, a report of `preflight stuck`, or the rank that works while others wait.
 
-    Return None if the report names neither. Raise MalformedInput if the data are no report of `preflight stuck`.
+    Return None if the report names neither. Raise MalformedInput if the data are no report. `name` is the file's name.
     """
     document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
     if not isinstance(document, dict):

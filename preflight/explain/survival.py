@@ -19,7 +19,7 @@ ENDED_BY_SLURM = re.compile(r"\*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,64} CANCELLED
 
 
 class Survival:
-    """A record of the successes, restarts and work steps in all logs; it shows whether a run went on after an event."""
+    """A record of the successes, restarts and work steps in all logs, from which `survived` decides about an event."""
 
     def __init__(
         self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event],
@@ -106,7 +106,10 @@ class Survival:
 
 
 def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iterable[Event]) -> list[Event]:
-    """Return the job's successes, without those that a script printed after its launcher had given up the job."""
+    """Return `successes` without those that a script printed after its launcher had given up the job.
+
+    `deaths` are the reports of processes that ended, and `starts` the lines with which a program starts.
+    """
     given_up = [death for death in deaths if GIVEN_UP.search(death.text)]
     begun = tuple(starts)
 
@@ -122,7 +125,7 @@ def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iter
 
 
 def is_after(one: Event, other: Event) -> bool:
-    """Return whether an event came after another one, by time if both stamps have one format, else by position."""
+    """Return whether `one` came after `other`, by time if both stamps have one format, else by position."""
     if one.moment.clock and one.moment.clock == other.moment.clock and one.moment.seconds != other.moment.seconds:
         return one.moment.seconds > other.moment.seconds
     return one.order > other.order

@@ -23,7 +23,7 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
-    """Return the time of day (HH:MM:SS) when the ranks diverged, and the timeout in ms; None if the log lacks a time.
+    """Return the time of day (HH:MM:SS) when the ranks diverged, and the timeout in ms; None if either is unknown.
 
     The time of day is that of the first timeout minus the length of the wait.
     """
@@ -37,7 +37,7 @@ def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
 
 
 def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return a sentence on when the ranks diverged, the time to examine in all logs; () if that is unknown."""
+    """Return a sentence with the time of day when the ranks diverged; () if this time is unknown."""
     parted = parted_at(evidence)
     if parted is None:
         return ()
@@ -69,5 +69,5 @@ def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def duration(ms: int) -> str:
-    """Return a duration in milliseconds as text: 1800000 as `30 min`, 8000 as `8 s`."""
+    """Return `ms`, a duration in milliseconds, as text: 1800000 as `30 min`, 8000 as `8 s`."""
     return f"{ms / 60000:g} min" if ms % 60000 == 0 else f"{ms / 1000:g} s"

@@ -137,7 +137,7 @@ def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | Non
 
 
 def unpacked(data: bytes) -> Background:
-    """Return the hashes of forms and words from the bytes that `packed` made."""
+    """Return the hashes of forms and words in `data`, which `packed` made."""
     ends = 4 + int.from_bytes(data[:4], "big") * HASH_BYTES
     parts = (data[4:ends], data[ends:])
     forms, words = (frozenset(part[at : at + HASH_BYTES] for at in range(0, len(part), HASH_BYTES)) for part in parts)
@@ -166,9 +166,9 @@ class UnusualLines:
         self._best: dict[int, dict[str, UnusualLine]] = {}
 
     def read(self, source: int, first_line: int, text: bytes, place: Callable[[int], int] = int) -> None:
-        """Score those lines of a part of a log that contain a word of failure.
+        """Score those lines of `text`, a part of log number `source`, that contain a word of failure; keep the best.
 
-        `place` converts the number of lines before a line into the line's number.
+        `place` converts a line count within `text` into the line's number after `first_line`.
         """
         spans = []
         position = 0
@@ -215,7 +215,7 @@ class UnusualLines:
             del kept[min(kept, key=lambda each: (kept[each].score, -kept[each].line))]
 
     def best(self, quoted: frozenset[tuple[int, int]]) -> tuple[UnusualLine, ...]:
-        """Return the lines of all logs with the best scores, in the order of the logs, without lines in `quoted`."""
+        """Return the lines with the best scores, in the order of the logs, without lines (source, line) in `quoted`."""
         found = (each for kept in self._best.values() for each in kept.values())
         ranked = sorted(found, key=lambda each: (-each.score, each.source, each.line))
         ranked = [each for each in ranked if (each.source, each.line) not in quoted]

@@ -32,20 +32,20 @@ STEP = compile_any((
 ))  # fmt: skip
 # Bars that are no work: vLLM's client goes on without the engine, and another rank may prepare its data.
 NO_WORK = re.compile(rb"Adding requests|\b(?:Map|Filter|Tokeniz\w{1,5}|Grouping|Generating \w{1,30} split)\b")
-FAR = 12  # more than enough of them: after these nobody counts on
+FAR = 12  # more steps than any decision needs: `read` stops counting after these
 READ_BYTES = 8 << 20  # after something alarming; a log without one step in it says no more
 LONGEST = 160
 
 
 def shows_work(lines: Iterable[str]) -> bool:
-    """Return whether any of the lines reports a work step."""
+    """Return whether any of `lines` reports a work step, such as an iteration of a training loop."""
     return any(STEP.search(line.encode("ascii", "replace")) for line in lines)
 
 
 class StepCounter:
-    """A counter of the distinct work steps that one log reports.
+    """A counter of the distinct work steps that one log reports (`count`).
 
-    The counter counts only in a limited amount of text after an alarming line, so that a healthy log costs no time.
+    It counts only in a limited amount of text after an alarming line, so that a healthy log costs no time.
     """
 
     def __init__(self) -> None:
@@ -56,17 +56,20 @@ class StepCounter:
         self._recent: set[bytes] = set()
 
     def begin(self) -> None:
-        """Count steps from here on, because an alarming line was kept."""
+        """Let `read` count steps from here on, because an alarming line was kept."""
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 
     @property
     def is_counting(self) -> bool:
-        """Return whether steps are still counted: neither the limit of steps nor that of text has been reached."""
+        """Return whether `read` still counts: neither limit (of steps, of text) was reached since `begin`."""
         return self.count < self._until and self._left_bytes > 0
 
     def read(self, text: bytes) -> None:
-        """Count the steps in the text between two examined lines."""
+        """Count the work steps in `text`, a part of the log that no search pattern matched.
+
+        Do nothing unless `is_counting`.
+        """
         self._left_bytes -= len(text)
         position = 0
         while self.is_counting and (match := STEP.search(text, position)) is not None:

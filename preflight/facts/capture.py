@@ -41,7 +41,7 @@ def capture_document(capture: Capture) -> str:
 
 
 def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
-    """Return the captured machine, and each group of probes that gave no result there, with the reason.
+    """Return the machine captured in `text`, and {group of probes: reason} for the groups that gave no result there.
 
     Raise MalformedInput (one line) if the text is no capture.
     """
@@ -61,7 +61,7 @@ def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
 
 
 def scrubber_of(reads: Record) -> Scrubber:
-    """Return a Scrubber that also replaces the host names and the home directory that the probes have read."""
+    """Return a Scrubber that also replaces the host names and the home directory found in `reads`."""
     names = [_answer(reads, "uname", "nodename"), _answer(reads, "host_addresses", "name")]
     full = [name for name in names if name]
     short = [name.partition(".")[0] for name in full]

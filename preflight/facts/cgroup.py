@@ -89,7 +89,7 @@ def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ..
 
 
 def parse_cgroup_path(text: str, controller: str) -> str:
-    """Return this process's path in a controller's hierarchy, from /proc/self/cgroup; "/" if the file names no path.
+    """Return this process's path in the hierarchy of `controller`, from the text of /proc/self/cgroup; "/" without one.
 
     Version 2 has the controller "".
     """
@@ -101,7 +101,7 @@ def parse_cgroup_path(text: str, controller: str) -> str:
 
 
 def levels(path: str) -> tuple[str, ...]:
-    """Return a cgroup's path and all paths above it: `("", "/a", "/a/b")` for `/a/b`.
+    """Return the cgroup `path` and all paths above it, the top first: `("", "/a", "/a/b")` for `/a/b`.
 
     The limits of the upper levels apply too. In a container, the path may be the host's path, of which only the top
     level ("") exists in the container. `..` stands for a level outside the cgroup namespace.
@@ -111,7 +111,7 @@ def levels(path: str) -> tuple[str, ...]:
 
 
 def parse_cpu_max(text: str) -> float | Limit:
-    """Return a limit in CPUs: 0.5 for `50000 100000` (quota and period in µs), UNLIMITED for `max 100000`."""
+    """Return the limit in cpu.max (`text`), in CPUs: 0.5 for `50000 100000` (µs), UNLIMITED for `max 100000`."""
     quota, _, period = text.partition(" ")
     if quota == "max":
         return Limit.UNLIMITED
@@ -140,7 +140,7 @@ def cpus_of(quota_us: int, period_us: int) -> float | Limit:
 
 
 def parse_event_count(text: str, name: str) -> int:
-    """Return the number that follows `name` in memory.events, memory.oom_control or pids.events."""
+    """Return the number that follows `name` in `text`, from memory.events, memory.oom_control or pids.events."""
     for line in text.splitlines():
         found, _, count = line.partition(" ")
         if found == name:

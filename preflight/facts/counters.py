@@ -100,7 +100,7 @@ def _gpus(machine: Machine) -> tuple[Counter, ...]:
 
 
 def gpu_counters(gpu: Gpu) -> Iterator[Counter]:
-    """Yield a GPU's counters from its NVML facts; the value of a counter that could not be read is a Gap."""
+    """Yield the counters in `gpu`, one GPU's NVML facts; the value of a counter that could not be read is a Gap."""
 
     def counter(name: str, kind: CounterKind, value: int | Gap, source: str) -> Counter:
         return Counter(f"GPU {gpu.nvml_index}", name, kind, value, source, gpu.nvml_index)
@@ -180,7 +180,7 @@ def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
 
 
 def parse_aer(text: str, total: str) -> int:
-    """Return the count on the line `total` of a file of PCIe errors (AER). Raise UnreadableFact without such a line."""
+    """Return the count on the line `total` of `text`, a file of PCIe errors (AER). Raise UnreadableFact without one."""
     for match in filter(None, map(AER_LINE.fullmatch, map(str.strip, text.splitlines()))):
         if match[1] == total:
             return int(match[2])
@@ -224,7 +224,7 @@ def probe_outside_events(machine: Machine) -> Counts:
 
 
 def count_memory_failures(lines: object) -> int:
-    """Return the number of lines in the kernel log that report faulty memory."""
+    """Return how many of `lines`, lines of the kernel log, report faulty memory."""
     if not isinstance(lines, list):
         raise UnreadableFact("the kernel log is no list of lines")
     return sum(bool(MEMORY_FAILURE.search(str(line))) for line in lines)

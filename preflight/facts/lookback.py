@@ -18,9 +18,9 @@ MOST_LINES = 10_000
 
 
 def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Gap | None:
-    """Return the kernel's log from before the run, and the links that interfaces lost; a Gap if the log can't be read.
+    """Return the kernel's log from before the run, and the links that interfaces lost; a Gap if it can't be read.
 
-    Return None if there is no policy, or if the policy has no `[lookback]`.
+    Return None if `policy` is None or has no `[lookback]`.
     """
     if policy is None or policy.lookback == Lookback():
         return None
@@ -31,7 +31,10 @@ def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Ga
 
 
 def parse_history(answer: Any) -> KernelHistory:
-    """Return the history in {"now_s", "begins_s", "lines": [[seconds, text], ...]}; UnreadableFact for other values."""
+    """Return the history in `answer`, {"now_s", "begins_s", "lines": [[seconds, text], ...]}.
+
+    Raise UnreadableFact if `answer` has another form.
+    """
     try:
         lines = tuple(TimedLine(float(at_s), str(text)) for at_s, text in answer["lines"][-MOST_LINES:])
         return KernelHistory(float(answer["now_s"]), float(answer["begins_s"]), lines)

@@ -142,7 +142,7 @@ def _arp_ignore(machine: Machine, name: str) -> int:
 
 
 def netif_kind(marks: Marks) -> NetifKind:  # noqa: PLR0911 - one line a kind
-    """Return the kind of an interface from its properties in sysfs.
+    """Return the kind of an interface from `marks`, its properties in sysfs.
 
     The name of an interface without a device decides only whether it belongs to a container network; `lo` is loopback.
     """
@@ -174,19 +174,19 @@ def _virtual_kind(marks: Marks) -> NetifKind:
 
 
 def parse_devtype(uevent: str) -> str:
-    """Return the DEVTYPE in a uevent file; "" if the file has none, as for Ethernet adapters and veth."""
+    """Return the DEVTYPE in the text of a uevent file; "" if it has none, as for Ethernet adapters and veth."""
     return next((line.partition("=")[2] for line in uevent.splitlines() if line.startswith("DEVTYPE=")), "")
 
 
 def parse_flags(text: str) -> int:
-    """Parse the flags of an interface, such as `0x1003`."""
+    """Return the flags of an interface as a number, from a hexadecimal text such as `0x1003`."""
     if not re.fullmatch(r"0x[0-9a-f]{1,8}", text):
         raise UnreadableFact(f"flags: {text[:40]!r} is not hexadecimal")
     return int(text, 16)
 
 
 def parse_speed(text: str) -> int:
-    """Return a speed in Mbit/s. Raise UnreadableFact if the driver does not know the speed.
+    """Return the speed in `text`, in Mbit/s. Raise UnreadableFact if the driver does not know the speed.
 
     For an unknown speed, drivers write -1, old kernels write 4294967295, and some drivers write 0.
     """

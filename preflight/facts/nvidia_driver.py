@@ -45,5 +45,5 @@ def probe_xid_lines(machine: Machine) -> tuple[str, ...]:
 
 
 def parse_kernel_log(lines: list[str]) -> tuple[str, ...]:
-    """Return the newest lines that report an Xid, at most MOST_LINES, oldest first."""
+    """Return the newest of `lines` that report an Xid, at most MOST_LINES, oldest first."""
     return tuple(line for line in lines if XID_LINE.search(line))[-MOST_LINES:]

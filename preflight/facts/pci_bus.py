@@ -18,7 +18,7 @@ DISPLAY_CONTROLLER = "0x03"  # VGA 0x0300 and 3D 0x0302; audio, USB and NVSwitch
 
 
 def probe_nvidia_pci(machine: Machine) -> tuple[NvidiaPciDevice, ...]:
-    """Return the GPUs in bus order; empty on a machine without a PCI bus."""
+    """Return the NVIDIA GPUs on the PCI bus, in bus order; empty on a machine without a PCI bus."""
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     return tuple(_read_nvidia(machine, bdf) for bdf in machine.names(DEVICES) if _is_nvidia_gpu(machine, bdf))
 
@@ -43,7 +43,7 @@ def _read_driver(machine: Machine, bdf: str) -> str:
 
 
 def is_display(pci_class: str) -> bool:
-    """Return whether a PCI class such as `0x030200` is a display controller."""
+    """Return whether `pci_class`, such as `0x030200`, is the class of a display controller."""
     return pci_class.startswith(DISPLAY_CONTROLLER) and len(pci_class) == len("0x030200")
 
 
@@ -95,7 +95,7 @@ def _adapters(machine: Machine) -> Iterable[str]:
 
 
 def read_adapter_bdf(machine: Machine, name: str) -> str:
-    """Return the PCI function of an RDMA device.
+    """Return the PCI address of the RDMA device `name`.
 
     Raise UnreadableFact if the RDMA device is no PCI device (SCIF, rxe).
     """
@@ -110,16 +110,16 @@ def read_adapter_bdf(machine: Machine, name: str) -> str:
 
 
 def read_place(machine: Machine, bdf: str) -> Place:
-    """Return the position of a device; it is empty if the device has no link in /sys/bus."""
+    """Return the position of the device at the PCI address `bdf`; it is empty if the device has no link in /sys/bus."""
     place = gap_or(lambda: parse_place(machine.link(f"{DEVICES}/{bdf}")))
     return Place("", ()) if isinstance(place, Gap) else place
 
 
 def parse_place(link: str) -> Place:
-    """Return the host bridge and the bridges above a device, from the target of its link in /sys/bus/pci/devices.
+    """Return the host bridge and the bridges above a device; `link` is the target of its link in /sys/bus/pci/devices.
 
-    A target is `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`. If the path has several roots (VMD, Hyper-V),
-    the last one counts.
+    Such a target is `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`. If the path has several roots (VMD,
+    Hyper-V), the last one counts.
     """
     parts = link.lower().split("/")
     last = max((i for i, part in enumerate(parts) if ROOT.fullmatch(part)), default=-1)
@@ -159,7 +159,7 @@ def _read_device(machine: Machine, bdf: str, kind: PciKind, place: Place) -> Pci
 
 
 def read_ids(machine: Machine, directory: str) -> str:
-    """Return the vendor and device ids of a PCI function."""
+    """Return the vendor and device ids of the PCI function in `directory`, a folder of /sys."""
     vendor, device = (parse_id(machine.text(f"{directory}/{name}")) for name in ("vendor", "device"))
     return f"{vendor[2:]}:{device[2:]}"
 
@@ -179,7 +179,7 @@ def _group_type(machine: Machine, directory: str) -> str:
 
 
 def parse_speed(text: str) -> float:
-    """Parse a link's speed in GT/s: `16.0 GT/s PCIe`, or `16 GT/s` of older kernels."""
+    """Return a link's speed in GT/s, from `16.0 GT/s PCIe`, or `16 GT/s` of older kernels."""
     number, _, unit = text.partition(" ")
     if not PLAIN.fullmatch(number) or not unit.startswith("GT/s"):
         raise UnreadableFact(f"link speed: the kernel says {text[:40]!r}")
@@ -187,7 +187,7 @@ def parse_speed(text: str) -> float:
 
 
 def parse_width(text: str) -> int:
-    """Return a link's number of lanes. Raise UnreadableFact if the link has none.
+    """Return the number of lanes in `text`, from a link's file in /sys. Raise UnreadableFact if the link has none.
 
     A device inside a root complex has no lanes, and the kernel gives 0 or 255.
     """

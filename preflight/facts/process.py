@@ -17,7 +17,7 @@ from preflight.system.secrets import shown
 
 
 def probe_limits(machine: Machine) -> LimitFacts:
-    """Return the resource limits of the process that affect NCCL and RDMA."""
+    """Return the resource limits of this process that affect NCCL and RDMA."""
     answer = machine.ask("rlimits")
     names = {"memlock": "memlock_bytes", "nofile": "nofile", "stack": "stack_bytes", "nproc": "nproc"}
     limits = {fact: answer[name] for name, fact in names.items()}
@@ -30,7 +30,7 @@ def probe_environment(machine: Machine) -> tuple[EnvVar, ...]:
 
 
 def reported_environment(environ: Mapping[str, str]) -> tuple[EnvVar, ...]:
-    """Return those of the given variables that a report may contain, sorted by name and without secrets."""
+    """Return those variables of `environ` that a report may contain, sorted by name and without secrets."""
     return tuple(EnvVar(name, shown(name, value)) for name, value in sorted(environ.items()) if is_reported(name))
 
 
@@ -53,7 +53,10 @@ def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, 
 
 
 def parse_nccl_conf(file: str, text: str) -> tuple[NcclConfEntry, ...]:
-    """Parse `NAME=value` lines as NCCL does: `#` is a comment only in the first column; quotes and blanks are kept."""
+    """Return the `NAME=value` lines of `text`, the content of `file`, parsed as NCCL does.
+
+    `#` begins a comment only in the first column; quotes and blanks are kept.
+    """
     found = re.findall(r"^([^#=\n][^=\n]*)=(.*)$", text, re.MULTILINE)
     return tuple(NcclConfEntry(file, name[:VALUE_CHARS], value[:VALUE_CHARS]) for name, value in found)
 
@@ -87,7 +90,10 @@ def _parse_torch(torch: Json) -> TorchFacts:
 
 
 def parse_other_build(version_file: str) -> str:
-    """Return `ROCm 6.2.41134` or `XPU 20250101` for a torch that is built for AMD's or Intel's GPUs, else ""."""
+    """Return `ROCm 6.2.41134` or `XPU 20250101` if torch was built for AMD's or Intel's GPUs, else "".
+
+    `version_file` is the text of torch/version.py.
+    """
     for name, build in (("hip", "ROCm"), ("xpu", "XPU")):
         version = gap_or(partial(parse_version, version_file, name))
         if isinstance(version, str):
@@ -96,7 +102,10 @@ def parse_other_build(version_file: str) -> str:
 
 
 def parse_version(version_file: str, name: str) -> str:
-    """Return the text that torch/version.py assigns to `name`. Raise UnreadableFact without such a text."""
+    """Return the text that `version_file`, the content of torch/version.py, assigns to `name`.
+
+    Raise UnreadableFact if it assigns none.
+    """
     match = re.search(rf"^{name}(?::[^=\n]*)? *= *(?:'([^'\n]*)'|\"([^\"\n]*)\"|None)", version_file, re.MULTILINE)
     if match is None:
         raise UnreadableFact(f"torch/version.py: it assigns no {name}")
@@ -106,12 +115,10 @@ def parse_version(version_file: str, name: str) -> str:
 
 
 def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
-    """Return the version of the NCCL wheel that belongs to torch's CUDA version.
+    """Return the version of the NCCL wheel that belongs to `cuda`, torch's CUDA version.
 
-    Raise UnreadableFact if this wheel is not installed.
-
-    `wheels` has the versions of all installed NCCL wheels by name; other packages than torch may have installed some of
-    these wheels.
+    Raise UnreadableFact if this wheel is not installed. `wheels` has the versions of all installed NCCL wheels by name;
+    other packages than torch may have installed some of these wheels.
     """
     wheel = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     if wheel not in wheels:

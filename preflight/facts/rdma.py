@@ -93,7 +93,7 @@ def _with_link(port: HcaPort, link: RoceLink | None, reason: Gap) -> HcaPort:
 
 
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
-    """Return the error counters of each port, by the port's name (`mlx5_0:1`) and the counter's name.
+    """Return the error counters of each RDMA port, by the port's name (`mlx5_0:1`) and the counter's name.
 
     Counters that could not be read are left out. The function reads one file per counter, so it is cheap enough to call
     before and after each trial.
@@ -116,7 +116,7 @@ def _adapters(machine: Machine) -> list[str]:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that puts mlx5_10 after mlx5_9."""
+    """Return a sort key for `name` that puts mlx5_10 after mlx5_9."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
@@ -152,7 +152,7 @@ def _layers(machine: Machine, name: str) -> frozenset[str]:
 
 
 def nic_kind(layers: frozenset[str], driver: str) -> NicKind:
-    """Return the protocol of an adapter, from its driver (`efa`) and the link layers of its ports."""
+    """Return the protocol of an adapter, from its `driver` (`efa`) and `layers`, the link layers of its ports."""
     if driver == "efa":
         return NicKind.EFA
     if {"InfiniBand", ETHERNET} <= layers:
@@ -313,7 +313,7 @@ parse_phys_state = partial(_parse_state, PhysState, "physical port state")  # of
 
 
 def parse_rate(text: str) -> float:
-    """Parse `400 Gb/sec (4X NDR)` into 400.0; the kernel's Gb are gigabits."""
+    """Return the rate in Gbit/s of a text such as `400 Gb/sec (4X NDR)`: 400.0. The kernel's Gb are gigabits."""
     match = RATE.fullmatch(text)
     if match is None:
         raise UnreadableFact(f"port rate: the kernel says {text[:40]!r}")
@@ -321,7 +321,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_lid(text: str) -> int:
-    """Parse a local id, such as `0x1a`."""
+    """Return the local id in `text`, such as `0x1a`, as a number."""
     if not re.fullmatch(r"0x[0-9a-f]{1,8}", text):
         raise UnreadableFact(f"lid: the kernel says {text[:40]!r}")
     return int(text, 16)
@@ -371,7 +371,7 @@ def _dma_buf(machine: Machine) -> bool:
 
 
 def is_open_module(text: str) -> bool:
-    """Return whether /proc/driver/nvidia/version is of the open kernel modules.
+    """Return whether `text`, the content of /proc/driver/nvidia/version, is that of the open kernel modules.
 
     Only the open kernel modules export dma-bufs.
     """
@@ -379,7 +379,7 @@ def is_open_module(text: str) -> bool:
 
 
 def kernel_version(release: str) -> tuple[int, int]:
-    """Return (6, 1) for `6.1.0-18-amd64`."""
+    """Return the first two numbers of a kernel's `release`: (6, 1) for `6.1.0-18-amd64`."""
     match = re.match(r"(\d{1,3})\.(\d{1,4})", release)
     if match is None:
         raise UnreadableFact(f"kernel release: {release[:40]!r}")

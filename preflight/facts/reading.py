@@ -25,7 +25,7 @@ def gap_or(read: Callable[[], T]) -> T | Gap:
 
 
 def first_of(*reads: Callable[[], T]) -> T:
-    """Return the result of the first reader that succeeds; UnreadableFact with every reason if all fail."""
+    """Return the result of the first of `reads` that succeeds; UnreadableFact with every reason if all fail."""
     reasons = []
     for read in reads:
         try:
@@ -36,7 +36,7 @@ def first_of(*reads: Callable[[], T]) -> T:
 
 
 def need(machine: Machine, path: str, why: str = "") -> None:
-    """Raise UnreadableFact if the path does not exist on the machine; `why` is added to its message."""
+    """Raise UnreadableFact if `path` does not exist on `machine`; `why` is added to its message."""
     if not machine.exists(path):
         raise UnreadableFact(f"/{path}: not there{why}")
 
@@ -49,7 +49,7 @@ def answered(value: Json) -> Json:
 
 
 def parse_whole(text: str, what: str) -> int:
-    """Return a decimal whole number; UnreadableFact, which names `what`, for any other text."""
+    """Return the whole number in `text`; UnreadableFact, which names `what`, for any other text."""
     if not WHOLE_NUMBER.fullmatch(text):
         why = f"{text[:40]!r} is not a whole number" if text else "the file is empty"
         raise UnreadableFact(f"{what}: {why}")
@@ -57,12 +57,12 @@ def parse_whole(text: str, what: str) -> int:
 
 
 def read_whole(machine: Machine, path: str) -> int:
-    """Return the whole number in a file."""
+    """Return the whole number in the file `path`; UnreadableFact if it has none."""
     return parse_whole(machine.text(path), path.rpartition("/")[2])
 
 
 def parse_numa_node(text: str) -> int:
-    """Return a device's NUMA node; UnreadableFact for -1.
+    """Return the NUMA node in `text`, of a device's file in /sys; UnreadableFact for -1.
 
     The kernel gives -1 in most virtual machines, and if the firmware does not name the node.
     """
@@ -73,7 +73,7 @@ def parse_numa_node(text: str) -> int:
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """Parse a kernel CPU list such as `0-3,8` into its CPUs, in order."""
+    """Return the CPUs in a kernel list such as `0-3,8`, in ascending order. Raise UnreadableFact for other text."""
     cpus: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, dash, last = part.partition("-")
@@ -86,7 +86,10 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def parse_cpu_mask(text: str) -> tuple[int, ...]:
-    """Parse a kernel CPU mask such as `00000000,0000ff00`: hexadecimal, 32 CPUs per word, the highest CPUs first."""
+    """Return the CPUs in a kernel mask such as `00000000,0000ff00`.
+
+    The mask is hexadecimal, with 32 CPUs per word, the highest CPUs first.
+    """
     digits = text.strip().replace(",", "")
     if not re.fullmatch(rf"[0-9a-fA-F]{{1,{CPU_LIMIT // 4}}}", digits):
         raise UnreadableFact(f"CPU mask: {text[:40]!r} is not hexadecimal")
@@ -95,7 +98,7 @@ def parse_cpu_mask(text: str) -> tuple[int, ...]:
 
 
 def parse_meminfo(text: str, key: str) -> int:
-    """Return a value of /proc/meminfo or of a NUMA node's meminfo in bytes; the file's `kB` are KiB."""
+    """Return the value of `key` in bytes, from `text`, /proc/meminfo or a NUMA node's meminfo; their `kB` are KiB."""
     match = re.search(rf"^(?:Node +[0-9]+ +)?{re.escape(key)}: +([0-9]{{1,15}}) kB *$", text, re.MULTILINE | re.ASCII)
     if match is None:
         raise UnreadableFact(f"meminfo: there is no {key}")

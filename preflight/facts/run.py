@@ -73,7 +73,7 @@ PROBES = (
 
 @dataclass(slots=True)
 class Capture:
-    """A record of all reads of the probes on a machine, and the groups of probes that gave no result, with reasons."""
+    """A record of all reads of the probes on a machine, and the reason for each group of probes without a result."""
 
     reads: Record = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def probe_node(
     answers = run_isolated(readers, {name: min(each, left_s) for name, each in limits_s.items()}, meanwhile)
     if is_alone and has_children():  # a library that was asked has left a process behind
         kill_descendants(frozenset(), ORPHANS_S)
-    # Given its time, it might have answered: nobody calls it stuck.
+    # With enough time, it might have answered, so it does not count as stuck.
     cut = [name for name, each in answers.items() if each.is_late and left_s < limits_s[name]]
     answers |= {name: replace(answers[name], failure=CUT_SHORT) for name in cut}
     answers |= {name: Answer(None, why, 0.0) for name, why in (silent or {}).items() if name in groups}

@@ -36,7 +36,7 @@ NEW_V6 = 0x20010DB8 << 96
 HOST = "host-1"
 NEW_HOME = "/home/user-1"
 
-# Values of these keys name somebody or something whatever they look like.
+# Values of these keys are names of persons or machines, whatever they look like.
 NAMED_KEYS = {"serial": "serial", "board_serial": "serial", "user": "user", "username": "user"}
 VARIABLES_OF_HOSTS = frozenset({"NCCL_COMM_ID"})
 VERSIONS = frozenset({"software"})  # version numbers of four parts look like IPv4 addresses
@@ -51,7 +51,7 @@ class Scrubber:
     numbers: dict[tuple[str, object], int] = field(default_factory=dict)
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return a JSON value in which all texts are scrubbed; `key` is the JSON key of the value.
+        """Return the JSON value `value` with all its texts scrubbed; `key` is the JSON key of the value.
 
         Under some JSON keys, such as `serial` and `user`, the whole text is replaced.
         """

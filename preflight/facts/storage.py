@@ -168,7 +168,7 @@ def _speeds(path: str, count: int, run: _Run, start: float, *speeds: float | Gap
 
 
 def parse_file_system(mountinfo: str, path: str) -> str:
-    """Return the type of the file system that holds the path, from /proc/self/mountinfo.
+    """Return the type of the file system that holds `path`, from `mountinfo`, the text of /proc/self/mountinfo.
 
     Of the mount points above the path, the longest one counts. If a mount point has several mounts, the last mount
     counts.

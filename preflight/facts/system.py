@@ -114,7 +114,7 @@ def _read_dmi(machine: Machine, *names: str) -> str:
 
 
 def parse_cpu_model(cpuinfo: str) -> str:
-    """Return the CPU's name; Arm kernels give numbers instead of a name."""
+    """Return the CPU's name in the text of /proc/cpuinfo; Arm kernels give numbers instead of a name."""
     for key in ("model name", "cpu model", "cpu", "Processor"):
         match = re.search(rf"^{key}[ \t]*:[ \t]*(\S.*)$", cpuinfo, re.MULTILINE)
         if match:
@@ -126,7 +126,7 @@ def parse_cpu_model(cpuinfo: str) -> str:
 
 
 def parse_overcommit(text: str) -> Overcommit:
-    """Return the policy that a value of vm.overcommit_memory stands for."""
+    """Return the policy for which `text`, the value of vm.overcommit_memory, stands."""
     mode = parse_whole(text, "overcommit_memory")
     if mode not in (each.value for each in Overcommit):
         raise UnreadableFact(f"overcommit_memory: {mode} is none of 0, 1 and 2")
@@ -134,12 +134,12 @@ def parse_overcommit(text: str) -> Overcommit:
 
 
 def parse_commit_left(meminfo: str) -> int:
-    """Return the bytes that may still be committed, from /proc/meminfo; negative if too much is committed."""
+    """Return the bytes that may still be committed, from /proc/meminfo's text; negative if too much is committed."""
     return parse_meminfo(meminfo, "CommitLimit") - parse_meminfo(meminfo, "Committed_AS")
 
 
 def parse_cpu_count(cpuinfo: str) -> int:
-    """Return the number of logical CPUs in /proc/cpuinfo."""
+    """Return the number of logical CPUs in the text of /proc/cpuinfo."""
     count = len(re.findall(r"^processor[ \t]*:", cpuinfo, re.MULTILINE))
     if count == 0:
         raise UnreadableFact("/proc/cpuinfo: it lists no processor")
@@ -152,13 +152,13 @@ def parse_container_cgroup(cgroup: str) -> ContainerKind:
 
 
 def parse_systemd_container(text: str) -> ContainerKind:
-    """Return the kind of container that systemd names (/run/systemd/container)."""
+    """Return the kind of container that systemd names in `text`, the content of /run/systemd/container."""
     names = {kind.value: kind for kind in ContainerKind if kind is not ContainerKind.NONE}
     return names.get(text.removesuffix("-libvirt").lower(), ContainerKind.OTHER)
 
 
 def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
-    """Return the hypervisor, from the DMI names and x86's CPU flag for hypervisors; "none" on bare metal."""
+    """Return the hypervisor, by the DMI names and by x86's CPU flag for hypervisors; "none" on bare metal."""
     words = dmi.lower()
     named = next((name for word, name in VIRTUAL if word in words), "")
     cloud = next((name for word, name in CLOUDS if word in words), "")
@@ -173,7 +173,7 @@ def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
 
 
 def parse_iommu_options(cmdline: str) -> tuple[str, ...]:
-    """Return the options for the IOMMU, ACS and interrupt remapping on the kernel's command line, in order."""
+    """Return the options for the IOMMU, ACS and interrupt remapping in `cmdline` (the kernel's), in order."""
     return tuple(word for word in cmdline.split() if re.search(r"iommu|(?<![a-z])n?o?acs(?![a-z])|intremap", word))
 
 
@@ -202,7 +202,10 @@ def _read_cpus(machine: Machine, directory: str) -> tuple[int, ...]:
 
 
 def parse_distances(text: str) -> tuple[int, ...]:
-    """Parse `10 21`: the distances to all nodes in the order of their ids; a node's distance to itself is 10."""
+    """Return the distances in a text such as `10 21`, to all NUMA nodes in the order of their ids.
+
+    A node's distance to itself is 10.
+    """
     distances = tuple(parse_whole(word, "distance") for word in text.split())
     if not distances:
         raise UnreadableFact("distance: the file is empty")

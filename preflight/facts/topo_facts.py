@@ -20,7 +20,7 @@ GPU = re.compile(r"GPU(\d{1,4})")
 
 
 def topology_facts(text: str) -> NodeFacts:
-    """Return the facts in a pasted topology; all other facts are Gaps. MalformedInput if the text is no topology."""
+    """Return the facts in `text`, a pasted topology; all other facts are Gaps. MalformedInput if it is no topology."""
     matrix = read_matrix(text)
     given = {
         "host": HOST,
@@ -35,7 +35,7 @@ def topology_facts(text: str) -> NodeFacts:
 
 
 def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
-    """Return the path of each pair, smaller index first.
+    """Return the path of each pair of GPUs in `matrix`, smaller index first.
 
     If the rows of the two GPUs differ, a second path with the larger index first is added.
     """
@@ -51,7 +51,7 @@ def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
 
 
 def nic_paths(matrix: TopologyMatrix) -> tuple[NicPath, ...]:
-    """Return the path between each GPU and each adapter. If the two rows differ, the GPU's row counts."""
+    """Return the path between each GPU and each adapter in `matrix`. If the two rows differ, the GPU's row counts."""
     found = []
     for gpu, nic in product(_gpus(matrix), _nics(matrix)):
         there, back = _level(matrix, gpu, nic), _level(matrix, nic, gpu)

@@ -99,9 +99,10 @@ def _without(found: dict[str, str], titles: Sequence[str], why: str) -> tuple[Af
 
 
 def nvlink_end(text: str, at: int) -> int | None:
-    """Return the end of the NVLink count that begins at `at`; None if the CPUs after it allow several splits.
+    """Return where the NVLink count that begins at `at` ends in `text`.
 
-    `NV212-23,36-47` means 2 links and the CPUs 12-23,36-47: only in this split are the ranges equally long.
+    Return None if the CPUs after it allow several splits. `NV212-23,36-47` means 2 links and the CPUs 12-23,36-47: only
+    in this split are the ranges equally long.
     """
     run = re.compile(r"(\d+)[\d,-]*").match(text, at)
     if run is None:

@@ -44,7 +44,7 @@ class TopologyRow:
 
 @dataclass(slots=True)
 class TopologyMatrix:
-    """The parsed text: columns, rows by name, names of adapters (NIC0...) and GPUs, and the unreadable lines."""
+    """The parsed text: columns, rows by name, the names of adapters (NIC0...) and GPUs, and the unreadable lines."""
 
     columns: tuple[str, ...]
     titles: tuple[str, ...]
@@ -93,12 +93,12 @@ def _columns(named: tuple[str, ...], body: Sequence[_Line]) -> tuple[str, ...]:
 
 
 def clean_line(line: str) -> str:
-    """Return a line without color codes, quote marks and invisible characters."""
+    """Return `line` without color codes, quote marks and invisible characters."""
     return QUOTE.sub("", ANSI.sub("", line.translate(INVISIBLE))).replace("\x1b", "").rstrip("\n")
 
 
 def is_header(line: str) -> bool:
-    """Return whether a line names the columns: GPUs, then devices and titles. The last word may be truncated."""
+    """Return whether `line` names the columns: GPUs, then devices and titles. The last word may be truncated."""
     words, titles = read_header(line)
     rest = HEADER_WORD.sub(" ", line).split()
     if not words or not all(any(each.startswith(part) for each in BREAKABLE) for part in rest):
@@ -109,7 +109,7 @@ def is_header(line: str) -> bool:
 
 
 def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return (devices, titles of the other columns) of a header, even if two names are joined without a blank."""
+    """Return (devices, titles of the other columns) of a header line, even if two names are joined without a blank."""
     columns: list[str] = []
     titles: list[str] = []
     for title, device in HEADER_WORD.findall(line):
@@ -162,7 +162,7 @@ def _starts_row(line: str, known: set[str], has_rows: bool) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """Return whether a line is ordinary text around the matrix, because it contains words that no row can contain."""
+    """Return whether `line` is ordinary text around the matrix, because it has words that no row can contain."""
     return re.search(r"[a-z]{3,}.*\s[a-z]{2,}|=|:", re.sub(TITLE, "", line)) is not None
 
 

@@ -55,9 +55,10 @@ def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline
 
 
 def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
-    """Return the known-good nodes that a baseline of all other nodes would reject, sorted.
+    """Return the hosts of `measured` (known-good nodes) that a baseline of all other nodes would reject, sorted.
 
-    With more than LEAVE_OUT nodes, each node is compared with the baseline of all nodes.
+    With more than LEAVE_OUT nodes, or with LEAST_NODES or fewer, each node is compared with `baseline`, which includes
+    it.
     """
     found = []
     for host, times in measured.items():
@@ -70,9 +71,10 @@ def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
 
 
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
-    """Return the number of good nodes with which a baseline detects 95 of 100 nodes that lost `loss` of their speed.
+    """Return the number of good nodes with which `reference` detects 95 of 100 nodes that lost `loss` of their speed.
 
-    `loss` is a share, such as 0.05. The result is a Gap if no number is enough.
+    `references` are all of the baseline, and `loss` is a share, such as 0.05. The result is a Gap if no number is
+    enough.
     """
     wanted = -math.log1p(-loss)
     for nodes in _growing():

@@ -264,7 +264,7 @@ def compare(before: Snapshot, now: Snapshot) -> Changes:
 
 
 def changes(before: NodeFacts, now: NodeFacts) -> tuple[Change, ...]:
-    """Return the facts of a node that differ between two reads, the most important first."""
+    """Return the facts of a node that differ between `before` and `now`, the most important first."""
     named = _Named.of(before, now)
     found = [
         change

@@ -52,9 +52,9 @@ class NodeDigest:
 
 
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
-    """Return one digest for each node of a report (`document`, parsed from the file `path`).
+    """Return one digest for each node of the report `document`, which was parsed from the file `path`.
 
-    Raise MalformedInput if it is no report.
+    Raise MalformedInput if `document` is no report.
     """
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list) or "verdict" not in document:
         raise MalformedInput(f"{path}: not a report of `preflight check` (it has no `nodes` and `verdict`)")
@@ -67,7 +67,7 @@ def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
 def _of_node(path: str, report: Json, node: Json, *, solo: bool) -> NodeDigest:
     gpus = _records(node.get("gpus"))
     metrics = dict(_gpu_metrics(gpus))
-    if solo:  # of several nodes together nobody's own speed is known
+    if solo:  # a run of several nodes does not show any node's own speed
         metrics.update(_speeds(report))
         metrics.update(_below_nccl(report))
     return NodeDigest(

@@ -69,7 +69,7 @@ def _joined(software: dict[str, set[str]]) -> tuple[tuple[str, str], ...]:
 
 
 def why_not_good(report: Report) -> str:
-    """Return why a report can't be used for a baseline of known-good nodes; "" if it can be used."""
+    """Return why `report` can't be used for a baseline of known-good nodes; "" if it can be used."""
     if report.simulated:
         return "simulated, so its speeds are not measurements"
     if report.exit_code >= SIGNALS:

@@ -103,7 +103,7 @@ def context() -> dict[str, Any]:
 
 
 def ranks(count: str) -> dict[str, Any]:
-    """Start ranks that share one GPU, and return the result of an all_reduce and the transports that it used."""
+    """Start `count` ranks that share one GPU; return the result of an all_reduce and the transports that it used."""
     with tempfile.TemporaryDirectory() as folder:
         started = [
             _rank(i, int(count), folder, {"NCCL_HOSTID": f"preflight-{i}", **ONE_GPU}) for i in range(int(count))
@@ -126,7 +126,8 @@ def ranks(count: str) -> dict[str, Any]:
 def rank(number: str, count: str, folder: str, calls: str = "1") -> dict[str, Any]:
     """Take part in `calls` all_reduces as rank `number` of `count`, and return how many elements were wrong.
 
-    If `calls` is 1, all ranks share GPU 0. Otherwise each rank has a GPU of its own, if there are enough.
+    The ranks rendezvous in `folder`. If `calls` is 1, all ranks share GPU 0. Otherwise each rank has a GPU of its own,
+    if there are enough.
     """
     import torch  # noqa: PLC0415  seconds, and only some programs need it
     import torch.distributed as dist  # noqa: PLC0415  seconds
@@ -186,7 +187,7 @@ def products() -> dict[str, Any]:
 
 
 def killed() -> dict[str, Any]:
-    """Return, for each way to kill a process in a CUDA kernel, the seconds until it and its memory were gone."""
+    """Return, for each way to kill a process in a CUDA kernel, after how many seconds it and its memory were gone."""
     ended = {}
     for what, numbers in (("SIGKILL", [signal.SIGKILL]), ("SIGSTOP, SIGKILL", [signal.SIGSTOP, signal.SIGKILL])):
         free_before = _free_bytes()

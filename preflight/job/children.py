@@ -27,7 +27,7 @@ NOT_PASSED_ON = {
     signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
 }  # fmt: skip
 PASSED_ON = signal.valid_signals() - NOT_PASSED_ON
-ENDS_NOTHING = {signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGWINCH}  # where nobody handles them
+ENDS_NOTHING = {signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGWINCH}  # if no handler is set
 UNDONE_BY: dict[int, signal.Signals] = {signal.SIGTSTP: signal.SIGCONT, signal.SIGCONT: signal.SIGTSTP}
 QUESTION = signal.SIGCHLD  # to the witness
 ANSWER_S = 5.0  # a witness that is stopped does not answer
@@ -41,7 +41,7 @@ class Children:
     """The starter of child processes, which waits for them and passes signals on to one of them, the main child."""
 
     def __init__(self) -> None:
-        # While SIGCHLD is ignored the kernel reaps children itself, and nobody learns how they ended.
+        # While SIGCHLD is ignored, the kernel reaps children itself, and their exit codes are lost.
         self._ignored_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL) is signal.SIG_IGN
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         self._heard = {*PASSED_ON, signal.SIGCHLD}  # Linux queues what is blocked, ignored or not
@@ -58,7 +58,9 @@ class Children:
         self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | None, stdout: int | None,
         stderr: int | None, *, is_job: bool = False,
     ) -> Process:  # fmt: skip
-        """Start the main child with preflight's own initial signals and descriptors. Raise OSError if it can't start.
+        """Start `argv` as the main child, with preflight's own initial signals, and return it.
+
+        OSError if it can't start.
 
         Only the job (`is_job`) inherits an ignored SIGCHLD, because preflight's own programs must learn how their
         children end.
@@ -78,12 +80,11 @@ class Children:
         return self._main
 
     def fork(self, name: str, run: Callable[[], None], holds: Sequence[int]) -> int:
-        """Start a helper that may die at any time and does not outlive preflight.
+        """Start a helper process that runs `run`; return its pid. Raise OSError if it can't start.
 
-        Raise OSError if the helper can't start.
-
-        The helper has preflight's stdin, stdout and stderr and the descriptors in `holds`. It ignores every signal
-        except SIGKILL and SIGSTOP, and exits with 0 once `run` returns.
+        The helper may die at any time and does not outlive preflight. `name` is its name in `ps`. It has preflight's
+        stdin, stdout and stderr and the descriptors in `holds`. It ignores every signal except SIGKILL and SIGSTOP, and
+        exits with 0 once `run` returns.
         """
         parent, pid = os.getpid(), os.fork()
         if pid:
@@ -101,7 +102,7 @@ class Children:
     def output_of(
         self, argv: Sequence[str], env: Mapping[str, str], descriptor: int
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a short program of preflight's until it ends, and return its result; the program inherits `descriptor`.
+        """Run `argv`, a short program of preflight's, and return its exit code and stdout; it inherits `descriptor`.
 
         Signals to preflight wait until the program has ended.
         """
@@ -112,7 +113,7 @@ class Children:
         )  # fmt: skip
 
     def wait(self) -> int:
-        """Wait for the main child; return its exit code, or minus the number of the signal that ended it."""
+        """Wait for the main child; return its exit code, or -N if signal N ended it."""
         assert self._main is not None
         while (code := how_it_ended(self._main.pid)) is None:
             self.hear(3600.0)
@@ -237,10 +238,11 @@ class Children:
 
 
 def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | int], most_bytes: int) -> Process:
-    """Start a program of preflight's while a job runs; it may use at most `most_bytes` of address space.
+    """Start `argv`, a program of preflight's, while a job runs; its stdout and stderr go to the descriptor `output`.
 
-    The program dies with this process, and the kernel kills the program first if memory is short. This process must
-    have one thread. Raise OSError if the program can't start.
+    It starts with the signal mask `mask` and may use at most `most_bytes` of address space. It dies with this process,
+    and the kernel kills it first if memory is short. This process must have one thread. Raise OSError if the program
+    can't start.
     """
     parent = os.getpid()
 
@@ -257,7 +259,7 @@ def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | in
 
 
 def how_it_ended(pid: int) -> int | None:
-    """Return a child's exit code, or minus the number of the signal that ended it; None while the child runs.
+    """Return the exit code of the child `pid`, or -N if signal N ended it; None while the child runs.
 
     After a result other than None, the PID may belong to another process.
     """

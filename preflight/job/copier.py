@@ -27,9 +27,10 @@ class LostReader(Exception):
 
 
 def copy(source: int, target: int, is_terminal: bool, kept: Kept, counts: memoryview[int]) -> None:
-    """Copy the job's output until the job closes its end, or until the reader of preflight's output ends.
+    """Copy the job's output from `source` to `target` and into `kept`, until the job closes its end.
 
-    If the reader ends, the job gets SIGPIPE too.
+    If the reader of preflight's output ends first, the job gets SIGPIPE too. `counts` is memory that a later copier
+    shares; it says whether this copier was writing.
     """
     counts[IS_WRITING] = 0
     with contextlib.suppress(LostReader):

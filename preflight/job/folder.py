@@ -25,11 +25,11 @@ class Folder(NamedTuple):
     is_users: bool = False
 
     def file(self, name: str) -> str:
-        """Return the path of one of this run's files."""
+        """Return the path of this run's file `name`."""
         return os.path.join(self.path, self.prefix + name)
 
     def stays(self) -> None:
-        """Mark a private folder as no longer in use, so that it is kept after this run."""
+        """Mark a private folder as no longer in use, so that it stays after this run."""
         if self.path and not self.is_users:
             with contextlib.suppress(OSError):
                 os.unlink(self.file(RUNNING))

@@ -31,7 +31,7 @@ def gpus_here() -> int:
 
 
 def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int) -> str:
-    """Return the CUDA_VISIBLE_DEVICES of a job's ranks; "" if the job uses all GPUs or the command does not say.
+    """Return the CUDA_VISIBLE_DEVICES of the ranks of `command`; "" if it uses all GPUs or does not say which.
 
     `present` is the number of GPUs of this machine.
     """
@@ -55,7 +55,7 @@ def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int
 
 
 def engine_of_job(command: Sequence[str]) -> Engine | None:
-    """Return the serving engine that a command starts, or None."""
+    """Return the serving engine that `command` starts; None if it starts none."""
     found = next(_launchers(command), None)
     return next((each for each in Engine if found is not None and each.value == found.name), None)
 

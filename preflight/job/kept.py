@@ -108,7 +108,7 @@ class Kept:
 
 
 def create(path: str) -> int:
-    """Create a file, or empty an existing regular one, and return its descriptor; else raise OSError.
+    """Create the file `path`, or empty an existing regular one, and return its descriptor; else raise OSError.
 
     The call neither follows a link nor waits for the reader of a FIFO.
     """

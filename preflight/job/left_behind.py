@@ -62,7 +62,7 @@ class Family:
 
 
 def named(left: tuple[int, ...]) -> str:
-    """Return the processes with these pids as text, the first few with their command lines."""
+    """Return the processes `left` (pids) as text, the first few with their command lines."""
     texts = [f"pid {pid} ({_command_line(pid)})" for pid in left[:MOST_NAMED]]
     if len(left) > MOST_NAMED:
         texts.append(f"{len(left) - MOST_NAMED} more")

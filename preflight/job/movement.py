@@ -111,7 +111,10 @@ class Movement:
 
 
 def bytes_of_job(pid: int) -> int:
-    """Return how many bytes a process and its descendants have read and written so far (/proc/PID/io: rchar, wchar)."""
+    """Return how many bytes process `pid` and its descendants have read and written so far.
+
+    The sources are rchar and wchar of /proc/PID/io.
+    """
     total = 0
     family: tuple[int, ...] = (pid,)
     with contextlib.suppress(OSError):  # too many open files

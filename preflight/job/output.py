@@ -86,7 +86,7 @@ class Stream:
         return bool(self.counts[LOST_READER])
 
     def run(self) -> None:
-        """Copy the output until it ends, in a process that may be killed at any time."""
+        """Copy the output until it ends. This method runs in a process that may be killed at any time."""
         self.kept.take_over()
         copy(self.source, self.target, self.is_terminal, self.kept, self.counts)
 
@@ -230,7 +230,7 @@ class Streams:
 
 
 def close_surely(descriptor: int) -> None:
-    """Close a descriptor, and ignore an error that close() reports."""
+    """Close `descriptor`, and ignore an error that close() reports."""
     for _ in range(2 if descriptor >= 0 else 0):
         try:
             os.close(descriptor)

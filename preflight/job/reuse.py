@@ -36,7 +36,7 @@ class Now:
 
 
 def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
-    """Return why the report can't be reused, as words that follow the report's name; "" if it can be reused.
+    """Return why `report` can't be reused, as words that follow the report's name; "" if it can be reused.
 
     `most_s` is the greatest age in seconds, and `nodes` the number of the job's nodes.
     """

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 
 def say(message: str) -> None:
-    """Print a line on stderr; if stderr accepts none (a full disk, no reader), the line is lost."""
+    """Print `message` as a line on stderr; if stderr accepts none (a full disk, no reader), the line is lost."""
     with contextlib.suppress(OSError):
         write_all(2, f"preflight: {message}\n".encode("utf-8", "surrogateescape"))
 
 
 def write_all(target: int, data: bytes) -> None:
-    """Write all of the data, and wait while a non-blocking descriptor accepts none.
+    """Write all of `data` to the descriptor `target`, and wait while it is non-blocking and accepts none.
 
     Raise OSError if the write fails.
     """
@@ -42,5 +42,5 @@ def contained(consequence: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Return why an operation failed, in the operating system's words if there are any."""
+    """Return why an operation failed with `error`, in the operating system's words if there are any."""
     return (error.strerror if isinstance(error, OSError) else "") or f"{type(error).__name__}: {error}"

@@ -44,7 +44,7 @@ class Silences:
             self._phase, self._phase_at_s = named, now_s
 
     def keep(self, folder: str, host: str, now_s: float) -> None:
-        """Write the record of a job that ended well; a failure to write the record affects nothing."""
+        """Write the record of a job on `host` that ended well into `folder`; a failure to write affects nothing."""
         self._note(now_s - self._heard_at_s, 0.0)
         if self._phase == START:
             return

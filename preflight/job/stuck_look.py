@@ -74,16 +74,16 @@ class StuckLook:
             self._remove(self._before)
         elif found.code == NOT_STUCK:
             self.forget()
-        else:  # what was seen before holds until the job is seen to move
+        else:  # the earlier result holds until the job makes progress
             self._remove(self.path)
             self._rename(self._before, self.path)
         return found
 
     def look_twice(self, pid: int, pause_s: float, has_ended: Callable[[float], bool]) -> Found:
-        """Examine the job; if it is found stuck, and was not at the previous call, examine it once more.
+        """Examine the job of process `pid`; if it is stuck, and was not at the previous call, examine it once more.
 
-        At the first examination, a rank may have been between two steps. Between the examinations, `has_ended(pause_s)`
-        waits at most `pause_s` seconds and returns whether the job has ended.
+        The last result is returned. At the first examination, a rank may have been between two steps. Between the
+        examinations, `has_ended(pause_s)` waits at most `pause_s` seconds and returns whether the job has ended.
         """
         found = self.look(pid)
         if found.code == STUCK != self._last_code and not has_ended(pause_s):

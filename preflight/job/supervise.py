@@ -81,7 +81,7 @@ def _check(order: Order, children: Children) -> bool:
         children.end(order.not_ready_code)
     if code == USAGE:
         children.end(USAGE)
-    if code < 0:  # the kernel, for want of memory; or somebody else
+    if code < 0:  # killed by the kernel for lack of memory, or by another process
         say(KILLED.format(-code, signal.strsignal(-code)))
     if code != 0:
         if not order.starts_if_unknown:

@@ -23,9 +23,9 @@ USER_S_OWN_END = {signal.SIGINT, signal.SIGQUIT}
 
 
 def accompany(children: Children, job: Process, streams: Streams, watch: Callable[[int], None]) -> int:
-    """Wait for the job and pass signals on; return its exit code, or minus the number of the signal that ended it.
+    """Wait for the job and pass signals on; return its exit code, or -N if signal N ended it.
 
-    `watch` runs in a separate process, which receives the exit code on a pipe.
+    `watch` runs in a separate process, which receives the exit code on the descriptor that is its argument.
     """
     children.on_resize = streams.resize
     watcher, tell = 0, -1

@@ -67,10 +67,10 @@ class Watcher:
         self._family = Family(0)
         self._silences = Silences(time.monotonic())
         self._was_stuck = False
-        self._ended = -1  # where the job's end is told
+        self._ended = -1  # the descriptor on which the job's exit code arrives
 
     def run(self, ended: int, job_pid: int) -> None:
-        """Watch the job until its exit code arrives on the descriptor `ended`, then explain how the job ended."""
+        """Watch the job `job_pid` until its exit code arrives on the descriptor `ended`; then explain its end."""
         self._ended = ended
         with contextlib.suppress(OSError):
             remove_abandoned()

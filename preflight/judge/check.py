@@ -162,7 +162,7 @@ def all_checks() -> tuple[Check, ...]:
 
 
 def fact_checks() -> tuple[Check, ...]:
-    """Return the checks that need no run, without importing other checks, so that `probe` answers quickly."""
+    """Return the checks that need no run, sorted by name, without importing others, so that `probe` answers quickly."""
     return _checks_in("node")
 
 
@@ -181,13 +181,16 @@ class CheckResults(NamedTuple):
     ran: tuple[RanCheck, ...]
 
     def of_classes(self, classes: Sequence[Blame]) -> CheckResults:
-        """Return the results with only those findings that blame one of `classes` or preflight itself (HARNESS)."""
+        """Return the results with only those findings whose fault domain is in `classes` or is preflight itself."""
         kept = tuple(each for each in self.findings if each.blame in classes or each.blame is Blame.HARNESS)
         return self._replace(findings=kept)
 
 
 def run_checks(checks: tuple[Check, ...], case: Case) -> CheckResults:
-    """Return the findings, and how each check ended; an unexpected exception counts as a defect of the check."""
+    """Return the findings on `case`, and how each of `checks` ended.
+
+    An unexpected exception counts as a defect of the check. It is recorded and does not end the run.
+    """
     findings: list[Finding] = []
     skipped: list[SkippedCheck] = []
     ran: list[RanCheck] = []
@@ -212,7 +215,7 @@ def _run(
 
     before = len(findings)
     try:
-        findings += judge()  # an iterator: what it found before it ended otherwise stands
+        findings += judge()  # an iterator: findings before an exception are kept
         ended = (CheckOutcome.PASSED, "")
     except NotApplicable as error:
         ended = (CheckOutcome.NOT_APPLICABLE, f"{subject}{error}")
@@ -246,7 +249,8 @@ def _skipped(why: str) -> Findings:
 def probe_exit_code(checked: CheckResults, *, strict: bool, is_cut_short: bool = False) -> int:
     """Return the exit code of `preflight probe`: 1 for a failure, 3 if a check crashed or time ran out, else 0.
 
-    With `strict`, a warning counts as a failure. A failure of preflight itself gives exit code 3.
+    `is_cut_short` says that time ran out. With `strict`, a warning counts as a failure. A failure of preflight itself
+    gives exit code 3.
     """
     failing = [f for f in checked.findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     if any(finding.blame is not Blame.HARNESS for finding in failing):
@@ -274,7 +278,7 @@ def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
 
 
 def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanCheck, ...]:
-    """Return how the checks ended, with the outcome FOUND for each check that is named in `findings`."""
+    """Return `ran` with the outcome FOUND for each check that has a finding in `findings`; other entries stay."""
     named = {finding.check for finding in findings}
     return tuple(replace(each, outcome=CheckOutcome.FOUND, reason="") if each.check in named else each for each in ran)
 

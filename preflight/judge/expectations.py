@@ -115,7 +115,7 @@ def _switch(is_on: bool) -> str:
 
 
 def is_driver(version: str, wanted: str) -> bool:
-    """Return whether a driver version is the policy's version, or at least that version if the policy says `>=`."""
+    """Return whether the driver `version` is `wanted`; if `wanted` begins with `>=`, at least the version after it."""
     if wanted.startswith(">="):
         return version_tuple(version) >= version_tuple(wanted.removeprefix(">="))
     return version == wanted

@@ -11,7 +11,7 @@ MOST_HOSTS = 4
 
 
 def fine_size(size_bytes: int) -> str:
-    """Return a size such as `62.99 GiB`; with four digits, a measured and a needed size don't look equal."""
+    """Return a size in bytes as text such as `62.99 GiB`; with four digits, similar sizes don't look equal."""
     return size_text(size_bytes, digits=4)
 
 
@@ -22,7 +22,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def first_line(text: str) -> str:
-    """Return the first line that is not blank, without periods at the end of the line; "" if all lines are blank."""
+    """Return the first line of `text` that is not blank, without periods at its end; "" if all lines are blank."""
     return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "")
 
 
@@ -33,12 +33,12 @@ def steps_text(steps: Iterable[str]) -> str:
 
 
 def listed(gpus: Sequence[int]) -> str:
-    """Return GPU numbers as text in the form that `--gpus` takes."""
+    """Return GPU indices as text in the form that `--gpus` takes, such as `0,1,6`."""
     return ",".join(map(str, gpus))
 
 
 def first_hosts(hosts: Iterable[str]) -> str:
-    """Return a list of hosts as text; only the first few are named."""
+    """Return the names of hosts as text; after the first few, only the number of the others."""
     return first_named(list(dict.fromkeys(hosts)), MOST_HOSTS)
 
 

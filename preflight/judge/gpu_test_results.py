@@ -39,9 +39,9 @@ def gpu_results_of(case: Case) -> Hardware:
 
 
 def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
-    """Raise UnreadableFact if a GPU test before the trials has no result, or NotRun if there were no tests.
+    """Raise NotRun if there are no `tests`, or UnreadableFact if a test before the trials has no result.
 
-    Call this function after all tests were judged.
+    `hardware` has the reason why there are none. Call this function after all tests were judged.
     """
     listed = list(tests)
     if not listed:
@@ -60,14 +60,14 @@ def must_have_speeds(hardware: Hardware) -> None:
 
 
 def gpu_called(case: Case, index: int) -> str:
-    """Return the name of a GPU in findings: `host GPU 3 (0000:1b:00.0)`."""
+    """Return the name of GPU `index` in findings: `host GPU 3 (0000:1b:00.0)`."""
     node = case.nodes[0]
     found = next((gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index == index), None)
     return f"{node.host} GPU {index}" if found is None else subject(node, found)
 
 
 def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
-    """Return each GPU's median over its repetitions; values that are Gaps are left out."""
+    """Return each GPU's median of `values`, which are (NVML index, value); values that are Gaps are left out."""
     found: dict[int, list[float]] = defaultdict(list)
     for gpu, value in values:
         if not isinstance(value, Gap):

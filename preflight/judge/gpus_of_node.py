@@ -140,8 +140,8 @@ def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
 def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
     """Raise UnreadableFact for the first value that is a Gap, or NotApplicable if no value is known.
 
-    Values that the driver does not offer for a GPU are no reason for UnreadableFact. Call this function after all
-    judgments, so that earlier findings are kept.
+    `what` names the values in the message. Values that the driver does not offer for a GPU are no reason for
+    UnreadableFact. Call this function after all judgments, so that earlier findings are kept.
     """
     listed = list(values)
     for gpu, value in listed:
@@ -165,7 +165,10 @@ def is_busy(gpu: Gpu) -> bool:
 
 
 def why_disturbed(gpus: Sequence[Gpu]) -> str:
-    """Return a text that names the GPUs that another process used, so that speeds don't count; "" if none was used."""
+    """Return a text that names those of `gpus` that another process used; "" if none was used.
+
+    The speeds of the run don't count if the text is not "".
+    """
     busy = ", ".join(str(gpu.nvml_index) for gpu in gpus if is_busy(gpu))
     return f"GPU {busy} was in use by another process" if busy else ""
 

@@ -105,7 +105,7 @@ def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> Fault
 
 
 def counted_errors(case: Case, trial: TrialResult) -> Iterator[Evidence]:
-    """Yield the errors that each RDMA port counted during a trial."""
+    """Yield the errors that each RDMA port counted during `trial`, as evidence."""
     hosts = _hosts(case)
     for errors in trial.port_errors[:MOST]:
         known = [each for each in errors.counters if each.name in PORT_ERRORS]
@@ -135,7 +135,7 @@ def _host_of(hosts: Sequence[str], rank: int) -> str:
 
 
 def common_end(paths: Sequence[IbPath]) -> str:
-    """Return the host and adapter (such as `node2 mlx5_0`) that is an end of all failed paths; else "".
+    """Return the host and adapter (such as `node2 mlx5_0`) that is an end of all of `paths`; "" if there is none.
 
     There must be paths to at least two other nodes, all of them known.
     """
@@ -148,7 +148,7 @@ def common_end(paths: Sequence[IbPath]) -> str:
 
 
 def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
-    """Return the failure as a clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`.
+    """Return the failure of `paths` as a clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`.
 
     If `faulty` is given, the clause names this host and adapter as likely at fault.
     """

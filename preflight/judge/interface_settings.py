@@ -29,7 +29,7 @@ def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
-    """Return the problem with an NCCL_SOCKET_IFNAME on a node with these interfaces; None if there is no problem."""
+    """Return the problem with NCCL_SOCKET_IFNAME=`value` on a node with the interfaces `names`; None without one."""
     if not value:
         return None
     if len(value) == 1:
@@ -41,7 +41,10 @@ def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
 
 
 def gloo_remark(value: str, names: tuple[str, ...]) -> Remark | None:
-    """Return the problem with a GLOO_SOCKET_IFNAME, which accepts only whole names separated by commas."""
+    """Return the problem with GLOO_SOCKET_IFNAME=`value` on a node with the interfaces `names`; None without one.
+
+    gloo accepts only whole names separated by commas.
+    """
     if not value:
         return None
     if value[0] in "=^":

@@ -76,7 +76,7 @@ TRAPS = (
 
 
 def remarks(name: str, value: str) -> tuple[Remark, ...]:
-    """Return the warnings about a variable that follow from its name and value alone, the most severe first."""
+    """Return the warnings that follow from a variable's `name` and `value` alone, the most severe first; () if none."""
     if name != name.strip():
         return (
             Remark(WARN, f"defines a variable whose name has a blank ({name!r})", "write NAME=value without blanks"),

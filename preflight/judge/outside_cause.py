@@ -19,7 +19,7 @@ from preflight.model.counters import OutsideEvent, OutsideKind
 from preflight.model.finding import Blame, Evidence
 from preflight.model.trial import FAILED, Outcome, RankEnd, TrialResult
 
-# What a process brings upon itself, or the kernel upon it for what it did; every other signal was sent by somebody.
+# What a process brings upon itself, or the kernel upon it for what it did; another process sent any other signal.
 OWN_SIGNALS = frozenset(
     {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS", "SIGPIPE", "SIGALRM", "SIGSTKFLT"}
 )
@@ -49,13 +49,13 @@ class OutsideCause:
 
 
 def signal_from_outside(text: str) -> str:
-    """Return the signal's name in a text such as `died by SIGKILL` if only another process can send it; else ""."""
+    """Return the signal in `text`, such as `died by SIGKILL`, if only another process can send it; else ""."""
     found = DIED_BY.search(text)
     return found[1] if found and found[1] not in OWN_SIGNALS else ""
 
 
 def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
-    """Return the cause of a trial's failure if evidence shows that it lies outside the run, else None."""
+    """Return the cause of the failure of `trial` if evidence shows that it lies outside the run; else None."""
     if trial.outcome not in FAILED or trial.outcome is Outcome.WRONG_DATA:
         return None
     ends = [end for end in trial.ranks if end.ended not in NO_BLAME_FOR]

@@ -25,7 +25,7 @@ def must_be_bare_metal(node: NodeFacts) -> None:
 
 
 def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
-    """Return the PCI devices of the chosen GPUs by GPU number; GPUs that are not in the PCI tree are left out."""
+    """Return the PCI devices of the chosen GPUs by NVML index; GPUs that are not in the PCI tree are left out."""
     tree = {device.bdf: device for device in known(node.pci)}
     if isinstance(node.gpus, Gap):
         by_place = dict(enumerate(each for each in tree.values() if each.kind is PciKind.GPU))
@@ -35,7 +35,7 @@ def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
 
 
 def pcie_pairs(node: NodeFacts, case: Case) -> list[tuple[int, int]]:
-    """Return the pairs of chosen GPUs without an NVLink, whose traffic uses PCIe.
+    """Return the pairs of chosen GPUs (NVML indices) without an NVLink, whose traffic uses PCIe.
 
     Raise NotApplicable if there are none.
     """
@@ -59,7 +59,7 @@ def ports_of(node: NodeFacts, nic: Nic) -> tuple[HcaPort, ...]:
 
 
 def carries_traffic(node: NodeFacts, name: str) -> bool:
-    """Return whether an adapter has an active port, or may have one because its ports could not be read."""
+    """Return whether the adapter `name` has an active port, or may have one because its ports could not be read."""
     ports = () if isinstance(node.hca_ports, Gap) else tuple(port for port in node.hca_ports if port.hca == name)
     return not ports or any(isinstance(port.state, Gap) or port.state is PortState.ACTIVE for port in ports)
 
@@ -77,7 +77,10 @@ def _is_proved(trial: TrialResult) -> bool:
 
 
 def may_use_p2p(trial: TrialResult, over_nvlink: bool) -> bool:
-    """Return whether a trial's data may have used peer access; True if the transport is not known."""
+    """Return whether the trial's data may have used peer access; True if the transport is not known.
+
+    `over_nvlink` says whether NVLink connects the GPUs.
+    """
     env = dict(trial.env)
     if env.get("NCCL_P2P_DISABLE") == "1" or (env.get("NCCL_P2P_LEVEL") == "NVL" and not over_nvlink):
         return False

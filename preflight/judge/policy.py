@@ -26,8 +26,10 @@ SEVERITY = {Level.FATAL: Severity.FAIL, Level.WARN: Severity.WARN, Level.INFO: S
 def parse_policy(text: str, source: str, checks: Collection[str], today: str) -> Policy:
     """Return the policy in a TOML text; MalformedInput names the first unknown key, check or value.
 
-    The text may have these tables: [checks] name = "fatal" | "warn" | "info"; [[waivers]] check, subject, reason,
-    until; [expect] the keys of EXPECTED; [lookback] xids, link_flaps = "24h"; [floors] "all_reduce 1 GiB" = GB/s.
+    `source` names the text in messages, `checks` are the names of all checks, and `today` (YYYY-MM-DD) decides which
+    waivers have expired. The text may have these tables: [checks] name = "fatal" | "warn" | "info"; [[waivers]] check,
+    subject, reason, until; [expect] the keys of EXPECTED; [lookback] xids, link_flaps = "24h"; [floors] "all_reduce 1
+    GiB" = GB/s.
     """
     tables = read_toml(text, source)
     _only(tables, TABLES, source, "table")

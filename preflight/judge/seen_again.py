@@ -71,9 +71,9 @@ def _evidence(run: Report, what: Finding) -> Evidence:
 
 
 def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
-    """Return the UUIDs of the GPUs of these ranks, to which a failure was traced; () if these are unknown.
+    """Return the UUIDs of the GPUs of `ranks`, to which a failure was traced; () if these are unknown.
 
-    If no rank is named and there are two ranks, return their GPUs as one pair.
+    If `ranks` is empty and the run has two ranks, return their GPUs as one pair.
     """
     uuids = _uuids_by_rank(case)
     named = sorted({rank for rank in ranks if rank < len(uuids)})

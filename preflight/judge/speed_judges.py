@@ -37,7 +37,7 @@ class Measured:
 
     @property
     def share(self) -> float:
-        """The measured speed divided by the minimum healthy speed."""
+        """The measured speed divided by the speed of healthy machines on these links."""
         return self.busbw_gb_s / self.expected.low_gb_s
 
 
@@ -118,7 +118,7 @@ def hardware_of_case(case: Case) -> tuple[tuple[str, str], ...]:
 
 
 def what(judged: Judged) -> str:
-    """Return the name of a baseline's reference in findings: `all_reduce, large sizes` or `all_reduce 1 GiB`."""
+    """Return the name of the reference in `judged`, for findings: `all_reduce, large sizes` or `all_reduce 1 GiB`."""
     reference = judged.reference
     if reference.size_bytes:
         return f"{reference.collective.value} {size_text(reference.size_bytes)}"

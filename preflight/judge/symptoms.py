@@ -35,11 +35,9 @@ class Symptom:
 
 
 def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
-    """Return the lines of a failed trial that match one of `texts`, at most one per rank.
+    """Return the lines of a failed trial's output that match one of `texts`, at most one per rank, by rank.
 
-    The result is () if the trial did not fail.
-
-    `texts` are names of rows in model/error_texts.py.
+    `texts` are names of rows in model/error_texts.py. The result is () if the trial did not fail.
     """
     if trial.outcome not in FAILED:
         return ()

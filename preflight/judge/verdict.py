@@ -85,7 +85,7 @@ def decide(
 def unanswered(
     why: str, exit_code: int | None, *, version: str, created_at: str, backend: str, profile: str, accept: bool
 ) -> Report:
-    """Return a report that has no results and the verdict `unknown`, for the reason `why`.
+    """Return a report that has no results and the verdict `unknown`; `why` is the reason.
 
     The caller adds the values that it knows. If `exit_code` is None, it is that of an unknown verdict.
     """

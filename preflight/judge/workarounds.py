@@ -57,7 +57,7 @@ def must_have_working_default(case: Case) -> TrialResult:
 
 
 def works(trial: TrialResult) -> bool:
-    """Return whether a trial ended well and all its data were right."""
+    """Return whether `trial` ended well and all its data were right."""
     return trial.outcome is Outcome.OK and all(result.verified for result in trial.results)
 
 

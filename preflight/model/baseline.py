@@ -125,7 +125,10 @@ NO_BASELINE = Baseline(BASELINE_SCHEMA, (), (), ())
 def hardware_class_of(
     backend: str, world_size: int, architecture: str | Gap, gpus: Sequence[Gpu]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the properties that must be equal for a comparison of nodes; `gpus` are the GPUs that the ranks used."""
+    """Return the (name, value) pairs that must be equal to compare nodes: GPU models, ranks and backend, architecture.
+
+    `gpus` are the GPUs that the ranks used.
+    """
     names = sorted("of unknown model" if isinstance(gpu.name, Gap) else gpu.name for gpu in gpus)
     models = ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
     machine = "unknown" if isinstance(architecture, Gap) else architecture
@@ -142,7 +145,7 @@ def difference(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], .
 
 
 def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
-    """Return the known versions on which speeds depend, as (name, version) pairs."""
+    """Return the known versions of `node` on which speeds depend, as (name, version) pairs."""
     software, driver = node.software, node.driver
     torch = Gap("") if isinstance(software, Gap) else software.torch
     known = {
@@ -154,7 +157,7 @@ def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
 
 
 def other_software(baseline: Baseline, node: NodeFacts) -> str:
-    """Return the node's software versions that no node of the baseline had; "" if there are none.
+    """Return the software versions of `node` that no node of `baseline` had, as text; "" if there are none.
 
     The text also gives the baseline's version for each.
     """
@@ -164,7 +167,7 @@ def other_software(baseline: Baseline, node: NodeFacts) -> str:
 
 
 def speeds_of(trial: TrialResult) -> dict[Point, float]:
-    """Return a trial's bus bandwidths in GB/s by collective and size; empty if the trial failed or verification failed.
+    """Return the bus bandwidths of `trial` in GB/s by collective and size; empty if it failed or had wrong data.
 
     Speeds that are Gaps are left out.
     """
@@ -175,7 +178,7 @@ def speeds_of(trial: TrialResult) -> dict[Point, float]:
 
 
 def repetitions_of(trials: Sequence[TrialResult]) -> tuple[dict[Point, float], ...]:
-    """Return the speeds of the trial with default settings and of its repetitions.
+    """Return the speeds of the trial with default settings and of each of its repetitions, in order.
 
     Trials on hot GPUs (`burn`) are excluded.
     """
@@ -184,7 +187,7 @@ def repetitions_of(trials: Sequence[TrialResult]) -> tuple[dict[Point, float], .
 
 
 def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
-    """Return whether to repeat the trial with default settings: a speed looks slow, and repetitions are left.
+    """Return whether to repeat the trial with default settings: a speed looks slow by `baseline`, and repeats are left.
 
     After a failed repetition, the trial is not repeated again.
     """
@@ -200,9 +203,9 @@ def group_of(size_bytes: int) -> str:
 
 
 def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) -> tuple[Judged, ...]:
-    """Return the comparison of a node's speeds with each reference of the baseline that was measured at least once.
+    """Return the comparison of a node's speeds with each reference of `baseline` that was measured at least once.
 
-    A repetition holds the busbw in GB/s per collective and size.
+    Each item of `repetitions` holds the busbw in GB/s by collective and size.
     """
     sizes = [each for each in baseline.references if each.size_bytes]
     judged = []
@@ -218,7 +221,7 @@ def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) ->
 
 
 def false_rejections(references: Sequence[Reference], reference: Reference) -> float:
-    """Return the largest share of good nodes that `reference` may reject.
+    """Return the largest share of good nodes that `reference`, one of `references`, may reject.
 
     All references of its kind (large sizes, small sizes, single sizes) divide one limit among them.
     """

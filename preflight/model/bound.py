@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-JUDGMENT = "judgment"  # nobody has measured the value; a better one is welcome
+JUDGMENT = "judgment"  # the value was not measured; a better one is welcome
 
 
 @dataclass(frozen=True, slots=True)

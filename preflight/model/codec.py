@@ -40,7 +40,7 @@ def encode(record: object) -> dict[str, Any]:
 
 
 def decode(kind: type[T], value: object) -> T:
-    """Return the record of type `kind` that a JSON object describes; MalformedInput names the first wrong path.
+    """Return the record of type `kind` in the JSON object `value`. MalformedInput names the first wrong path.
 
     Keys that the record does not define are ignored. If a key is missing, its field gets the default. Without a
     default, the field becomes a Gap if its type allows a Gap.
@@ -55,7 +55,7 @@ def encode_value(value: object) -> dict[str, Any]:
 
 
 def decode_value(kind: Any, document: object) -> Any:
-    """Return the fact of type `kind` that `encode_value` wrote; raise MalformedInput if the object is no such fact."""
+    """Return the fact of type `kind` that `encode_value` wrote as `document`. Raise MalformedInput if it is none."""
     if not isinstance(document, dict) or VALUE not in document:
         raise _wrong("", f"an object with the key {VALUE!r}", document)
     return _decode(kind, document[VALUE], VALUE, _gap_reasons(document))

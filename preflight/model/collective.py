@@ -16,7 +16,7 @@ class Collective(Word):
 
 
 def bus_factor(collective: Collective, world_size: int) -> float:
-    """Return busbw / algbw for `world_size` ranks. With one rank this is 0.0, except for broadcast (1.0)."""
+    """Return busbw / algbw of `collective` for `world_size` ranks; for one rank 0.0, except for broadcast (1.0)."""
     n = world_size
     match collective:
         case Collective.ALL_REDUCE:
@@ -37,12 +37,15 @@ def algbw_gb_s(size_bytes: int, time_s: float) -> float:
 
 
 def busbw_gb_s(collective: Collective, size_bytes: int, time_s: float, world_size: int) -> float:
-    """Return the bus bandwidth in GB/s, which is comparable with a link rate for any number of ranks."""
+    """Return the bus bandwidth in GB/s of a collective that took `time_s` seconds.
+
+    It is comparable with a link rate for any number of ranks. `size_bytes` is as in `algbw_gb_s`.
+    """
     return algbw_gb_s(size_bytes, time_s) * bus_factor(collective, world_size)
 
 
 def element_count(collective: Collective, nominal_bytes: int, world_size: int, element_bytes: int) -> int:
-    """Return the number of elements in the buffer whose size nccl-tests' formulas use.
+    """Return the number of elements in the buffer whose size nccl-tests' formulas use, near `nominal_bytes`.
 
     If this buffer is a total over the ranks, every rank has the same whole number of elements, at least 1.
     """

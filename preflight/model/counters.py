@@ -16,7 +16,7 @@ from preflight.model.word import Word
 
 
 class CounterKind(Word):
-    """The meaning of an increase of a counter: how serious it is."""
+    """How serious it is if a counter grew during a run."""
 
     FATAL = "fatal"  # an error that corrupts or ends a job: uncorrected ECC, Xid, fatal AER, a link that went down
     SURVIVED = "survived"  # an error that ends no job but is not normal: a retrained link, a refused request
@@ -26,7 +26,7 @@ class CounterKind(Word):
 
 KERNEL_LOG = "kernel log"
 XIDS, XID = "xids", "xid_"  # the counter of all Xids; the prefix of the counter of one Xid
-OF_PROCESS = "_of_"  # stands before the process in the name of Xid 45's counter, if the log names the process
+OF_PROCESS = "_of_"  # precedes the process in the name of Xid 45's counter, if the log names the process
 ON_BUS = "PCI "  # prefix of the subject of a GPU for which the kernel log gives only the address
 NOT_KEPT = "the kernel keeps no"  # prefix of a gap's reason if the kernel has no such counter, which is no fault
 
@@ -58,7 +58,7 @@ class CounterChange:
 
 
 def changes(before: tuple[Counter, ...], after: tuple[Counter, ...]) -> tuple[CounterChange, ...]:
-    """Return the increase of each counter that is in at least one of the two readings.
+    """Return the increase, from `before` to `after`, of each counter that is in at least one of the two readings.
 
     The change of a counter that fell is a Gap: the counter was reset during the run.
     """
@@ -87,7 +87,7 @@ def _grown(was: int | Gap, now: int | Gap) -> int | Gap:
 
 
 class OutsideKind(Word):
-    """An event outside a process that ends the process, or keeps it from starting, without a fault of the process."""
+    """A kind of event that ends a process, or keeps it from starting, without a fault of the process."""
 
     OOM_KILL = "OOM kills"  # by the kernel, in this cgroup
     PIDS_LIMIT = "processes and threads refused by the pids limit"
@@ -107,7 +107,7 @@ Counts = Mapping[OutsideKind, tuple[int | Gap, str]]  # with the source
 
 
 def events_between(before: Counts, after: Counts) -> tuple[OutsideEvent, ...]:
-    """Return the events that happened between two readings of the counters.
+    """Return the events that happened between two readings of the counters, each with its number.
 
     A counter that either reading lacks gives no event.
     """

@@ -122,6 +122,6 @@ ENGINE_OPTIONS = (
 
 
 def options_for(engine: Engine, faults: Collection[Fault]) -> tuple[EngineOption, ...]:
-    """Return the options of an engine that work around any of these faults, each option once."""
+    """Return the options of `engine` that work around any of `faults`, each option once."""
     found = [each for each in ENGINE_OPTIONS if each.engine is engine and each.fault in faults]
     return tuple({each.option: each for each in reversed(found)}.values())[::-1]

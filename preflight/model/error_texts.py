@@ -164,7 +164,7 @@ TEXTS = {
 
 @functools.cache
 def any_of(*names: str) -> re.Pattern[str]:
-    """Return a pattern that finds any of the texts whose rows have these names.
+    """Return a pattern that finds any of the texts in the rows `names`.
 
     Case is ignored, because ranks' errors and NCCL's log differ in case.
     """

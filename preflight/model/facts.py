@@ -275,5 +275,5 @@ class NodeFacts:
 
 
 def inherited_value(node: NodeFacts, name: str) -> str | None:
-    """Return the value of a variable that the job inherits on a node; None if the variable is not set or not known."""
+    """Return the value of the variable `name` that a job inherits on `node`; None if it is not set or not known."""
     return next((variable.value for variable in known_or(node.environment, ()) if variable.name == name), None)

@@ -76,7 +76,7 @@ class Finding:
 
     @property
     def workaround_apart(self) -> str:
-        """Return the workaround; "" if it only says to source the settings, as the report's headline already does."""
+        """Return `workaround`; "" if it only says to source the settings, as the report's headline already does."""
         return "" if SOURCE_ENV in self.workaround else self.workaround
 
 

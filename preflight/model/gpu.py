@@ -167,11 +167,10 @@ class NvLink:
 
 
 def leads_to_switch(link: NvLink) -> bool:
-    """Return whether a link ends at an NVSwitch.
+    """Return whether `link` ends at an NVSwitch.
 
-    Like NCCL, preflight assumes that a peer is an NVSwitch if a virtual machine hides it.
-
-    (ncclTopoGetXmlFromGpu, xml.cc 2.27.7: "Remote NVLink device is not visible inside this VM. Assume NVSwitch.")
+    Like NCCL, preflight assumes that a peer is an NVSwitch if a virtual machine hides it. (ncclTopoGetXmlFromGpu,
+    xml.cc 2.27.7: "Remote NVLink device is not visible inside this VM. Assume NVSwitch.")
     """
     return link.is_active is not False and link.peer in (LinkPeer.SWITCH, LinkPeer.UNKNOWN)
 

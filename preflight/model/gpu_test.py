@@ -172,7 +172,7 @@ class Hardware:
 
 
 def without_hardware_speeds(hardware: Hardware, why: str) -> Hardware:
-    """Return the results with a Gap (reason `why`) for every speed; the results of data verification are kept."""
+    """Return `hardware` with a Gap (reason `why`) for every speed; the results of data verification are kept."""
     gap = Gap(why)
     pairs = tuple(
         replace(pair, speeds=tuple(replace(speed, gb_s=gap, latency_us=gap) for speed in pair.speeds))

@@ -46,9 +46,9 @@ NESTED = frozenset((dict, list))  # json and toml make exactly these types
 
 
 def parse_json(text: str, limit: InputLimit, name: str) -> Any:
-    """Return the JSON document in a text; `name` is the input's name in the error.
+    """Return the JSON document in `text`; `name` is the input's name in the error.
 
-    Raises MalformedInput (one line) if the text is no JSON or exceeds a limit of its kind.
+    Raises MalformedInput (one line) if the text is no JSON or exceeds a limit in `limit`.
     """
     check_text(text, limit, name)
     try:
@@ -60,7 +60,7 @@ def parse_json(text: str, limit: InputLimit, name: str) -> Any:
 
 
 def check_text(text: str, limit: InputLimit, name: str) -> None:
-    """Raise MalformedInput if a text exceeds the limits of its kind."""
+    """Raise MalformedInput if `text` exceeds the limits in `limit`; `name` is the input's name in the error."""
     if len(text) > limit.most_bytes:
         raise MalformedInput(f"{name}: {limit.too_large()}")
     # A text that is shorter than its limit of values can't have more, and need not be counted.

@@ -22,7 +22,7 @@ class Phase(str, Enum):
     FINISHED = "at the end of training"
 
 
-# Case matters: the bytes are searched for as they stand.
+# Case matters: the bytes are searched for as written.
 WORDS: dict[Phase, str] = {
     Phase.SAVING: (
         r"[Ss]aving (?:[\w-]{1,20} ){0,5}(?:model|checkpoint|weights|optimizer|state|adapter|snapshot|ckpt)|"

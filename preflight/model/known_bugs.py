@@ -93,7 +93,7 @@ class KnownBug:
         return not is_before and not is_fixed and (not last or numbers[: len(last)] <= last)
 
     def fits(self, around: Surroundings) -> BugFit:
-        """Return whether the bug fits the known facts.
+        """Return whether the bug fits the facts in `around`.
 
         The result is UNKNOWN if a fact on which the bug depends is not known, or if the bug has a condition (`where`)
         that preflight does not read.
@@ -111,7 +111,7 @@ class KnownBug:
         return BugFit.UNKNOWN if self.where or self.not_known(around) else BugFit.YES
 
     def not_known(self, around: Surroundings) -> tuple[str, ...]:
-        """Return the names of the facts that would decide whether the bug fits, but are not known."""
+        """Return the names of the facts that would decide whether the bug fits, but are not known in `around`."""
         lacks = {
             f"the version of {self.component}": bool(self.span) and not around.versions.get(self.component),
             "the CPU's architecture": bool(self.architecture) and not around.architecture,
@@ -130,7 +130,7 @@ class KnownBug:
         return bool(self.gpus or self.architecture) and self.cause != "known_bug"
 
     def is_of_machine(self, around: Surroundings | None) -> bool:
-        """Return whether the GPUs and the CPU's architecture are those that the bug needs.
+        """Return whether the GPUs and the CPU's architecture in `around` are those that the bug needs.
 
         The result is False if a needed value is not known, or if any known fact contradicts the bug.
         """
@@ -181,7 +181,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def fitting(bugs: Iterable[KnownBug], around: Surroundings) -> tuple[tuple[KnownBug, BugFit], ...]:
-    """Return the bugs that no known fact contradicts.
+    """Return those of `bugs` that no known fact in `around` contradicts.
 
     Bugs that fit come first; among equals, the most certain and then the most precise bugs come first.
     """

@@ -32,7 +32,7 @@ class KernelHistory:
     losses: tuple[tuple[str, int | Gap], ...] = ()  # by interface that is up: how often its link has gone down
 
     def within(self, window_s: float) -> tuple[TimedLine, ...]:
-        """Return the lines from the last `window_s` seconds."""
+        """Return the lines from the last `window_s` seconds, oldest first."""
         return tuple(line for line in self.lines if line.at_s >= self.now_s - window_s)
 
     def is_whole(self, window_s: float) -> bool:
@@ -67,5 +67,5 @@ def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
 
 
 def interfaces_in(lines: Sequence[TimedLine]) -> frozenset[str]:
-    """Return the interfaces about whose links the kernel log has any message."""
+    """Return the interfaces about whose links any of `lines`, lines of the kernel log, has a message."""
     return frozenset(match[1] for line in lines if (match := LINK.search(line.text)))

@@ -130,7 +130,7 @@ def may_run(version: str) -> bool:
 
 
 def lines_of(text: str) -> tuple[str, ...]:
-    """Return the lines of NCCL's diagnosis in a log, without NCCL's prefix and without repetitions."""
+    """Return the lines of NCCL's diagnosis in `text`, a log, without NCCL's prefix and without repetitions."""
     return tuple(dict.fromkeys(match[1] for match in LINE.finditer(text)))
 
 
@@ -140,12 +140,12 @@ def printed(*patterns: str) -> str:
 
 
 def form_of(text: str) -> Diag | None:
-    """Return the form (row of the table) that a line without its prefix has; None if no row matches."""
+    """Return the row of the table that matches `text`, a line without its prefix; None if no row does."""
     return next((form for form in FORMS if re.match(form.pattern, text)), None)
 
 
 def unusual(line: str) -> str:
-    """Return a diagnostics line without its prefix if it reports a failure or a difference; else ""."""
+    """Return `line`, a diagnostics line, without its prefix if it reports a failure or a difference; else ""."""
     match = LINE.search(line)
     form = form_of(match[1]) if match else None
     return match[1] if match and form and form.says in (Says.DIFFERS, Says.FAILED) else ""

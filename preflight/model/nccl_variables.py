@@ -104,7 +104,7 @@ BY_NAME = {variable.name: variable for variable in VARIABLES}
 
 
 def assignment(name: str, value: str) -> str:
-    """Return `NAME=VALUE`.
+    """Return `NAME=VALUE` for the variable `name` and its `value`.
 
     A value that begins with an equals sign is quoted, because two equals signs look like a typing error.
     """

@@ -115,11 +115,11 @@ class NetworkSurvey:
     took_s: float
 
     def host_of(self, node_rank: int) -> str:
-        """Return the host name of a node."""
+        """Return the host name of node number `node_rank`; `node 3` if the survey lacks this node."""
         return next((node.host for node in self.nodes if node.node_rank == node_rank), f"node {node_rank}")
 
     def offer(self, node_rank: int, netif: str) -> Offer | None:
-        """Return the address that a node offered at the interface `netif`; None if it offered none there."""
+        """Return the address that node `node_rank` offered at the interface `netif`; None if it offered none there."""
         offers = (each for node in self.nodes if node.node_rank == node_rank for each in node.offers)
         return next((each for each in offers if each.netif == netif), None)
 

@@ -70,7 +70,7 @@ def other_gpus(node: NodeFacts) -> tuple[OtherDevice, ...]:
 
 
 def called(devices: tuple[OtherDevice, ...]) -> str:
-    """Return the number of devices by kind, as `8 AMD GPUs`.
+    """Return the number of `devices` by kind, as `8 AMD GPUs`.
 
     If any device is on the PCI bus, only devices on the bus are counted, because a device file may belong to one of
     these.

@@ -18,13 +18,16 @@ FEW = 10  # names that an error lists
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
-    """Return `2.13.0+cpu` as (2, 13, 0); empty if the text does not start with a number."""
+    """Return the numbers at the start of a version: (2, 13, 0) for `2.13.0+cpu`; empty if there are none."""
     found = re.match(r"[vV]?(\d+(?:\.\d+)*)", text.strip())
     return tuple(int(part[:9]) for part in found.group(1).split(".")) if found else ()
 
 
 def parsed_integer(value: str) -> tuple[int, str]:
-    """Return the integer that strtoll with base 0 reads, and the remaining text; (0, text) if there is no integer."""
+    """Return the integer that strtoll with base 0 reads from `value`, and the remaining text.
+
+    The result is (0, value) if `value` begins with no integer.
+    """
     found = re.match(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", value, re.ASCII)
     if found is None:
         return 0, value
@@ -35,7 +38,10 @@ def parsed_integer(value: str) -> tuple[int, str]:
 
 
 def parse_duration_s(text: str, option: str) -> float:
-    """Return the seconds of `90s`, `30m`, `1h30m`, `1.5h` or plain seconds; raise UsageError for any other text."""
+    """Return the seconds of `90s`, `30m`, `1h30m`, `1.5h` or plain seconds.
+
+    Raise UsageError, which names `option`, for any other text.
+    """
     typed = text.strip()
     plain = SECONDS.fullmatch(typed)
     parts = DURATION.fullmatch(typed) if typed else None
@@ -52,13 +58,13 @@ def parse_duration_s(text: str, option: str) -> float:
 
 
 def wrong(option: str, text: str, why: str) -> UsageError:
-    """Return a UsageError with the text `OPTION TEXT: WHY`; a long value is cut."""
+    """Return a UsageError with the text `OPTION TEXT: WHY`, in which a long `text` is cut."""
     shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
     return UsageError(f"{option} {shown}: {why}")
 
 
 def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
-    """Return a UsageError for a `name` that is not in `known`.
+    """Return a UsageError for a `name` that is not in `known`; `where` is the option, and `what` the kind of name.
 
     It suggests names of similar spelling; without such names, it lists all names if they are few.
     """
@@ -66,7 +72,7 @@ def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageEr
 
 
 def guess(name: str, known: Collection[str]) -> str:
-    """Return `did you mean NAME?` with names of similar spelling; without any, a list of all names if they are few.
+    """Return `did you mean NAME?` with names of `known` that are spelled like `name`; without any, all if they are few.
 
     If they are many, the text names the command that lists them.
     """

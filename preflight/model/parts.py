@@ -10,21 +10,21 @@ PAIR = "+"  # joins the UUIDs of two GPUs if either may be at fault
 
 
 def part_of_gpu(node: NodeFacts, nvml_index: int) -> tuple[str, ...]:
-    """Return the GPU's UUID as a tuple with one item; () if the UUID is not known."""
+    """Return the UUID of GPU `nvml_index` as a tuple with one item; () if the UUID is not known."""
     uuid = uuid_of(node, nvml_index)
     return (uuid,) if uuid else ()
 
 
 def part_of_pair(node: NodeFacts, a: int, b: int) -> tuple[str, ...]:
-    """Return the UUIDs of both GPUs joined into one name; empty if one UUID is not known."""
+    """Return the UUIDs of the GPUs `a` and `b` joined into one name, as a tuple of one; () if one is not known."""
     uuids = sorted((uuid_of(node, a), uuid_of(node, b)))
     return (PAIR.join(uuids),) if all(uuids) else ()
 
 
 def part_of_port(node: NodeFacts, hca: str, port: int) -> tuple[str, ...]:
-    """Return a name of the port made from its GUID, as a tuple with one item; () if its GID could not be read.
+    """Return a name of port `port` of the adapter `hca`, as a tuple with one item; () if its GID could not be read.
 
-    The GUID is the lower half of the port's first GID.
+    The name is the GUID, which is the lower half of the port's first GID.
     """
     gids = (known_or(each.gids, ()) for each in known_or(node.hca_ports, ()) if (each.hca, each.port) == (hca, port))
     first = next((gid.gid for gid in next(gids, ()) if gid.gid_index == 0), "")
@@ -39,6 +39,6 @@ def parts_of_node(node: NodeFacts) -> frozenset[str]:
 
 
 def uuid_of(node: NodeFacts, nvml_index: int) -> str:
-    """Return the GPU's UUID; "" if the UUID is not known."""
+    """Return the UUID of GPU `nvml_index`; "" if the UUID is not known."""
     found = (gpu.uuid for gpu in known_or(node.gpus, ()) if gpu.nvml_index == nvml_index)
     return known_or(next(found, ""), "")

@@ -32,7 +32,10 @@ class LinkTest:
 
 
 def parse_perftest(text: str, source: str) -> tuple[LinkTest, ...]:
-    """Return the tests in the output of perftest, in order. Raise MalformedInput if the output has no result."""
+    """Return the tests in `text`, the output of perftest, in order. Raise MalformedInput if it has no result.
+
+    `source` names the text in the error.
+    """
     found = tuple(_tests(text))
     if not any(each.size_bytes for each in found):
         raise MalformedInput(

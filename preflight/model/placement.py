@@ -45,7 +45,7 @@ class Placement:
     origins: tuple[Origin, ...]
 
     def name_of(self, node_rank: int) -> str:
-        """Return a name for a node that has not connected yet: the node's host name if known, else its number."""
+        """Return a name for node `node_rank`, which has not connected yet: its host name if known, else its number."""
         return f"{self.hosts[node_rank]} (node {node_rank})" if node_rank < len(self.hosts) else f"node {node_rank}"
 
 
@@ -63,7 +63,7 @@ def start_of(place: Placement, node_rank: int) -> str:
 
 
 def compress(hosts: Iterable[str]) -> str:
-    """Return a sorted host list in Slurm's notation: `gpu[001-003,007],login1`.
+    """Return `hosts` as a sorted list in Slurm's notation: `gpu[001-003,007],login1`.
 
     A host name without a number, or with unusual characters, is listed in full.
     """

@@ -47,7 +47,10 @@ class StageLimits:
 
 
 def stretched_s(expected_s: float) -> float:
-    """Return the limit of a step in seconds: 20 times the expected time, or 3 times plus 60 s, whichever is shorter."""
+    """Return the limit in seconds of a step that should take `expected_s`.
+
+    It is 20 times the expected time, or 3 times plus 60 s, whichever is shorter.
+    """
     return min(20 * expected_s, 3 * expected_s + 60)
 
 
@@ -131,7 +134,7 @@ class TrialPlan:
         return next(candidate for candidate in self.candidates if candidate.name == name)
 
     def on_this_node(self, candidate: Candidate) -> Candidate:
-        """Return a configuration, with this node's own variables in place of its general variables if there are any."""
+        """Return `candidate` with this node's own variables in place of its general variables, if there are any."""
         own = next((own.env for own in self.own_env if own.candidate == candidate.name), candidate.env)
         return replace(candidate, env=own)
 

@@ -40,7 +40,7 @@ def aggregate(
     ranks: Sequence[RankSamples],
     took_s: float | Gap = NOT_MEASURED,
 ) -> CollectiveResult:
-    """Return the result of a collective over all ranks' samples; `took_s` is the duration of the whole step in s."""
+    """Return the result of `collective` over the samples of all `ranks`; the whole step took `took_s` seconds."""
     proof = Verification(sum(rank.wrong_elements for rank in ranks), min(rank.verified_calls for rank in ranks))
     return result_of(collective, size_bytes, len(ranks), slowest_rank_us(ranks), proof, rank_times(ranks), took_s)
 
@@ -86,7 +86,7 @@ def slowest_rank_us(ranks: Sequence[RankSamples]) -> tuple[float, ...]:
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:
-    """Return the nearest-rank percentile, which is always a measured value."""
+    """Return the nearest-rank percentile of `values`, which is always one of them; `fraction` is from 0 to 1."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 
@@ -157,7 +157,7 @@ def unpack_samples(value: Any) -> RankSamples:
 
 
 def timings(value: Any) -> array[float]:
-    """Return the times in µs in packed samples: those of all barriers, then of all calls, then of all pauses.
+    """Return the times in µs in `value`, packed samples: those of all barriers, then all calls, then all pauses.
 
     Raise MalformedInput if they can't be read.
     """
@@ -170,22 +170,22 @@ def timings(value: Any) -> array[float]:
 
 
 def rank_of(value: Any) -> int:
-    """Return the rank in packed samples."""
+    """Return the rank number in `value`, packed samples."""
     return _whole(value, "rank")
 
 
 def wrong_elements(value: Any) -> int:
-    """Return the number of wrong elements in packed samples, without unpacking the timings."""
+    """Return the number of wrong elements in `value`, packed samples, without unpacking the timings."""
     return _whole(value, "wrong_elements")
 
 
 def verified_calls(value: Any) -> int:
-    """Return the number of verified repetitions in packed samples, without unpacking the timings."""
+    """Return the number of verified repetitions in `value`, packed samples, without unpacking the timings."""
     return _whole(value, "verified_calls")
 
 
 def is_spread(value: Any) -> bool:
-    """Return whether the wrong elements in a rank's packed samples may have come from another rank."""
+    """Return whether the wrong elements in `value`, a rank's packed samples, may have come from another rank."""
     return isinstance(value, dict) and value.get("is_spread") is True
 
 

@@ -21,7 +21,7 @@ MOST_SPREAD = 10.0  # of a logarithm: e^10 between good nodes would be no bound 
 
 
 def load_report(text: str, name: str = "the report") -> Report:
-    """Return the report in a text; raise MalformedInput, one line that begins with `name`, if the text is no report.
+    """Return the report in `text`. Raise MalformedInput, one line that begins with `name`, if it is no report.
 
     A report with another schema_version is refused, because the keys of such a report may have another meaning.
     """
@@ -29,7 +29,7 @@ def load_report(text: str, name: str = "the report") -> Report:
 
 
 def as_report(document: object, name: str) -> Report:
-    """Return the report in a parsed document; raise MalformedInput like `load_report`."""
+    """Return the report in `document`, which was parsed from JSON. Raise MalformedInput like `load_report`."""
     if not isinstance(document, dict) or VERSION not in document:
         raise MalformedInput(f"{name}: no report: it has no {VERSION!r}; give what `preflight check` wrote")
     _check_version(document[VERSION], name, "report", VERSION, SCHEMA_VERSION)
@@ -41,7 +41,7 @@ def as_report(document: object, name: str) -> Report:
 
 
 def load_baseline(text: str, name: str = "the baseline") -> Baseline:
-    """Return the baseline in a text; raise MalformedInput, in one line, if the text is no usable baseline."""
+    """Return the baseline in `text`. Raise MalformedInput, one line that begins with `name`, if it is not usable."""
     document = parse_json(text, BASELINE_FILE, name)
     if not isinstance(document, dict) or BASELINE not in document:
         raise MalformedInput(f"{name}: no baseline: it has no {BASELINE!r}; give what `preflight baseline` wrote")

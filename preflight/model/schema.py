@@ -37,9 +37,10 @@ def stuck_schema() -> dict[str, Any]:
 
 
 def schema_of(kind: type, identifier: str, title: str) -> dict[str, Any]:
-    """Return the schema of a record that forms a whole document.
+    """Return the schema of the record `kind`, which forms a whole document.
 
-    Keys that have a default are not required. Additional keys are allowed.
+    `identifier` and `title` become `$id` and `title` of the schema. Keys that have a default are not required.
+    Additional keys are allowed.
     """
     definitions: dict[str, Any] = {}
     root = _described(kind, _record(kind, definitions))

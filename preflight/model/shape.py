@@ -42,7 +42,10 @@ class Field(NamedTuple):
 
 @functools.cache
 def shape_of(kind: Any) -> Shape:
-    """Return a type's shape. Shapes are cached, because node 0 decodes every fact of up to a thousand nodes."""
+    """Return the shape of the type `kind`.
+
+    Shapes are cached, because node 0 decodes every fact of up to a thousand nodes.
+    """
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return Shape(Form.UNION, parts)
@@ -58,7 +61,7 @@ def shape_of(kind: Any) -> Shape:
 
 @functools.cache
 def fields_of(record: type) -> tuple[Field, ...]:
-    """Return the fields of a record. A field may have another name in JSON (`metadata={"json": ...}`)."""
+    """Return the fields of the type `record`. A field may have another name in JSON (`metadata={"json": ...}`)."""
     kinds = get_type_hints(record)
     return tuple(
         Field(each.name, each.metadata.get("json", each.name), kinds[each.name], each.default is not MISSING)

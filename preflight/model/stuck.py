@@ -164,7 +164,7 @@ def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
 
 
 def rank_names(places: Sequence[RankPlace]) -> str:
-    """Return the names of ranks: `rank 3`, `ranks 1, 2`, `ranks 0-3`, or the pid of a rank whose number is not known.
+    """Return the names of the ranks in `places`: `rank 3`, `ranks 1, 2`, `ranks 0-3`, or a pid if a number is unknown.
 
     Processes of a serving engine have the names that the engine gives them. At most MOST_RANKS numbers or names are
     listed.

@@ -88,7 +88,7 @@ class FrameworkLine:
 
     name: str
     line: str
-    value: int  # as it stands in the line
+    value: int  # as written in the line
     unit: str  # "s" or "min"
     sets_s: int  # the same in seconds
     default_s: int | Gap

@@ -76,7 +76,7 @@ class Carrier:
 
     @classmethod
     def from_text(cls, text: str) -> Carrier:
-        """Return the carrier that a text in the report describes."""
+        """Return the carrier that `text`, from a report, describes."""
         if match := PATH.fullmatch(text):
             return cls(CarrierKind.PATH, match[3], tuple(int(rank) for rank in match.groups()[:2] if rank))
         for kind in NAMED:
@@ -99,14 +99,14 @@ NVLS = Carrier(CarrierKind.NVLS, "NVLS")
 
 
 def transport_of(detail: str) -> Transport | None:
-    """Return the transport for NCCL's description of a path; None if the description is not known."""
+    """Return the transport for `detail`, NCCL's description of a path; None if the description is not known."""
     return next(
         (transport for transport, words in WORDS.items() if re.match(rf"{transport.value}\b|{words}", detail)), None
     )
 
 
 def carriers_from(texts: Iterable[str]) -> tuple[Carrier, ...]:
-    """Return the carriers that these texts describe, each once, sorted by text."""
+    """Return the carriers that `texts` describe, each once, sorted by text."""
     return tuple(Carrier.from_text(text) for text in sorted(set(texts)))
 
 
@@ -116,5 +116,5 @@ def texts_of(carriers: Iterable[Carrier]) -> tuple[str, ...]:
 
 
 def path_names(carriers: Iterable[Carrier]) -> tuple[str, ...]:
-    """Return the paths that any ranks used, each once, such as `NET/IB/0`."""
+    """Return the paths among `carriers` that any ranks used, each once, such as `NET/IB/0`."""
     return tuple(sorted({carrier.name for carrier in carriers if carrier.kind is CarrierKind.PATH}))

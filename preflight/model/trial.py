@@ -142,7 +142,7 @@ class TrialCause:
     cause: str
     verdict: str
     proof: str  # the first line that proves it
-    source: str  # where that line stands: file and number, or the rank that raised it
+    source: str  # where that line is: file and number, or the rank that raised it
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def unregistered_backend(trial: TrialResult) -> str:
 
 
 def without_speeds(trial: TrialResult, why: str) -> TrialResult:
-    """Return the trial with a Gap (reason `why`) for every speed; the results of data verification are kept."""
+    """Return `trial` with a Gap (reason `why`) for every speed; the results of data verification are kept."""
     gap = Gap(why)
     blank = dict.fromkeys(("min_us", "median_us", "p95_us", "p99_us", "spread", "algbw_gb_s", "busbw_gb_s"), gap)
     results = tuple(replace(result, ranks=(), **blank) for result in trial.results)  # type: ignore[arg-type]
@@ -266,7 +266,7 @@ def odds(one: int, other: int) -> int:
 
 
 def stage_words(stage: str) -> str:
-    """Return a stage of a trial in words: `first` is the first collective, in which NCCL connects."""
+    """Return `stage`, a stage of a trial, in words: `first` is the first collective, in which NCCL connects."""
     step, _, steps = stage.removeprefix("timed ").partition("/")
     words = {"first": "the first collective", "done": "its end"}
     return words.get(stage, f"timed step {step} of {steps}" if steps else stage)

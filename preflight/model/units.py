@@ -11,17 +11,17 @@ BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def counted(count: int, name: str) -> str:
-    """Return `1 node`, `2 nodes`."""
+    """Return `count` with `name` in the singular or plural: `1 node`, `2 nodes`."""
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def capitalized(text: str) -> str:
-    """Return a text with a capital first letter; all other letters stay as they are."""
+    """Return `text` with a capital first letter; all other letters stay as they are."""
     return text[:1].upper() + text[1:]
 
 
 def numbers_text(numbers: Iterable[int]) -> str:
-    """Return `3`, `0, 2` or `0-3, 8`; more than two consecutive numbers form a range."""
+    """Return `numbers` as text: `3`, `0, 2` or `0-3, 8`; more than two consecutive numbers form a range."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
@@ -32,13 +32,13 @@ def numbers_text(numbers: Iterable[int]) -> str:
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Return `rank 3` or `ranks 0-3, 8`."""
+    """Return `ranks` as text: `rank 3` or `ranks 0-3, 8`."""
     ranks = set(ranks)
     return f"rank{'s' * (len(ranks) > 1)} {numbers_text(ranks)}"
 
 
 def size_text(size_bytes: int, digits: int = 0) -> str:
-    """Return `8 B`, `32 MiB`, `1.5 GiB`: one decimal if the value is not whole, or `digits` significant digits."""
+    """Return a size as `8 B`, `32 MiB`, `1.5 GiB`: one decimal if needed, or `digits` significant digits."""
     value, unit = float(size_bytes), 0
     while value >= 1024 and unit < len(BINARY) - 1:
         value, unit = value / 1024, unit + 1
@@ -47,7 +47,7 @@ def size_text(size_bytes: int, digits: int = 0) -> str:
 
 
 def time_text(time_us: float) -> str:
-    """Return `152 µs`, `3.54 ms`, `2.10 s`."""
+    """Return a time in µs as `152 µs`, `3.54 ms` or `2.10 s`."""
     if time_us < 999.5:
         return f"{three_digits(time_us)} µs"
     if time_us < 999.5e3:
@@ -56,17 +56,17 @@ def time_text(time_us: float) -> str:
 
 
 def rate_text(rate_gb_s: float) -> str:
-    """Return `1.31 GB/s`."""
+    """Return a rate in GB/s as `1.31 GB/s`."""
     return f"{three_digits(rate_gb_s)} GB/s"
 
 
 def percent_text(share: float) -> str:
-    """Return `+12.3%` for 0.123."""
+    """Return a share with its sign: `+12.3%` for 0.123."""
     return f"{100 * share:+.1f}%"
 
 
 def three_digits(value: float) -> str:
-    """Return a positive number with three significant digits; above 1000, with all digits of the integer."""
+    """Return a positive `value` with three significant digits; above 1000, with all digits of the integer."""
     if value >= 99.95:
         return f"{value:.0f}"
     if value >= 9.995:
@@ -75,12 +75,12 @@ def three_digits(value: float) -> str:
 
 
 def decimal_text(size_bytes: float) -> str:
-    """Return a size in decimal units, as for disks and models: `21.0 GB`, `700 MB`."""
+    """Return a size in bytes in decimal units, as for disks and models: `21.0 GB`, `700 MB`."""
     return _scaled(size_bytes, ("kB", "MB", "GB", "TB", "PB")) or f"{size_bytes:.0f} B"
 
 
 def seconds_text(value_s: float) -> str:
-    """Return `18 s`, `2.4 s`, `0.03 s`, `4,300 s`."""
+    """Return a time in seconds as `18 s`, `2.4 s`, `0.03 s` or `4,300 s`."""
     if value_s >= 9.95:
         return f"{value_s:,.0f} s"
     return f"{value_s:.1f} s" if value_s >= 0.95 or value_s == 0 else f"{value_s:.1g} s"
@@ -94,7 +94,7 @@ def duration_text(duration_s: float) -> str:
 
 
 def count_text(count: int) -> str:
-    """Return a number of parameters: `7.00 B`, `500 M`, `47.0 B`."""
+    """Return a number of parameters as `7.00 B`, `500 M` or `47.0 B`."""
     return _scaled(count, ("K", "M", "B", "T")) or str(count)
 
 

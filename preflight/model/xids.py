@@ -97,10 +97,10 @@ UNLISTED = XidRow(frozenset(), XidMeaning.REPORT, "no action is known except a r
 
 
 def row_of(number: int) -> XidRow:
-    """Return the row of an Xid; UNLISTED, from which nothing follows, if no row has the number."""
+    """Return the row of Xid `number`; UNLISTED, from which nothing follows, if no row has it."""
     return next((row for row in ROWS if number in row.numbers), UNLISTED)
 
 
 def numbers_of(*meanings: XidMeaning, about: str = "") -> tuple[int, ...]:
-    """Return the Xids that have one of these meanings and whose text contains `about`."""
+    """Return the Xids that have one of `meanings` and whose text contains `about`."""
     return tuple(sorted(n for row in ROWS if row.meaning in meanings and about in row.words for n in row.numbers))

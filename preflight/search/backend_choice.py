@@ -94,7 +94,7 @@ def _elsewhere(
 
 
 def parse_backend(text: str) -> tuple[str, str]:
-    """Return the name and the module of `nccl`, `gloo` or `NAME@MODULE`."""
+    """Return (name, module) of `text`, the value of --backend: `nccl`, `gloo` or `NAME@MODULE`."""
     match = BACKEND.fullmatch(text)
     if match is None or (match[1] not in ("nccl", "gloo") and match[2] is None):
         raise UsageError(f"--backend {text}: write nccl, gloo, or NAME@MODULE for a backend that MODULE registers")

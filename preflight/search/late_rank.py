@@ -49,7 +49,7 @@ class Late:
 
 
 def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
-    """Return the times of the one rank that is late at every decision size; () if no rank is."""
+    """Return the times of the one rank that is late at every decision size, for each result; () if no rank is."""
     results = decision_results(trial, on_gpus)
     if not results or any(len(result.ranks) < 2 for result in results):
         return ()
@@ -62,14 +62,15 @@ def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
 
 
 def decision_results(trial: TrialResult, on_gpus: bool) -> list[CollectiveResult]:
-    """Return a trial's results at the decision sizes.
+    """Return the results of `trial` at the sizes that decide comparisons.
 
-    On GPUs, these are 32 MiB and the largest size; on the CPU, the two largest sizes. Sizes below 64 KiB never decide.
+    With `on_gpus`, these are 32 MiB and the largest size; on the CPU, the two largest sizes. Sizes below 64 KiB never
+    decide.
     """
     chosen: list[CollectiveResult] = []
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):
         results = sorted((r for r in trial.results if r.collective is collective), key=lambda r: r.size_bytes)
-        # all_gather rounds its size to a whole number per rank, so the size asked for is only nearly met.
+        # all_gather rounds its size to a whole number per rank, so the size is only near the requested one.
         near = [r for r in results if abs(r.size_bytes - GPU_DECISION_BYTES) < GPU_DECISION_BYTES / 20]
         of_it = [*near, *results[-1:]] if on_gpus else results[-2:]
         chosen.extend(r for i, r in enumerate(of_it) if r.size_bytes >= SMALLEST_JUDGED_BYTES and r not in of_it[:i])

@@ -19,9 +19,9 @@ DUEL_TIMING: Timing = (0.1, 5, 20, 1)
 def sizes(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the sizes in bytes, ascending, that fit into the free memory of one rank; 8 bytes if no size fits.
+    """Return the profile's message sizes in bytes, ascending, that fit into a rank's free memory; 8 if none fits.
 
-    Sizes that the user asked for replace the profile's.
+    The sizes in `asked`, if any, replace the profile's.
     """
     largest = free_bytes_per_rank // BUFFERS_PER_SIZE
     return tuple(size for size in asked or _wanted(profile, on_gpu) if size <= largest) or (8,)
@@ -30,7 +30,10 @@ def sizes(
 def sizes_without_room(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the wanted sizes in bytes that are left out because they don't fit into the free memory of one rank."""
+    """Return the wanted sizes in bytes that don't fit into `free_bytes_per_rank`, ascending.
+
+    The sizes in `asked`, if any, replace the profile's.
+    """
     tried = sizes(profile, on_gpu, free_bytes_per_rank, asked)
     return tuple(size for size in asked or _wanted(profile, on_gpu) if size not in tried)
 
@@ -43,7 +46,7 @@ def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:
 
 
 def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes that are enough to test a workaround: the smallest, the one nearest to 1 MiB, and the largest.
+    """Return those of `all_sizes` that test a workaround: the smallest, the one nearest to 1 MiB, and the largest.
 
     NCCL's protocols differ by size, so small sizes are included. The recommendation names the speed at the largest
     size.

@@ -39,7 +39,7 @@ NEVER = "A loss of 5% can't be found with any number of nodes: nodes or repetiti
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:
-    """Return the page on a baseline's quality and thresholds.
+    """Return the page on the quality and thresholds of a computed baseline, which was written to the file `path`.
 
     The whole page also has each size, with its median and both spreads.
     """

@@ -31,7 +31,7 @@ UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
 def bench_page(report: Report, written: str = "") -> Page:
     """Return the page of `preflight bench`: the failures, and the speed of each collective at a few sizes.
 
-    The whole page has the table in nccl-tests' columns.
+    The whole page has the table in nccl-tests' columns. `written` names the file that was written; "" if there is none.
     """
     trial = _default(report)
     findings = by_weight(report)

@@ -69,7 +69,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class JobToStart:
-    """The job that `preflight run` starts after the check; the name is empty if only a check was requested."""
+    """The job that `preflight run` starts after the check; the job's name is "" if only a check was requested."""
 
     name: str = ""
     starts_if_unknown: bool = False
@@ -80,9 +80,9 @@ NO_FILES, NO_JOB = Written(), JobToStart()
 
 
 def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO_JOB) -> Page:
-    """Return the page of a check: the findings, the settings and the next step.
+    """Return the page of the check in `report`: the findings, the settings and the next step.
 
-    `render_check` adds each trial and its evidence.
+    `written` has the files that the page names. `render_check` adds each trial and its evidence.
     """
     (verdict,) = (each for each in verdict_section(report) if isinstance(each, Text) and each.label_tone)
     simulated = f"{SIMULATED}  " if report.simulated else ""

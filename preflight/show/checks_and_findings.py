@@ -43,7 +43,7 @@ def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
-    """Return {reason: names of checks} for the inconclusive checks among those that were skipped.
+    """Return {reason: names of checks} for those of the `skipped` checks that are inconclusive.
 
     The reason of a crashed check is marked as a defect of preflight.
     """
@@ -93,7 +93,7 @@ UNSEEN_WORDS = {
 
 
 def list_checks(checks: Sequence[CheckDescription], style: Style) -> str:
-    """Return a line for each check: its name, and as much of its description as fits."""
+    """Return one line for each of `checks`: its name, and as much of its description as fits."""
     widest = max(len(check.name) for check in checks)
     lines: list[Block] = [Text(check.promise, label=f"{check.name:{widest}}  ", most_lines=1) for check in checks]
     last = f"{len(checks)} checks; `preflight checks NAME` explains one, and -v explains all"
@@ -101,7 +101,10 @@ def list_checks(checks: Sequence[CheckDescription], style: Style) -> str:
 
 
 def render_checks(checks: Sequence[CheckDescription], style: Style, is_list: bool = True) -> str:
-    """Return the descriptions of all or the requested checks: what each verifies, its fault domain and its limits."""
+    """Return the descriptions of `checks`: what each verifies, its fault domain and its limits.
+
+    With `is_list`, these are all checks.
+    """
     first = (
         f"{len(checks)} checks. Each passes, finds something, is inconclusive, does not apply or is not run, and says "
         f"which and why."

@@ -17,11 +17,11 @@ SEVERITIES = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.INFO: "dim
 BAR, LINE, CROSS = "│", "─", "┼"
 SELF = "X"
 NAME_COLUMNS, AMOUNT_COLUMNS = 31, 10
-NARROW = 64  # columns below which what is said of an amount stands on lines of its own
+NARROW = 64  # on fewer columns, the remark on an amount is on lines of its own
 
 
 def page(blocks: Sequence[Block], style: Style) -> str:
-    """Return the document as text for the terminal."""
+    """Return the document `blocks` as text for a terminal that has the properties of `style`."""
     return finish(lines_of(blocks, style), style)
 
 
@@ -59,12 +59,12 @@ def _lines(block: Block, style: Style) -> list[str]:  # noqa: PLR0911  one for e
 
 
 def paint(text: str, tone: str, style: Style) -> str:
-    """Return the text in a color, or unchanged if the terminal has no colors."""
+    """Return `text` in the color `tone`, or unchanged if the terminal has no colors."""
     return f"{CODES[tone]}{text}{RESET}" if style.colour and tone else text
 
 
 def heading(title: str, style: Style) -> list[str]:
-    """Return a section's title below an empty line."""
+    """Return the lines of a section's title: an empty line, then `title`."""
     return ["", paint(title, "bold", style)]
 
 
@@ -87,7 +87,10 @@ def _text(block: Text, style: Style) -> list[str]:
 
 
 def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) -> list[str]:
-    """Return `name value` lines with the values in one column; a long value wraps within its column."""
+    """Return `items` as `name value` lines with the values in one column; a long value wraps within its column.
+
+    `width` is the most columns of a line, and `indent` is put in front of each.
+    """
     column = min(max((width_of(name) for name, _ in items), default=0), width // 3)
     lines: list[str] = []
     for name, value in items:

@@ -91,7 +91,7 @@ class Table:
     caption: str = ""
 
     def only(self, kept: Iterable[int]) -> Table:
-        """Return the table with only the columns whose numbers are in `kept`."""
+        """Return the table with only the columns whose numbers (from 0) are in `kept`."""
         kept = list(kept)
         columns = tuple(self.columns[i] for i in kept)
         return replace(self, columns=columns, rows=tuple([row[i] for i in kept] for row in self.rows))
@@ -128,13 +128,17 @@ BLANK = Text("")
 
 
 def table(headers: Sequence[str | Column], rows: Iterable[Sequence[str]], caption: str = "") -> Table:
-    """Return a table; a header given as plain text is a column of words."""
+    """Return a table with these `headers` and `rows`; a header given as plain text is a column of words."""
     columns = tuple(Column(each) if isinstance(each, str) else each for each in headers)
     return Table(columns, tuple(rows), caption=caption)
 
 
 def right(title: str, over: str = "", drop: int = 0) -> Column:
-    """Return a column of numbers, which are right-aligned."""
+    """Return a column `title` of numbers, which are right-aligned.
+
+    `over` is printed above the title. If there is no room, columns with the highest `drop` are left out first (0:
+    never).
+    """
     return Column(title, is_right=True, over=over, drop=drop)
 
 
@@ -144,7 +148,7 @@ def figures(*titles: str) -> tuple[Column, ...]:
 
 
 def section(title: str, *blocks: Block) -> list[Block]:
-    """Return a heading and the blocks, or [] if all of them are empty lists, tables or commands."""
+    """Return the heading `title` and `blocks`, or [] if all of them are empty lists, tables or commands."""
     full = [each for each in blocks if not isinstance(each, Items | Table | Code) or each.rows]
     return [Heading(title), *full] if full else []
 
@@ -155,7 +159,7 @@ def note(text: str) -> Text:
 
 
 def item(text: str, indent: int = 2) -> Text:
-    """Return a paragraph of a list: all its lines but the first are indented further than `indent`."""
+    """Return a paragraph of a list with `indent` columns in front; its lines after the first are indented further."""
     return Text(text, indent=indent, hang=indent + 2)
 
 
@@ -171,7 +175,7 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return {text: names} from pairs (text, name), so that one line serves all names with the same text."""
+    """Return {text: names} from `entries`, pairs (text, name), so that one line serves all names with the same text."""
     alike: dict[str, list[str]] = {}
     for text, name in entries:
         alike.setdefault(text, []).append(name)

@@ -42,7 +42,10 @@ def render_drain(report: Report) -> str:
 
 
 def render_probe_reason(findings: Sequence[Finding]) -> str:
-    """Return the failures as one line for Reason= of `scontrol`, with check and subject; "" if nothing failed."""
+    """Return the failures in `findings` as one line for Reason= of `scontrol`; "" if nothing failed.
+
+    Each failure has its check and subject.
+    """
     failed = [f"{each.check} {each.subject}" for each in findings if each.severity is Severity.FAIL]
     text = _plain(f"{PROBE_REASON}{'; '.join(dict.fromkeys(failed))}") if failed else ""
     return (text if len(text) <= MOST_IN_DRAIN else text[: MOST_IN_DRAIN - 3].rstrip() + "...") + "\n" * bool(failed)

@@ -169,7 +169,7 @@ def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
 
 
 def odd_by_host(group: Group) -> dict[str, list[Odd]]:
-    """Return the unusual values of each outlier in a group, by host.
+    """Return the unusual values of each outlier in `group`, by host.
 
     Speeds of small messages come last, because they are weak evidence.
     """
@@ -185,7 +185,7 @@ def why_of(state: NodeState) -> str:
 
 
 def left_out(title: str, files: Sequence[Unread], more: str = "; all of them are in --json") -> list[Block]:
-    """Return a section on the files that were not read, with the reasons.
+    """Return a section with the heading `title` on `files`, which were not read, with the reasons.
 
     `more` ends the text if not all files are shown.
     """
@@ -222,7 +222,7 @@ def _group(group: Group) -> list[Block]:
 
 
 def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
-    """Return a sentence on why a node is an outlier: its first unusual value, and the number of the others.
+    """Return a sentence on why a node is an outlier: the first of its unusual values `odd`, and how many more it has.
 
     Many slow speeds count as one value. `metrics` are the metrics of the node's group.
     """
@@ -246,7 +246,7 @@ def _reading(odd: Odd, joint: str = " is") -> str:
 
 
 def slowness_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
-    """Return by how much a node is slower, and in how many speeds; "" if only few speeds are slower."""
+    """Return by how much a node is slower, and in how many of the speeds in `odd`; "" if only few are slower."""
     slow, speeds = _slow(odd), sum(_is_speed(each.name) for each in metrics)
     if len(slow) < MANY:
         return ""

@@ -61,7 +61,7 @@ def _name(pair: PairTruth) -> str:
 
 
 def pair_cell(tests: Sequence[PairTruth]) -> str:
-    """Return a matrix cell for all tests of one pair: driver's peer access, result of the copies, GB/s.
+    """Return a matrix cell for `tests`, all tests of one pair: driver's peer access, result of the copies, GB/s.
 
     An example is `yes/right/24.1`, with the slowest one-way copy.
     """

@@ -62,9 +62,9 @@ class HtmlMatrix:
 
     @property
     def sentence(self) -> str:
-        """Return a sentence that replaces the matrix if all pairs have the same value; "" if they differ.
+        """Return a sentence that replaces the matrix if all its pairs have the same value.
 
-        It is "" for a small matrix, too.
+        The result is "" if the values differ, or if the matrix is small.
         """
         others = [cell for row in self.rows for cell in row.cells if cell != SELF_CELL and cell.text != SELF_CELL.text]
         words = {cell.text for cell in others}

@@ -74,7 +74,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A group of bars with a common caption."""
+    """A group of bars with a common caption, to be drawn as one chart."""
 
     caption: str
     bars: tuple[Bar, ...]

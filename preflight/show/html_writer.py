@@ -23,11 +23,10 @@ QUOTED = re.compile("`([^`]+)`")
 
 
 def html_page(template: str, **values: object) -> str:
-    """Return the HTML page of a template.
+    """Return the HTML page that the file `template` makes of `values`.
 
-    Every text from outside is escaped, and invisible characters in it are made visible.
-
-    The page's security policy allows only embedded images and its own styles, by their digest.
+    Every text from outside is escaped, and invisible characters in it are made visible. The page's security policy
+    allows only embedded images and its own styles, by their digest.
     """
     css = _environment().get_template(STYLES).render()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()

@@ -16,7 +16,7 @@ def render_json(record: object) -> str:
 
 
 def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any] | None:
-    """Return the record `name` encoded as a part of a document; None if it is a Gap or None.
+    """Return `record` encoded as the part `name` of a document; None if it is a Gap or None.
 
     The missing values of the record are added to the list `gaps`.
     """

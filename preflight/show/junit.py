@@ -62,7 +62,10 @@ def render_junit(report: Report) -> str:
 
 
 def test_cases(report: Report) -> tuple[TestCase, ...]:
-    """Return one test case for each part of the run, then for each check, then for each trial."""
+    """Return the test cases of the run (verdict, phases, problems), then of the checks, then of the trials.
+
+    A check has one case per failing finding and per node on which it was skipped; a check without these has one case.
+    """
     return (*_run_cases(report), *_check_cases(report), *_trial_cases(report))
 
 

@@ -86,12 +86,12 @@ def _trial_rows(report: Report) -> Iterable[list[str]]:
 
 
 def prose(text: str) -> str:
-    """Return text from outside with all Markdown characters escaped."""
+    """Return `text`, which comes from outside, with all Markdown characters escaped."""
     return ACTIVE.sub(r"\\\1", line(text)).replace("://", ":\\//").replace("www.", "www\\.")
 
 
 def code(text: str) -> str:
-    """Return text from outside as a code span; no character in the text can end the span, also inside a table."""
+    """Return `text`, which comes from outside, as a code span that no character in it can end, also inside a table."""
     text = line(text).replace("|", "\\|") or " "
     fence = "`" * (1 + _longest_fence([text]))
     pad = " " if text.startswith("`") or text.endswith("`") else ""

@@ -213,12 +213,12 @@ def _netif_row(netif: Netif) -> list[str]:
 
 
 def netif_state(netif: Netif) -> str:
-    """Return whether the interface is up and has a link; `?` stands for an unknown link."""
+    """Return whether the interface is up and has a link, as text; `?` stands for an unknown link."""
     return fact_text(netif.has_carrier, lambda carrier: "up" if carrier else "no link") if netif.is_up else "down"
 
 
 def speed_gbit(mbit_s: int) -> str:
-    """Return an interface's speed in Gbit/s."""
+    """Return `mbit_s`, an interface's speed in Mbit/s, as text in Gbit/s."""
     return f"{mbit_s / 1000:g}"
 
 

@@ -12,7 +12,10 @@ from preflight.show.text import Style
 
 
 def render_as(form: Format, report: Report, style: Style | None = None) -> str:
-    """Return the report in the format `form`; UsageError for the `.env` of a report whose exit code is not 0."""
+    """Return `report` in the format `form`; UsageError for the `.env` of a report whose exit code is not 0.
+
+    `style` describes the terminal, for the text page only.
+    """
     if form is Format.ENV and report.exit_code != 0:
         why = f"its exit code was {report.exit_code} ({report.verdict.value})"
         raise UsageError(f"the report has no .env to source: {why}, but only exit code 0 gives one")

@@ -10,7 +10,7 @@ from preflight.show.console_writer import SEVERITIES, finish, lines_of
 from preflight.show.document import BLANK, Block, Text
 from preflight.show.text import Detail, Style, line
 
-ROWS = 22  # of the 24 that a terminal has at least: the command stands above, the prompt below
+ROWS = 22  # of the 24 that a terminal has at least: the command is above, the prompt below
 ALL = "-v shows all"
 AGAIN = "repair the fault above, then rerun the same command"
 TOLD = "do what the fix above says"
@@ -28,7 +28,7 @@ class Page:
     is_one_line: bool = False  # the answer is all there is to say, unless everything is requested
 
     def shown(self, detail: Detail, style: Style) -> str:
-        """Return the text of the page at the requested length."""
+        """Return the text of the page at the length `detail`, for a terminal of the style `style`."""
         match detail:
             case Detail.ALL:
                 return finish(lines_of(self.whole(), style), style)

@@ -27,12 +27,12 @@ def commands(advice: Advice) -> list[str]:
 
 
 def evidence_of(advice: Advice, name: str) -> list[str]:
-    """Return the texts of evidence for the setting `name`; [] if there are none."""
+    """Return the texts of evidence in `advice` for the setting `name`; [] if there are none."""
     return [text for about, text in advice.evidence if about == name]
 
 
 def recommendation_section(report: Report, env_path: str) -> list[Block]:
-    """Return the settings with their reasons, the safe timeout, and the command that sources the `.env`."""
+    """Return the settings with their reasons, the safe timeout, and the command that sources the file `env_path`."""
     advice = report.advice
     settings = [(export(name, value), name) for name, value in advice.env]
     settings += [(f"unset {name}", name) for name in advice.unset]

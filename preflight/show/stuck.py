@@ -95,9 +95,9 @@ def jobs_page(rows: Sequence[JobRow]) -> Page:
 
 
 def job_title(row: JobRow, *, is_first: bool, is_quiet: bool) -> str:
-    """Return the title of one of several jobs, which is printed above its page.
+    """Return the title of `row`, one of several jobs, which is printed above the job's page.
 
-    With `is_quiet` (-q), it is the start of the job's line.
+    With `is_quiet` (-q), it is the start of the job's line. Unless `is_first`, an empty line comes before it.
     """
     if is_quiet:
         return f"{row.pid}: "

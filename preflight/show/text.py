@@ -15,7 +15,7 @@ from typing import TypeVar
 from preflight.model.gap import Gap
 
 INDENT = "  "
-UNKNOWN = "?"  # a fact that could not be read; its reason stands elsewhere
+UNKNOWN = "?"  # a fact that could not be read; its reason is elsewhere
 T = TypeVar("T")
 
 
@@ -37,7 +37,7 @@ class Style:
 
 
 def clean(text: str) -> str:
-    """Return text from outside with invisible or harmful characters made visible.
+    """Return `text`, which comes from outside, with invisible or harmful characters made visible.
 
     Examples are ESC, CR, bidi marks and lone surrogates.
     """
@@ -50,7 +50,7 @@ def line(text: str) -> str:
 
 
 def fact_text(value: T | Gap, show: Callable[[T], str] = str, gap: str = UNKNOWN) -> str:
-    """Return `show(value)`; `gap` if the fact could not be read."""
+    """Return `show(value)`; `gap` if `value` is a Gap, a fact that could not be read."""
     return gap if isinstance(value, Gap) else show(value)
 
 
@@ -89,7 +89,7 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return `0-3,8` for 0 1 2 3 8."""
+    """Return the sorted `numbers` as text with ranges: `0-3,8` for 0 1 2 3 8."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
@@ -100,7 +100,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def rfc3339(created_at: str) -> str:
-    """Return a date such as `2026-10-05T12:00:00Z`, or "" if the text is not a date with a time zone."""
+    """Return `created_at` in the form `2026-10-05T12:00:00Z`; "" if it is not a date with a time zone."""
     try:
         at = datetime.fromisoformat(created_at.replace("Z", "+00:00"))
         return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if at.tzinfo and at.year >= 1000 else ""

@@ -54,7 +54,7 @@ class ShownTimeout:
 
 
 def timeout_page(shown: ShownTimeout) -> Page:
-    """Return the page: the safe timeout, its conditions, its largest components and the line to change."""
+    """Return the page of `shown`: the safe timeout, its conditions, its largest components and the line to change."""
     safe, fit = shown.safe, shown.fit
     answer, verdict = _answer(safe)
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}

@@ -84,7 +84,7 @@ def _nic_section(node: NodeFacts) -> list[Block]:
 
 
 def nic_table(node: NodeFacts, nics: Sequence[Nic]) -> Table:
-    """Return a row per port of the adapters; columns without a known value are left out."""
+    """Return a table with a row for each port of the adapters `nics`; columns without a known value are left out."""
     ports = () if isinstance(node.hca_ports, Gap) else node.hca_ports
     rows = [row for nic in nics for row in _nic_rows(nic, [port for port in ports if port.hca == nic.name])]
     return table(NIC_HEADERS, rows, "RDMA adapters").known()

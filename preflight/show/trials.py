@@ -130,7 +130,7 @@ def _speed(cell: CollectiveResult | None) -> tuple[str, str]:
     if cell is None:
         return "", ""
     if isinstance(cell.shown_gb_s, Gap) or isinstance(cell.median_us, Gap):
-        return UNKNOWN, UNKNOWN  # somebody else was on the GPUs: the finding gpu-busy says who
+        return UNKNOWN, UNKNOWN  # another process used the GPUs: the finding gpu-busy names it
     return three_digits(cell.shown_gb_s), time_text(cell.median_us)
 
 

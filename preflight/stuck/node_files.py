@@ -20,7 +20,7 @@ POLL_S = 0.2
 
 
 def write_node(directory: str, evidence: NodeEvidence) -> str:
-    """Write the evidence of a node below a directory and return the path; an older file of this host is replaced."""
+    """Write `evidence` to this host's file in the folder `directory` and return its path; an older file is replaced."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except OSError as error:
@@ -31,7 +31,7 @@ def write_node(directory: str, evidence: NodeEvidence) -> str:
 
 
 def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...]]:
-    """Return the evidence in the files below a directory, and a message for each unreadable file.
+    """Return the evidence in the files of the folder `directory`, and a message for each unreadable file.
 
     Raise UsageError if there is no such directory.
     """
@@ -50,7 +50,10 @@ def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...
 
 
 def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> None:
-    """Wait until files of `count` nodes are newer than `since` (the file system's clock), at most `limit_s` seconds."""
+    """Wait until the folder `directory` has files of `count` nodes newer than `since`, at most `limit_s` seconds.
+
+    `since` is a time of the file system's clock.
+    """
     end_at = time.monotonic() + limit_s
     while time.monotonic() < end_at:
         paths = [os.path.join(directory, name) for name in os.listdir(directory) if NAME.fullmatch(name)]
@@ -60,7 +63,7 @@ def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> 
 
 
 def _read(path: str) -> NodeEvidence:
-    if not os.path.isfile(path):  # a pipe that nobody writes would be waited for
+    if not os.path.isfile(path):  # reading a pipe without a writer would wait
         raise MalformedInput("no regular file")
     node = decode(NodeEvidence, parse_json(as_text(read_bytes(path, STUCK_NODE)), STUCK_NODE, path))
     if node.schema_version > SCHEMA_VERSION:

@@ -27,18 +27,18 @@ PIECE_BYTES = 256 << 10
 MAX_RATIO, FREE_BYTES = 250, 256 << 20
 STORED, DEFLATED = 0, 8
 ENCRYPTED, SIZES_FOLLOW, UTF8 = 1, 8, 1 << 11
-UNKNOWN = 0xFFFFFFFF  # a size that stands in zip64's field
+UNKNOWN = 0xFFFFFFFF  # a size that is in zip64's field
 CUT = "cut off: the archive ends in the middle"
 PAX_PATH = re.compile(rb"(?:^|\n)(\d{1,6}) path=")
 
 
 def is_archive(head: bytes) -> bool:
-    """Return whether a file with these first bytes is an archive."""
+    """Return whether a file that begins with the bytes `head` is a tar or zip archive."""
     return head.startswith(ZIP) or head[TAR_AT : TAR_AT + len(TAR)] == TAR
 
 
 class Pieces:
-    """A reader of a stream that arrives in pieces of any length; `taken` is the number of bytes that were read."""
+    """A reader of a stream of bytes that arrives in pieces of any length; `taken` counts the bytes read so far."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -104,7 +104,7 @@ class ArchivedFile:
 
 
 def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
-    """Yield the files of an archive with these first bytes.
+    """Yield the files of the archive in `stream`, which begins with the bytes `head`.
 
     Read or skip each file before you take the next one. Raise MalformedInput if the archive is damaged, truncated, or
     larger than the input limits allow. The files before the bad place have been yielded by then.

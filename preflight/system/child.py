@@ -39,10 +39,10 @@ class ChildProcess:
     unread: bytearray = field(default_factory=bytearray)
     unsent: bytearray = field(default_factory=bytearray)  # of questions; only where their pipe was made not to block
     is_reaped: bool = False
-    exitcode: int | None = None  # minus the signal that ended it; None also where somebody else reaped it
+    exitcode: int | None = None  # -N if signal N ended it; None also if another process reaped it
 
     def send(self, *messages: Json) -> None:
-        """Write unsent data and these messages, as far as the pipe accepts them now; keep the rest for the next call.
+        """Write unsent data and `messages`, as far as the pipe accepts them now; keep the rest for the next call.
 
         Raise OSError if the child has closed its end.
         """
@@ -57,11 +57,10 @@ class ChildProcess:
             raise
 
     def receive(self) -> list[Json]:
-        """Return the available messages without waiting; at the end, `fd` is -1.
+        """Return the messages that have arrived, in order; after the child's last message, `fd` is -1.
 
-        Raise ValueError for a message that is no JSON.
-
-        Call this method when `fd` is readable, unless the pipe is non-blocking.
+        Call this method when `fd` is readable, because it waits for data unless the pipe is non-blocking. Raise
+        ValueError for a message that is no JSON.
         """
         try:
             data = os.read(self.fd, PIECE_BYTES)
@@ -85,10 +84,7 @@ class ChildProcess:
         self.fd = self.questions_fd = -1
 
     def signal(self, number: int) -> None:
-        """Send signal `number` to the child.
-
-        Do nothing if the child was reaped, because another process may have its pid.
-        """
+        """Send signal `number` to the child, unless the child was reaped: another process may have its pid by then."""
         if self._is_ours():
             os.kill(self.pid, number)
 
@@ -100,14 +96,11 @@ class ChildProcess:
                     kill(self.pid, signal.SIGKILL)
 
     def reap(self, until: float = 0.0) -> bool:
-        """Reap the child and return whether it is gone.
-
-        Wait for its end until `until`, in seconds of the monotonic clock.
-        """
+        """Reap the child if it ends before `until`, in seconds of the monotonic clock; return whether it is gone."""
         while not self.is_reaped:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # somebody else did
+            except ChildProcessError:  # another process did
                 self.is_reaped = True
                 break
             if ended:
@@ -124,7 +117,7 @@ class ChildProcess:
         If this process adopts orphans, also reap all other processes of the child's process group.
         """
         self.reap(until)
-        with contextlib.suppress(ChildProcessError):  # there is nobody left
+        with contextlib.suppress(ChildProcessError):  # there is no process left
             while os.waitpid(-self.pid, os.WNOHANG) != (0, 0) or time.monotonic() < until:
                 time.sleep(REAP_POLL_S)
 
@@ -133,7 +126,7 @@ class ChildProcess:
         if not self.is_reaped:
             try:
                 return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-            except ChildProcessError:  # somebody else reaped it
+            except ChildProcessError:  # another process reaped it
                 self.is_reaped = True
         return True
 
@@ -195,7 +188,7 @@ def start_program(
     command: Sequence[str], environ: Mapping[str, str], log: int | None = None, *, is_asked: bool = True,
     errors: int | None = None,
 ) -> ChildProcess:  # fmt: skip
-    """Start a program in its own session; the program dies with this process.
+    """Start `command` in its own session; the program dies with this process.
 
     Raise OSError if the program can't be started. With `is_asked`, the program reads questions from standard input. It
     writes answers to standard output. With `log` (a descriptor), all its output goes to `log` instead. With `errors` (a
@@ -219,7 +212,7 @@ def start_program(
 
 
 def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequence[int] = ()) -> tuple[int, str, str]:
-    """Run a program to its end; return its exit code (minus a signal), standard output and standard error.
+    """Run `command` to its end; return its exit code (-N if signal N ended it), standard output and standard error.
 
     The program dies with this process, and inherits the descriptors `fds`. Raise OSError if the program can't be
     started. Call this function from a process with a single thread.
@@ -251,7 +244,7 @@ def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
 
 
 def pid_of(process: subprocess.Popen[bytes]) -> int:
-    """Return the pid of a child that preflight itself will reap.
+    """Return the pid of `process`, a child that preflight itself will reap.
 
     The function marks the Popen object as finished. Otherwise Popen might reap the child first, and its exit status
     would be lost.

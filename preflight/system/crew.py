@@ -33,7 +33,7 @@ MOST_LINE_BYTES = 64 << 20
 
 
 class Lost(Enum):
-    """The reason for which a child left the crew: it died, it was late, or a message was no JSON."""
+    """The reason why a child left the crew: it died, it was late, or one of its messages was no JSON."""
 
     DIED = "died"
     LATE = "late"
@@ -54,7 +54,10 @@ class Crew(Generic[K]):
     _own_time: OwnTime = field(default_factory=OwnTime)
 
     def fork(self, key: K, main: Callable[[Parent], object], limit_s: float = math.inf, is_asked: bool = False) -> None:
-        """Fork a child that runs `main` and must answer within `limit_s`; with `is_asked`, it also reads questions."""
+        """Fork the child `key`, which runs `main` and must answer within `limit_s` seconds.
+
+        With `is_asked`, the child also reads questions.
+        """
 
         def lead(parent: Parent) -> None:
             os.setpgid(0, 0)
@@ -69,7 +72,9 @@ class Crew(Generic[K]):
         self, key: K, command: Sequence[str], environ: Mapping[str, str], limit_s: float = math.inf,
         errors: int | None = None,
     ) -> None:  # fmt: skip
-        """Start a program that reads questions on stdin and answers on stdout. Raise OSError if it can't be started.
+        """Start `command` as the child `key`; it reads questions on stdin and answers on stdout.
+
+        OSError if it can't start.
 
         The program's stderr goes to the descriptor `errors`.
         """
@@ -83,7 +88,9 @@ class Crew(Generic[K]):
             os.set_blocking(child.questions_fd, False)
 
     def ask(self, key: K, question: Json, limit_s: float = math.inf) -> None:
-        """Send a question that the child must answer within the limit. Raise OSError if the child has closed its end.
+        """Send the child `key` a question, to be answered within `limit_s`.
+
+        Raise OSError if the child has closed its end.
 
         This call does not wait for a child that does not read. `listen` sends the rest of a long question.
         """
@@ -91,7 +98,7 @@ class Crew(Generic[K]):
         self.children[key].send(question)
 
     def expect(self, key: K, limit_s: float = math.inf) -> None:
-        """Require a child to answer within `limit_s` seconds from now; other messages of the child do not extend this.
+        """Require the child `key` to answer within `limit_s` seconds from now; its other messages do not extend this.
 
         The default removes the child's limit.
         """
@@ -152,7 +159,7 @@ class Crew(Generic[K]):
         return [*heard, *((key, None, why) for key, why in lost.items())]
 
     def end(self, *keys: K) -> None:
-        """End the children with these keys and everything in their process groups; an ended child is no error."""
+        """End the children `keys` and everything in their process groups; a child that has ended is no error."""
         with held_back():
             ending = [self.children.pop(key) for key in keys if key in self.children]
             self._answer_by = {key: by for key, by in self._answer_by.items() if key in self.children}

@@ -58,7 +58,7 @@ def request(name: str) -> bytes:
 
 
 def parse_answer(data: bytes) -> dict[str, Json]:
-    """Return `{pfc, dscp}` from a reply of the kernel; UnreadableFact with the reason if the reply has none."""
+    """Return `{pfc, dscp}` from `data`, a reply of the kernel; UnreadableFact with the reason if the reply has none."""
     if len(data) < HEADER.size + DCBMSG.size:
         raise UnreadableFact("the kernel's answer is cut off")
     if HEADER.unpack_from(data)[1] == NLMSG_ERROR:

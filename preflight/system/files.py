@@ -38,7 +38,7 @@ _settled: dict[str, _Output] = {}  # by path, for this process: an output is loo
 
 
 def check_writable(path: str) -> None:
-    """Raise UsageError if the path can't be written. Call it before a run, so that no result is lost at the end."""
+    """Raise UsageError if `path` can't be written. Call this before a run, so that no result is lost at its end."""
     try:
         output = _settle(path)
         if output.fd < 0:
@@ -50,7 +50,7 @@ def check_writable(path: str) -> None:
 
 
 def write_atomically(path: str, text: str, mode: int = MODE) -> None:
-    """Write the text to a temporary file next to the target, flush it to the disk and rename it.
+    """Write `text` to a temporary file next to `path`, flush it to the disk and rename it to `path`.
 
     A symbolic link is followed, unless another user planted it: the link's target is replaced, and the link stays. A
     replaced file of this user keeps its mode. A target that is no regular file (/dev/stdout, a FIFO) can't be replaced
@@ -72,7 +72,7 @@ def write_bytes_atomically(path: str, data: bytes, mode: int = MODE) -> None:
 
 
 def is_replaceable(path: str) -> bool:
-    """Return whether a second write to an output replaces the first, as in a regular file.
+    """Return whether a second write to the output `path` replaces the first, as in a regular file.
 
     The result is False for a pipe or a device, to which every write adds. Call `check_writable` for the path first.
     """
@@ -80,7 +80,7 @@ def is_replaceable(path: str) -> bool:
 
 
 def same_file(one: str, other: str) -> bool:
-    """Return whether two paths lead to one file that would be replaced; devices and FIFOs may be named twice."""
+    """Return whether `one` and `other` lead to one file that would be replaced; False for devices and FIFOs."""
     try:
         first, second = _settled.get(one) or _settle(one), _settled.get(other) or _settle(other)
     except (OSError, ValueError):
@@ -89,7 +89,7 @@ def same_file(one: str, other: str) -> bool:
 
 
 def set_aside(path: str) -> str | None:
-    """Rename a file to `PATH.stale`, replacing an older one; return the new name, or None if there was no file."""
+    """Rename the file `path` to `PATH.stale`, replacing an older one; return the new name, or None without a file."""
     output = _settled.get(path)
     if output is not None and output.fd >= 0:
         return None
@@ -106,7 +106,7 @@ def set_aside(path: str) -> str | None:
 
 
 def encoded(text: str) -> bytes:
-    """Return the text as UTF-8, in which this process's secrets are replaced.
+    """Return `text` as UTF-8, with this process's secrets replaced.
 
     Interface names that are not UTF-8 keep their bytes. A lone UTF-16 surrogate becomes an escape sequence.
     """

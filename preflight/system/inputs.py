@@ -22,21 +22,22 @@ MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codec
 
 
 def read_input(path: str, limit: InputLimit) -> str:
-    """Return the text of a file, or of stdin for `-`. Raise UsageError if it can't be read, is too large or is silent.
+    """Return the text of the file `path`, or of stdin for `-`.
 
-    Bytes that are no text are replaced, as by `as_text`.
+    Raise UsageError if it can't be read, is larger than `limit`, or is a pipe into which nothing is written. Bytes that
+    are no text are replaced, as by `as_text`.
     """
     return as_text(read_bytes(path, limit))
 
 
 def as_text(data: bytes) -> str:
-    """Return the text of UTF-8, or of UTF-16 with a byte order mark; bytes that are neither encoding are replaced."""
+    """Return `data` as text: UTF-8, or UTF-16 with a byte order mark; bytes that are neither are replaced."""
     encoding = next((name for mark, name in MARKS if data.startswith(mark)), "utf-8")
     return data.decode(encoding, "replace")
 
 
 def read_bytes(path: str, limit: InputLimit) -> bytes:
-    """Return the content of a file, or of stdin for `-`.
+    """Return the content of the file `path`, or of stdin for `-`.
 
     Raise UsageError if the input can't be read, is larger than `limit`, or is a pipe into which nothing is written.
     """
@@ -58,7 +59,7 @@ def read_bytes(path: str, limit: InputLimit) -> bytes:
 
 
 def read_descriptor(fd: int, limit: InputLimit) -> bytes:
-    """Return the content of a descriptor, or one byte more than the limit.
+    """Return the content of the descriptor `fd`, or one byte more than `limit` allows.
 
     Raise OSError if no data arrives within WRITER_S seconds.
     """
@@ -77,7 +78,7 @@ def read_descriptor(fd: int, limit: InputLimit) -> bytes:
 
 
 def report_paths(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the named files and every *.json below the named directories. Raise UsageError if a path does not exist."""
+    """Yield the files in `arguments`, and every *.json below the folders in it. UsageError if a path does not exist."""
     for argument in arguments:
         if os.path.isdir(argument):
             for folder, folders, files in os.walk(argument):
@@ -90,11 +91,10 @@ def report_paths(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def read_reports(paths: Iterator[str]) -> Iterator[tuple[str, object, str]]:
-    """Yield (path, document, problem) for each report, one after another.
+    """Yield (path, document, problem) for each report, in the order of `paths`; `problem` is "" if it was read.
 
-    Ten thousand documents must not be in memory at once.
-
-    A file that can't be read gives a problem in words, never an exception.
+    One report at a time is read, because ten thousand documents must not be in memory at once. A file that can't be
+    read gives a problem in words, never an exception.
     """
     for number, path in enumerate(paths):
         document, problem = _document(path)

@@ -50,7 +50,7 @@ def _torch(package: str) -> Json:
 
 
 def module_exists(name: str) -> bool:
-    """Return whether `import a.b` would find a module.
+    """Return whether `import` would find the module `name`, such as `a.b`.
 
     No part of the module is imported, because an import runs code.
     """

@@ -25,7 +25,7 @@ CALLER = "caller"  # the one child of a crew that makes calls
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The return value of a function, or the reason why the function returned no value."""
+    """The return value of a function, or the reason (`failure`) why the function returned no value."""
 
     value: Json
     failure: str  # empty when it returned
@@ -96,11 +96,11 @@ class Asker:
     unsent: tuple[Json, ...] = ()
 
     def ask(self, key: str, call: Callable[[], Json]) -> Json:
-        """Return the result of a call, or `{"unreadable": reason}`; a call whose result is known is not made again."""
+        """Return the result of `call`, or `{"unreadable": reason}`; if `key` has a result already, return that one."""
         return self.answers[key] if key in self.answers else self._made(key, call, lambda value: value)
 
     def again(self, key: str, call: Callable[[], Any]) -> Any:
-        """Make the call even if an earlier child already made it, and return its result; None if it failed.
+        """Make `call` even if an earlier child already made it, and return its result; None if it failed.
 
         Use it for calls such as nvmlInit, or calls that return a handle, because their effect is valid only in one
         process. The call is skipped (None) if it hung before, or if too many calls of this function or on this device

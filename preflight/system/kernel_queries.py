@@ -40,7 +40,7 @@ def live_machine() -> Tree:
 
 
 def tree_machine(root: Path) -> Tree:
-    """Return the machine of a recorded tree of files.
+    """Return the machine of a tree of files that was recorded below the folder `root`.
 
     NVML answers for a recorded machine only through a library in the tree, never through this machine's library.
     """
@@ -50,7 +50,10 @@ def tree_machine(root: Path) -> Tree:
 
 
 def machine_at(sysroot: str | None) -> Tree:
-    """Return the machine of a recorded tree, or this machine. Raise UsageError if `sysroot` is no directory."""
+    """Return the machine recorded in the folder `sysroot`, or this machine if it is None.
+
+    Raise UsageError if `sysroot` is no directory.
+    """
     if sysroot is None:
         return live_machine()
     if not os.path.isdir(sysroot):

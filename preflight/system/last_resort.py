@@ -13,7 +13,10 @@ REPEATED = ("--also", "--json")
 
 
 def retire_outputs(argv: Sequence[str]) -> tuple[str, ...]:
-    """Rename to `.stale` every output that `preflight check` with these arguments would write; return the new names."""
+    """Rename to `.stale` every output that `preflight check` with the arguments `argv` would write.
+
+    Return the new names.
+    """
     renamed = []
     for path in outputs_of(argv):
         with contextlib.suppress(OutputError, ValueError):

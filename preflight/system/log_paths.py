@@ -35,15 +35,18 @@ DIGITS = re.compile(r"(\d+)")
 
 @dataclass(slots=True)
 class LogPaths:
-    """The log files to read, in their order, and the files in folders that are not read, each with the reason."""
+    """The log files in reading order, and the paths left out, each with the reason.
+
+    The order is that of the arguments; within a folder, files are sorted by name.
+    """
 
     files: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    in_folders: set[str] = field(default_factory=set)  # those that nobody named: one that is no text is no log
+    in_folders: set[str] = field(default_factory=set)  # those of `files` from folders; one that is no text is no log
 
 
 def find_logs(paths: Iterable[str]) -> LogPaths:
-    """Return the logs at these paths (files, folders, `-`).
+    """Return the logs at `paths` (files, folders, `-`).
 
     Raise UsageError if a path does not exist, or a folder is empty or can't be read. From a folder, only the newest
     run's files are taken, at most MOST_FILES.
@@ -76,7 +79,7 @@ def _is_folder(path: str) -> bool:
 
 
 def why_no_member(name: str) -> str:
-    """Return why a file in an archive, given by its path, is no log; "" if the file may be a log."""
+    """Return why the file with the path `name` in an archive is no log; "" if it may be a log."""
     *folders, file = name.split("/")
     is_hidden = any(part.startswith(".") and part.strip(".") for part in (*folders, file))
     if is_hidden or OTHER_FOLDERS.intersection(folders) or (DUMP not in file and OTHER_FILES.search(file)):

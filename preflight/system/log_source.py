@@ -34,7 +34,7 @@ class Readable(Protocol):
 class LogSource:
     """A log that can be read once.
 
-    After reading, `note` names the unreadable part; `is_whole` says whether the end was read.
+    After reading, `note` names the unreadable part ("" if there is none), and `is_whole` says whether the end was read.
     """
 
     def __init__(self, name: str, file: Readable, size_bytes: int = 0, pipe_fd: int = -1) -> None:
@@ -172,7 +172,7 @@ def open_log(path: str) -> LogSource:
 
 
 def utf16_of(head: bytes) -> str:
-    """Return the UTF-16 codec of a text, by its byte order mark or its zero bytes; "" for any other text."""
+    """Return the UTF-16 codec of a text that begins with `head`, by its byte order mark or zero bytes; else ""."""
     for mark, codec in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
         if head.startswith(mark):
             return codec
@@ -187,7 +187,7 @@ def utf16_of(head: bytes) -> str:
 
 
 def is_binary(head: bytes) -> bool:
-    """Return whether bytes are no text in any encoding.
+    """Return whether `head`, the first bytes of a file, are no text in any encoding.
 
     Zero bytes alone are no proof, since truncated or crashed logs start with them.
     """

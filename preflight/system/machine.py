@@ -40,27 +40,27 @@ class Machine(ABC):
         """
 
     def text(self, path: str) -> str:
-        """Return the file's text without surrounding white space."""
+        """Return the text of the file `path` without surrounding white space."""
         return str(self.read("text", path))
 
     def data(self, path: str) -> bytes:
-        """Return the file's bytes."""
+        """Return the bytes of the file `path`."""
         return bytes.fromhex(self.read("data", path))
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the names in a directory, sorted; empty if the directory does not exist."""
+        """Return the names in the directory `path`, sorted; empty if the directory does not exist."""
         return tuple(self.read("names", path))
 
     def link(self, path: str) -> str:
-        """Return the target of a symbolic link, as written."""
+        """Return the target of the symbolic link `path`, as written."""
         return str(self.read("link", path))
 
     def exists(self, path: str) -> bool:
-        """Return whether the path exists."""
+        """Return whether `path` exists."""
         return bool(self.read("exists", path))
 
     def ask(self, question: str) -> Json:
-        """Return the result of a query of `system/kernel_queries.py` to the kernel or a library, as JSON."""
+        """Return the result of the query `question` to the kernel or a library, as JSON (system/kernel_queries.py)."""
         return self.read("ask", question)
 
 
@@ -154,5 +154,5 @@ class Replay(Machine):
 
 
 def merged(one: Record, other: Record) -> Record:
-    """Return a record with the reads of both records; for a read that is in both, the second record counts."""
+    """Return a record with the reads of both `one` and `other`; for a read that is in both, `other` counts."""
     return {kind: one.get(kind, {}) | other.get(kind, {}) for kind in sorted({*one, *other})}

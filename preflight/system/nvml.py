@@ -72,7 +72,7 @@ def open_nvml(library_path: str | None = None) -> Any:
 
 
 def open_load_reader(uuid: str, library_path: str | None = None) -> Callable[[], Json]:
-    """Return a function that reads the values of a GPU under load by key (clocks, power, temperature and others).
+    """Return a function that reads the values of the GPU `uuid` under load, by key (clocks, power and others).
 
     Each value is read separately. Raise UnreadableFact if the GPU can't be opened. Calls may hang in the driver, so use
     the function in a process that another process can end.

@@ -25,7 +25,7 @@ Read = Callable[[Json], Any]
 
 @dataclass(frozen=True, slots=True)
 class NvmlField:
-    """One row of the table: a value in the result of a query. Captures store the value under its key."""
+    """One row of the table: an NVML value, its key in a query's result and in a capture, its call and its facts."""
 
     key: str
     calls: tuple[tuple[str, Call], ...]  # by name; after the first, older ones for drivers or pynvmls that lack it
@@ -145,7 +145,7 @@ GPU_FIELDS = (
         read=values.parse_throttle_reasons, load="throttle_reasons",
     ),
     row("power_mw", "PowerUsage", facts={}, read=_per_thousand, load="power_w"),  # of the moment: no fact of the node
-    # Whose the processes are is told by /proc.
+    # The owners of the processes are read from /proc.
     row(
         "processes", "ComputeRunningProcesses_v3", older="ComputeRunningProcesses_v2", into=values.process_records,
         facts={},

@@ -57,12 +57,15 @@ CONFIGURATION_FAULTS = {
 
 
 def as_text(value: str | bytes) -> str:
-    """Return NVML's text as str; some versions of pynvml return bytes."""
+    """Return `value`, a text from NVML, as str; some versions of pynvml return bytes."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def normalise_bdf(bus_id: str) -> str:
-    """Return `00000000:1B:00.0` in the kernel's form, `0000:1b:00.0`. Raise UnreadableFact if it is no PCI address."""
+    """Return `bus_id`, such as `00000000:1B:00.0`, in the kernel's form `0000:1b:00.0`.
+
+    Raise UnreadableFact if it is no PCI address.
+    """
     match = BUS_ID.fullmatch(bus_id)
     if match is None:
         raise UnreadableFact(f"NVML gave the bus id {bus_id[:40]!r}, which is not a PCI address")
@@ -71,17 +74,17 @@ def normalise_bdf(bus_id: str) -> str:
 
 
 def pci_address(info: Any) -> str:
-    """Return the PCI address in an NVML record."""
+    """Return the PCI address in `info`, an NVML record, in the kernel's form."""
     return normalise_bdf(as_text(info.busId))
 
 
 def whole_numbers(numbers: Any) -> Json:
-    """Return several NVML numbers as integers."""
+    """Return `numbers`, several NVML numbers, as a list of integers."""
     return [int(number) for number in numbers]
 
 
 def memory_sizes(info: Any) -> Json:
-    """Return the sizes in an NVML memory record, in bytes.
+    """Return the sizes in `info`, an NVML memory record, in bytes.
 
     Only the second version of NVML's record has `reserved`; the first version counts reserved memory as used.
     """
@@ -90,14 +93,14 @@ def memory_sizes(info: Any) -> Json:
 
 
 def process_records(entries: Any) -> Json:
-    """Return the pid and the used memory of each process."""
+    """Return the pid and the used memory in bytes of each process in `entries`, NVML's records."""
     why = {"unreadable": "the driver does not tell how much memory it uses"}
     used = [(int(entry.pid), entry.usedGpuMemory) for entry in entries]
     return [{"pid": pid, "used_bytes": why if size is None else int(size)} for pid, size in used]
 
 
 def field_value(nvml: Any, handle: Any, field_id: int) -> Json:
-    """Return the value of an NVML field, whose return code is checked separately.
+    """Return the value of the NVML field `field_id` of the GPU `handle`; the field's own return code is checked.
 
     A driver that does not know a field returns INVALID_ARGUMENT, or the code that it returns for a field that never
     exists (field 230 came with R565). In both cases the driver does not offer the field, so the code is treated as
@@ -129,7 +132,7 @@ def fabric_record(nvml: Any, handle: Any) -> Json:
 
 
 def bits_set(words: Any) -> Json:
-    """Return the numbers of the bits that are set; bit i of word w stands for CPU or node 64w + i."""
+    """Return the numbers of the bits that are set in `words`; bit i of word w stands for CPU or node 64w + i."""
     return [WORD_BITS * w + i for w, word in enumerate(words) for i in range(WORD_BITS) if int(word) >> i & 1]
 
 
@@ -139,7 +142,10 @@ def cuda_version(number: int) -> str:
 
 
 def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
-    """Return the meaning of an NVML number according to `words`. Raise UnreadableFact if the number is not in it."""
+    """Return the meaning of an NVML number according to `words`.
+
+    Raise UnreadableFact, which names `what`, if the number is not in `words`.
+    """
     value = int(number)
     if value not in words:
         raise UnreadableFact(f"NVML gave {value} for the {what}, which this version of preflight does not know")
@@ -147,7 +153,7 @@ def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
 
 
 def parse_set(numbers: Json, what: str) -> tuple[int, ...]:
-    """Return the numbers in a set (`what`, such as CPUs) as a tuple. Raise UnreadableFact if the set is empty."""
+    """Return `numbers` as a tuple. Raise UnreadableFact if it is empty; `what` names the set (such as CPUs)."""
     if not numbers:
         raise UnreadableFact(f"NVML gave an empty {what}")
     return tuple(int(number) for number in numbers)
@@ -161,13 +167,16 @@ def parse_memory(sizes: Json, name: str) -> int:
 
 
 def parse_row_remap(numbers: Json) -> gpu.RowRemap:
-    """Return the record of replaced memory rows (row remapping)."""
+    """Return the record of replaced memory rows (row remapping) from NVML's four numbers."""
     correctable, uncorrectable, pending, failed = (int(number) for number in numbers)
     return gpu.RowRemap(correctable, uncorrectable, is_pending=bool(pending), has_failed=bool(failed))
 
 
 def parse_throttle_reasons(mask: Json) -> tuple[str, ...]:
-    """Return the reasons for clocks below the requested ones, lowest bit first; an unknown bit becomes a number."""
+    """Return the reasons in `mask` for clocks below the requested ones, lowest bit first.
+
+    An unknown bit becomes a number.
+    """
     value = int(mask)
     bits = [1 << i for i in range(max(0, value).bit_length()) if value >> i & 1]
     return tuple(THROTTLE_REASONS.get(bit, f"{bit:#x}") for bit in bits)
@@ -183,6 +192,6 @@ def parse_health(mask: int) -> tuple[str, ...]:
 
 
 def parse_fabric(record: Json) -> gpu.Fabric:
-    """Return the GPU's registration with the NVSwitch fabric."""
+    """Return the GPU's registration with the NVSwitch fabric from `record`, which `fabric_record` made."""
     state = parse_number(FABRIC_STATES, record["state"], "fabric's state")
     return gpu.Fabric(state, str(record["problem"]), parse_health(int(record["health_mask"])))

@@ -11,7 +11,7 @@ from preflight.errors import LaunchError, UsageError
 
 FIRST_SIGNAL_CODE = 128
 ENDS_S = 15.0  # for what was asked to end, and cleans up
-# This very preflight, wherever the user stands: a folder `preflight` in the working directory must not be imported.
+# This preflight, in any working directory: a folder `preflight` in the working directory must not be imported.
 START = (
     "import sys; '' in sys.path and sys.path.remove(''); root, module = sys.argv.pop(1), sys.argv.pop(1); "
     "root in sys.path or sys.path.append(root); __import__(module, fromlist=['main']).main()"
@@ -19,7 +19,7 @@ START = (
 
 
 def own_argv(*arguments: str, module: str = "preflight.__main__", options: Sequence[str] = ()) -> list[str]:
-    """Return the command line that runs `main` of a module in another process, with this Python and this installation.
+    """Return the command line that runs `main` of `module` with `arguments`, with this Python and this installation.
 
     `options` are options of the interpreter.
     """
@@ -28,7 +28,7 @@ def own_argv(*arguments: str, module: str = "preflight.__main__", options: Seque
 
 
 def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run `preflight` with these arguments; return its exit status and its output.
+    """Run `preflight` with `arguments` in a separate process; return its exit status and its output.
 
     If `folder` is given, it is the TMPDIR of the process, so that the files of the run are written there.
 
@@ -62,6 +62,6 @@ def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.C
 
 
 def last_line(ran: subprocess.CompletedProcess[bytes]) -> str:
-    """Return the last line that a finished process wrote to stderr."""
+    """Return the last line that the finished process `ran` wrote to stderr."""
     lines = ran.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1].removeprefix("preflight: ") if lines else "it said nothing"

@@ -17,9 +17,10 @@ MOST_NAMES = 100_000  # of a folder: half a second
 
 
 def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> str:
-    """Return the text of a file that only this user or root can have written; UsageError for any other file.
+    """Return the text of the file `path`, which only this user or root can have written.
 
-    With `folder` (an open folder's descriptor), `path` is the name of a file in it.
+    UsageError for any other file, and for one larger than `limit`. With `folder` (an open folder's descriptor), `path`
+    is the name of a file in it.
     """
     try:
         with opened_own(path, folder) as descriptor:
@@ -32,7 +33,7 @@ def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> s
 
 
 def newest_first(folder: int) -> list[tuple[str, int]]:
-    """Return the name and the size in bytes of the *.json files in an open folder, the newest first.
+    """Return (name, size in bytes) of the *.json files in the open folder `folder`, the newest first.
 
     Links are left out; beyond MOST_NAMES the list is partial.
     """

@@ -32,7 +32,10 @@ def own_folders(place: str, prefix: str) -> Iterator[tuple[str, bool]]:
 
 @contextlib.contextmanager
 def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> Iterator[int]:
-    """Open a file or folder that only this user or root can have written; OSError for any other file."""
+    """Yield the descriptor of the file or folder `path`, open during the block, that only this user or root can write.
+
+    Raise OSError for any other file.
+    """
     descriptor = open_own(path, folder, is_folder=is_folder)
     try:
         if others_may_write(descriptor):
@@ -61,11 +64,10 @@ def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -
 
 
 def others_may_write(descriptor: int) -> bool:
-    """Return whether any user except a file's owner may write the file.
+    """Return whether any user except its owner may write the file that is open as `descriptor`.
 
-    A group with the owner's number counts as the owner.
-
-    useradd gives every user such a group, and with a umask of 002 the group may write all files.
+    A group with the owner's number counts as the owner. useradd gives every user such a group, and with a umask of 002
+    the group may write all files.
     """
     status = os.fstat(descriptor)
     to_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid

@@ -71,7 +71,7 @@ def stop_with_parent(parent_pid: int, lifeline: str) -> None:
         die_with_parent(parent_pid)
         return
     with contextlib.suppress(BlockingIOError):
-        os.read(fd, 1)  # nothing is ever written: the end of the file means that nobody holds it
+        os.read(fd, 1)  # nothing is ever written: the end of the file means that no process holds it
         os._exit(1)
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGSTOP, 0, 0, 0)
     if os.getppid() != parent_pid:
@@ -100,13 +100,13 @@ def adopt_orphans() -> None:
 
 
 def state(pid: int) -> str:
-    """Return the one-letter state of a process of preflight (R S D T Z ...), or "" if there is no such process."""
+    """Return the one-letter state of process `pid` of preflight (R S D T Z ...), or "" if there is no such process."""
     process = _read_stat(number_of(pid))
     return process.state if process else ""
 
 
 def number_of(pid: int) -> int:
-    """Return the number of a descendant's directory in /proc; 0 if there is none.
+    """Return the number in /proc of the descendant `pid`; 0 if there is none.
 
     The number is `pid`, unless /proc belongs to another PID namespace.
     """
@@ -117,10 +117,10 @@ def number_of(pid: int) -> int:
 
 
 def waits_for_cpu_s(pid: int) -> dict[int, float]:
-    """Return, for each thread of a process, the seconds in its life in which it was ready to run but had no CPU.
+    """Return, by thread id, for how many seconds each thread of process `pid` was ready to run but had no CPU.
 
-    The source is the second number of /proc/PID/task/TID/schedstat, in nanoseconds. The result is by thread id; it is
-    empty if the kernel has no such file.
+    The time counts since the thread's start. The source is the second number of /proc/PID/task/TID/schedstat, in
+    nanoseconds. The result is empty if the kernel has no such file.
     """
     found: dict[int, float] = {}
     threads = f"/proc/{number_of(pid)}/task"

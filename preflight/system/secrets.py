@@ -12,16 +12,16 @@ HIDDEN = "(hidden)"
 NAME = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 NO_SECRET = re.compile(r"(^|_)PKEY$")  # InfiniBand's partition keys are an index: NCCL_IB_PKEY
 URL = re.compile(r"(://)[^/\s:@'\"]*:[^/\s@'\"]+@")
-LEAST_CHARACTERS = 8  # shorter values are words and switches, and stand in ordinary text
+LEAST_CHARACTERS = 8  # shorter values are words and switches, and occur in ordinary text
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a variable's name suggests that its value is a secret."""
+    """Return whether `name`, the name of a variable, suggests that its value is a secret."""
     return NAME.search(name) is not None and NO_SECRET.search(name) is None
 
 
 def shown(name: str, value: str) -> str:
-    """Return a variable's value for a report: HIDDEN if the name suggests a secret, else the value by `hide`."""
+    """Return the value of variable `name` for a report: HIDDEN if the name suggests a secret, else `hide(value)`."""
     return HIDDEN if is_secret(name) else hide(value)
 
 

@@ -120,7 +120,7 @@ def has_segments(shm: str = "/dev/shm") -> bool:
 
 
 def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozenset[str]:
-    """Return the paths of the nccl-* files that a process of preflight maps or holds open."""
+    """Return the paths of the nccl-* files in `shm` that process `pid` of preflight maps or holds open."""
     start = os.path.join(shm, PREFIX)
     found: set[str] = set()
     process = f"{proc}/{number_of(pid)}"
@@ -139,7 +139,7 @@ def segments_of_all(pids: Iterable[int]) -> frozenset[str]:
 
 
 def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
-    """Return the paths that files with SEGMENTS_SUFFIX in a folder list, but only paths of nccl-* files."""
+    """Return the paths that files with SEGMENTS_SUFFIX in the folder `folder` list, but only paths of nccl-* files."""
     found: set[str] = set()
     with contextlib.suppress(OSError):
         for note in Path(folder).glob(f"*{SEGMENTS_SUFFIX}"):
@@ -149,7 +149,7 @@ def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
 
 
 def unusable_segments(lines: Iterable[str], shm: str = "/dev/shm") -> frozenset[str]:
-    """Return the paths of files in /dev/shm that a process created but could not use, by its NCCL log's lines."""
+    """Return the paths of files in `shm` that a process created but could not use, by `lines` of its NCCL log."""
     found = (match[1] for line in lines if " WARN " in line for match in UNUSABLE.finditer(line))
     return frozenset(path for path in found if os.path.dirname(path) == shm)
 

@@ -23,7 +23,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a program; `code` is None if its time limit ended it."""
+    """How a program ended: its exit code and output; `code` is None if its time limit ended it."""
 
     code: int | None
     stdout: str
@@ -34,10 +34,11 @@ def run_side_by_side(
     commands: Mapping[K, Sequence[str]], environ: Mapping[str, str], each_s: float, all_s: float, most_at_once: int,
     uid: int = 0,
 ) -> dict[K, Ended]:  # fmt: skip
-    """Run the commands, `most_at_once` at a time; a command that never started is not in the result.
+    """Run `commands`, at most `most_at_once` at a time, and return how each ended, by key.
 
-    If this process runs as root and `uid` is another user, the commands run as that user. Call this function from a
-    process with a single thread, since it forks.
+    Each has `each_s` seconds, and all together have `all_s`; a command that never started is not in the result. If this
+    process runs as root and `uid` is another user, the commands run as that user. Call this function from a process
+    with a single thread, since it forks.
     """
     waiting, ended = list(commands), dict[K, Ended]()
     with Crew[K]() as crew:

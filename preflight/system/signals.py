@@ -25,7 +25,7 @@ _dropped: list[Stopped] = []  # what Python forgot, until it is raised again
 
 
 def ignored_at_start() -> frozenset[signal.Signals]:
-    """Return the stop signals that were ignored when preflight started, because of a shell's `&` or nohup."""
+    """Return the stop signals that were ignored when preflight started, as under a shell's `&` or nohup."""
     return frozenset(_ignored)
 
 
@@ -69,7 +69,10 @@ def held_back() -> Iterator[None]:
 
 
 def raise_at(ends_at: float, problem: str) -> None:
-    """Have the main thread raise DeadlinePassed at `ends_at` (monotonic seconds), even in a read that never returns."""
+    """Have the main thread raise DeadlinePassed with the text `problem` at `ends_at` (monotonic seconds).
+
+    The exception also ends a read that never returns.
+    """
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise DeadlinePassed(problem)

@@ -34,7 +34,7 @@ Report = Callable[[int], None]
 
 
 def look_at(directory: str) -> Json:
-    """Return `{path, free_bytes}`: the directory's real path, and how many bytes an ordinary user may still write.
+    """Return `{path, free_bytes}`: the real path of `directory`, and how many bytes an ordinary user may still write.
 
     A symbolic link to a directory is followed, as the job's checkpoint would follow it. Raise UsageError if the path or
     the link leads to no directory.

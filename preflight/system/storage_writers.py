@@ -19,7 +19,7 @@ from preflight.system.storage_file import StorageFile, look_at, reason
 
 POLL_S = 0.1
 SWEEP_S = 0.3
-REAP_S = 0.5  # a disk that is flushing lets nobody go at once
+REAP_S = 0.5  # a process that waits for a disk to flush can't end at once
 LOOK, WRITE, READ = "look", "write", "read"
 DOING = {LOOK: "looking at the directory", WRITE: "writing", READ: "reading"}
 
@@ -45,7 +45,7 @@ class WriterOutcome:
     is_over: bool = False
 
     def take(self, answer: Json, lost: Lost | None, task: Task) -> None:
-        """Record a writer's message about its task, or the loss of the writer."""
+        """Record `answer`, a writer's message about `task`, or its loss: `lost` is then not None."""
         if lost is Lost.LATE:
             done = f" after at least {size_text(self.done_bytes)}" if self.done_bytes else ""
             self.failure = f"{DOING[task.what]} stood still{done} and was given up at its deadline"
@@ -100,7 +100,7 @@ class Writers:
 
 @contextmanager
 def start_writers(directory: str, count: int) -> Iterator[Writers]:
-    """Start `count` writer processes for the block, and yield them.
+    """Start `count` writer processes for the block, each with a file in `directory`, and yield them.
 
     At the end of the block, even after an exception, the writers are ended and their files are removed. Call this
     function from a process with a single thread, since it forks.

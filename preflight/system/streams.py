@@ -40,7 +40,7 @@ def knows_unicode() -> bool:
 
 
 def to_stdout(text: str) -> None:
-    """Write a text to stdout and flush it; a reader that closed the pipe (`| head -1`) is no error.
+    """Write `text` to stdout and flush it; a reader that closed the pipe (`| head -1`) is no error.
 
     Raise OutputError if the write fails for another reason.
     """

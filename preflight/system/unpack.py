@@ -33,11 +33,10 @@ class Unpacker(Protocol):
 
 
 def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
-    """Yield the content of a stream in bounded pieces.
+    """Yield the content of a stream in bounded pieces; `head` are its first bytes, and `read` returns the next ones.
 
-    Data with the magic number of a compression are unpacked.
-
-    Raises MalformedInput if the data are damaged or truncated, after the content before that place was yielded. Raises
+    Data with the magic number of a compression are unpacked, and other data are yielded as they are. Raises
+    MalformedInput if the data are damaged or truncated, after the content before that place was yielded. Raises
     UsageError if the library that unpacks zstd is not installed.
     """
     try:

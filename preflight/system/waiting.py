@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
-    """Return the descriptors that are ready within `timeout_s`.
+    """Return the descriptors that are ready within `timeout_s` seconds; [] if none is.
 
-    Those in `sending` are ready if they can be written or read.
+    Those in `reading` are ready if they can be read, those in `sending` if they can be written or read.
     """
     poller = select.poll()
     for fd in reading:
@@ -20,7 +20,7 @@ def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -
 
 
 def wait_until_writable(fd: int, timeout_s: float) -> bool:
-    """Return whether the descriptor becomes writable within `timeout_s`.
+    """Return whether the descriptor `fd` becomes writable within `timeout_s` seconds.
 
     A closed reader also gives True, since the write then raises the error.
     """

@@ -21,7 +21,7 @@ GAP_S = 1.0  # a loop that polls every few milliseconds is not as late as this, 
 
 
 def parse_events(data: bytes) -> list[str] | None:
-    """Return the names in the kernel's event data, in order; None if the kernel had to drop events."""
+    """Return the names in `data`, event data of inotify, in order; None if the kernel had to drop events."""
     names, start = [], 0
     while start < len(data):
         _, mask, _, length = EVENT.unpack_from(data, start)

@@ -23,7 +23,7 @@ LARGEST_LAYER = 1.5  # times the average one
 
 
 def weight_bytes(job: Job, params: ParamCount) -> int:
-    """Return the bytes of all weights in the data type of the forward pass."""
+    """Return the bytes of all parameters of `params` in the data type of the forward pass."""
     return params.total * WEIGHT_BYTES[job.dtype]
 
 
@@ -42,7 +42,10 @@ def checkpoint_bytes(job: Job, params: ParamCount) -> int:
 
 
 def gathered_bytes(job: Job, params: ParamCount) -> int:
-    """Return the bytes that rank 0 must receive from other ranks for a full checkpoint; 0 for other checkpoints."""
+    """Return the bytes that rank 0 must receive from other ranks for a full checkpoint.
+
+    The result is 0 if `job.save` is another kind of checkpoint, or if every rank has all data (DDP).
+    """
     if job.save is not Save.FULL:
         return 0
     whole = checkpoint_bytes(job, params)
@@ -57,7 +60,7 @@ def gathered_bytes(job: Job, params: ParamCount) -> int:
 
 
 def rank_bytes(job: Job, params: ParamCount) -> int:
-    """Return how many bytes of a checkpoint are on each rank's own GPU."""
+    """Return how many bytes of a checkpoint are on each rank's own GPU, by the job's strategy."""
     whole = checkpoint_bytes(job, params)
     weights = whole // bytes_per_parameter(job) * WEIGHT_BYTES[job.dtype]
     match job.strategy:

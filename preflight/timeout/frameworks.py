@@ -33,7 +33,8 @@ def framework_lines(
 ) -> tuple[FrameworkLine, ...]:
     """Return each framework's setting, and the largest checkpoint that fits into the framework's default timeout.
 
-    A framework that has one timeout gets the longer of the timeouts for the start and for training.
+    `training_s` and `init_s` are the timeouts for training and for the start; a framework that has one timeout gets the
+    longer one. `versions` are those of the installed packages.
     """
     pg_s = max(training_s, init_s)
 
@@ -65,12 +66,12 @@ def framework_lines(
 
 
 def minutes_up(value_s: float) -> int:
-    """Return a number of seconds as whole minutes, rounded up."""
+    """Return `value_s` seconds as whole minutes, rounded up."""
     return math.ceil(value_s / 60)
 
 
 def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
-    """Return DeepSpeed's own default timeout in seconds; a Gap if DeepSpeed is not installed here."""
+    """Return DeepSpeed's own default timeout in seconds; a Gap if `versions` lacks DeepSpeed (not installed here)."""
     version = version_tuple(versions.get("deepspeed", ""))
     if not version:
         return Gap("deepspeed is not installed here: 600 s since 0.19.6, 1800 s before")
@@ -119,7 +120,7 @@ def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) ->
 
 
 def flight_recorder_env(torch_version: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that enable the flight recorder in this torch; () if it is on by default or missing.
+    """Return the variables that enable the flight recorder in `torch_version`; () if it is on by default or missing.
 
     See docs/dev/nccl-facts.md, section 4.2.
     """

@@ -26,10 +26,10 @@ FEWEST, MOST = 1000, 10**14  # parameters
 
 
 def parse_params(text: str) -> ParamCount:
-    """Parse `7B`, `1.5B`, `7e9`, `7_000_000_000`, or `47B/13B` for a mixture of experts (all / active per token).
+    """Return the number of parameters in `7B`, `1.5B`, `7e9`, `7_000_000_000`, or `47B/13B` (all / active per token).
 
-    `8x7B` counts every expert as a whole model, which is the maximum size of such a model. This form does not give the
-    number of active parameters, so all parameters count as active.
+    `47B/13B` is a mixture of experts. `8x7B` counts every expert as a whole model, which is the maximum size of such a
+    model. This form does not give the number of active parameters, so all parameters count as active.
     """
     total_text, slash, active_text = text.strip().partition("/")
     total = _count(total_text, text)
@@ -40,12 +40,12 @@ def parse_params(text: str) -> ParamCount:
 
 
 def is_upper_bound(text: str) -> bool:
-    """Return whether the size was written as `8x7B`, which gives only the maximum size of the model."""
+    """Return whether `text` has the form `8x7B`, which gives only the maximum size of the model."""
     return "x" in text.lower()
 
 
 def parse_lora_share(text: str) -> float:
-    """Parse the trained share of the parameters, as PEFT prints it; `0.5%` becomes 0.005.
+    """Return the trained share of the parameters, from a text as PEFT prints it: 0.005 for `0.5%`.
 
     A LoRA rank alone gives no share.
     """
@@ -60,7 +60,7 @@ def parse_lora_share(text: str) -> float:
 
 
 def parse_count(text: str, option: str, most: int) -> int:
-    """Parse a whole number from 1 to `most`: ranks, tokens, sequences."""
+    """Return the whole number in `text`, the value of `option`; UsageError unless it is from 1 to `most`."""
     found = WHOLE.fullmatch(text.strip())
     if not found or not 0 < int(found[0]) <= most:
         raise wrong(option, text, f"give a whole number from 1 to {most}")
@@ -87,7 +87,7 @@ LONGEST_PHASE_S = 366 * 86400.0
 
 
 def parse_run_record(text: str, where: str) -> tuple[Silence, ...]:
-    """Return how long a job printed nothing in each phase, from the record that `preflight run` wrote.
+    """Return how long a job printed nothing in each phase, from `text`, the record that `preflight run` wrote.
 
     Raises MalformedInput, which names the source `where`.
     """
@@ -117,7 +117,7 @@ CLASSIC_WIDENING = 4  # of the feed-forward, where a config names none
 
 
 def parse_model_shape(text: str, where: str) -> ModelShape:
-    """Return the model shape in a config.json.
+    """Return the model shape in `text`, a config.json.
 
     Raises MalformedInput, which names the missing key and the source `where`.
     """

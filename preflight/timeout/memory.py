@@ -42,9 +42,10 @@ RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.NOT_AS_USUAL: 2
 
 
 def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit:
-    """Return the job's memory need on each GPU and on this host, by phase, compared with the free memory.
+    """Return the job's memory need on each GPU and on this host, by phase, compared with `headroom`, the free memory.
 
-    If the job does not fit, the result also lists changes to the job that help.
+    Without `batch`, the activations are left out. If the job does not fit, the result also lists changes to the job
+    that help.
     """
     fit = _fit(job, headroom, batch)
     is_short = fit.verdict in (FitVerdict.NOT_AS_USUAL, FitVerdict.CANNOT_FIT)
@@ -182,7 +183,7 @@ def is_thinkable(batch: Batch) -> bool:
 
 
 def trained_of(job: Job, params: ParamCount) -> int:
-    """Return the number of trained parameters, rounded down."""
+    """Return how many of `params` the job trains, rounded down."""
     return params.total if job.lora_share is None else int(params.total * job.lora_share)
 
 

@@ -76,7 +76,7 @@ class Pause:
 
 
 def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
-    """Return the phases of the job in which one rank works while the others wait.
+    """Return the phases of `job` in which one rank works while the others wait, by the storage speeds in `timings`.
 
     They come from the record of an earlier run if there is one, else from the model's size; durations that the user
     gave are added.

@@ -80,7 +80,10 @@ LOCAL_BYTES_PER_S = 2e9  # one NVMe drive, in round numbers
 def safe_timeout(
     job: Job, timings: Timings, current_s: float | None = None, versions: Mapping[str, str] | None = None
 ) -> SafeTimeout:
-    """Return the timeouts, their derivation, and the setting of each framework in its installed version."""
+    """Return the timeouts, their derivation, and the setting of each framework in its installed version.
+
+    `current_s` is the job's own timeout in seconds, on which the result has a verdict; None if it is not known.
+    """
     found = pauses(job, timings)
     longest = max(found, key=lambda pause: pause.value_s, default=None)
     terms = _terms(found, job, timings)

@@ -102,7 +102,7 @@ def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
 
 
 def ib_retries_s(exponent: int, retries: int) -> float:
-    """Return for how many seconds InfiniBand retries.
+    """Return for how many seconds InfiniBand retries with this timeout exponent and retry count, at most LONGEST_S.
 
     The result is 0.0 if the retries never end (an exponent of 0, or of 32 and above).
     """
@@ -112,7 +112,7 @@ def ib_retries_s(exponent: int, retries: int) -> float:
 
 
 def socket_retries_s(count: int, sleep_ms: int) -> float:
-    """Return for how many seconds NCCL retries to connect a socket.
+    """Return for how many seconds NCCL retries to connect a socket, with `count` tries.
 
     Each sleep before a try is `sleep_ms` longer than the one before.
     """

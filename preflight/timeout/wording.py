@@ -27,7 +27,10 @@ NOT_TO_RAISE = (
 
 
 def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
-    """Return the verdict on the job's timeout as one sentence."""
+    """Return the verdict on `current_s`, the job's timeout in seconds, as one sentence; None means no known timeout.
+
+    `found` has the timeout that the job needs.
+    """
     if not found.is_enough:
         step, takes = _longest_step(found)
         too_long = f"{step} {takes}, but preflight advises at most {found.cap_s:,} s"
@@ -79,7 +82,7 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
 
 
 def unmeasured(timings: Timings) -> tuple[str, ...]:
-    """Return the reasons why storage or collective times were assumed instead of measured, each reason once."""
+    """Return the reasons in `timings` why storage or collective times were assumed, not measured, each reason once."""
     read = (timings.write_one_bytes_per_s, timings.read_one_bytes_per_s, timings.collective_s, timings.connect_s)
     return tuple(dict.fromkeys(each.reason for each in read if isinstance(each, Gap)))
 

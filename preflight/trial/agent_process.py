@@ -28,7 +28,10 @@ WORKER = (sys.executable, "-m", "preflight.trial.worker")
 
 @dataclass(slots=True)
 class AgentProcess:
-    """torchrun's agent, which imports torch and then waits for an order; `process` is None without an agent."""
+    """torchrun's agent, which imports torch and then waits for an order.
+
+    `process` is None without an agent; `problem` is then the reason. `log` is the descriptor of the agent's output.
+    """
 
     process: ChildProcess | None
     log: int  # a file in memory: until the agent gets an order, no folder may hold a file of this run
@@ -37,13 +40,13 @@ class AgentProcess:
     xids: XidWatch | None = None  # it wakes the GPUs, and keeps them awake
 
     def order(self, spec: str, environ: Mapping[str, str]) -> None:
-        """Have the agent run the ranks of the specification `spec`; `environ` adds variables to its environment."""
+        """Order the agent to run the ranks of the specification file `spec`, with the variables `environ` added."""
         if self.process is not None:
             with contextlib.suppress(OSError):  # it has died already: whoever watches it finds out
                 self.process.send({"spec": spec, "environ": dict(environ)})
 
     def save_log(self, path: str) -> None:
-        """Write the agent's output to a file; if there is no space, the file stays empty."""
+        """Write the agent's output to the file `path`; if there is no space, the file stays incomplete."""
         with contextlib.suppress(OSError), open(path, "wb") as file:
             file.write(os.pread(self.log, os.fstat(self.log).st_size, 0))
 
@@ -64,11 +67,11 @@ class AgentProcess:
 
 @contextlib.contextmanager
 def started_agent(environ: Mapping[str, str], wakes_gpus: bool = False) -> Iterator[AgentProcess]:
-    """Start the agent, and end it after the block. Without torch, no process is started for the ranks.
+    """Start the agent, and end it after the block. Without torch, the agent has no process.
 
     With `wakes_gpus`, all GPUs of this machine are woken, and kept awake until the end of the block.
 
-    Raises BrokenInstallation if the kernel would end preflight or torch while they are loaded (`ulimit -t`).
+    Raises BrokenInstallation if the limit of CPU time (`ulimit -t`) is too low to load torch.
     """
     if (cpu_s := own_limits().get("cpu_s", LEAST_CPU_S)) < LEAST_CPU_S:
         raise BrokenInstallation(
@@ -106,7 +109,10 @@ def _counted() -> Counts:
 
 
 def start_environment(launcher_pid: int) -> dict[str, str]:
-    """Return the variables with which the agent imports torch, in addition to the user's environment."""
+    """Return the variables with which the agent imports torch, in addition to the user's environment.
+
+    `launcher_pid` is the process with which the agent ends.
+    """
     return {
         "PREFLIGHT_PARENT_PID": str(launcher_pid),
         "OMP_NUM_THREADS": "1",  # torch must start no thread before a supervisor forks

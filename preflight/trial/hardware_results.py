@@ -55,7 +55,10 @@ class HardwareWatch:
     results: Hardware | Gap | None = None  # set at the first request, which ends the watch
 
     def begin(self, path: BackendChoice, run_dir: str = "") -> None:
-        """Read the counters once the GPUs are awake; without GPUs, only end the process that listens for Xids."""
+        """Read the counters once the GPUs are awake.
+
+        Without GPUs or with `path.on_cpu`, only end the process `xids`.
+        """
         self.run_dir = run_dir
         if path.on_cpu or not path.gpus:
             if self.xids is not None:
@@ -75,7 +78,7 @@ class HardwareWatch:
         """
         ours = {f"{XID}{KILLED}{OF_PROCESS}{pid}" for pid in _own_pids(self.run_dir)}
         limit_s = min(left_s, LIMIT_S)
-        waking_s = min(left_s - limit_s, WAKING.all_s)  # needed where nobody listens and so keeps them awake
+        waking_s = min(left_s - limit_s, WAKING.all_s)  # needed if no XidWatch keeps the GPUs awake
         grown = changes(self.counters, probe_counters(self.machine, limit_s, waking_s))
         grown = tuple(each for each in grown if each.name not in ours)
         if self.xids is None:

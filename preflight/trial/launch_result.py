@@ -29,7 +29,10 @@ RESULTS: dict[str, tuple[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SoloPhase:
-    """The single-node phase of a run of several nodes: this node's own trials, before the trials on all nodes."""
+    """The single-node phase of a run of several nodes: this node's own trials, before the trials on all nodes.
+
+    `problem` is the reason if the phase ended early.
+    """
 
     trials: tuple[TrialResult, ...] = ()
     problem: str = ""
@@ -38,7 +41,7 @@ class SoloPhase:
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """The results that the ranks reported so far; `problem` is the reason if the ranks did not finish."""
+    """The results that the ranks reported so far; `problem` is the reason why the launch ended early, or ""."""
 
     trials: tuple[TrialResult, ...] = ()
     duels: tuple[Duel, ...] = ()
@@ -71,7 +74,7 @@ class LaunchResult:
 
     @property
     def own_control(self) -> Control:
-        """Return the A/B confirmation of a workaround from the trials that `own_trials` returns."""
+        """Return the A/B confirmation that belongs to the trials of `own_trials`."""
         return self.solo.control if self.solo and self.solo.trials else self.control
 
     @property
@@ -80,7 +83,7 @@ class LaunchResult:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return the reasons why preflight could not finish; the reason for the end of the launch comes first."""
+        """Return why preflight could not finish: `problem`, then the problem of the single-node phase; () if it did."""
         return tuple(dict.fromkeys(filter(None, (self.problem, self.solo_problem))))
 
 
@@ -96,17 +99,17 @@ class Launch:
         return bool(self.result.problem or self.result.done)
 
     def is_at(self, running: str) -> None:
-        """Record the name of the step that runs now."""
+        """Record `running`, the name of the step that runs now."""
         self.result = replace(self.result, running=running)
 
     def fail(self, problem: str) -> None:
-        """Record the reason for the end of the launch; only the first reason counts."""
+        """Record `problem` as the reason for the end of the launch, unless another reason is recorded already."""
         self.result = replace(self.result, problem=self.result.problem or problem)
 
     def end_solo(self, problem: str) -> None:
         """Record that this node has finished its own trials; all later trials run on all nodes together.
 
-        A problem of the single-node phase does not end the launch, because the other nodes still have to be informed.
+        A `problem` of the single-node phase does not end the launch, because the other nodes still have to be informed.
         """
         now = self.result
         self.result = replace(
@@ -144,7 +147,10 @@ class Launch:
         self.result = replace(self.result, problem=why)
 
     def take(self, event: dict[str, Any]) -> None:
-        """Process one event that the coordinator or the agent reported."""
+        """Record `event`, which the coordinator or the agent reported.
+
+        Raise HarnessError if its kind is unknown, or if the run ends after a damaged event.
+        """
         now = self.result
         match str(event["event"]):
             case "ready":
@@ -187,7 +193,7 @@ class Launch:
 
 
 def parse_event(line: bytes) -> dict[str, Any]:
-    """Return the event on a line; a line without a valid event becomes the event `garbled`.
+    """Return the event on `line`; a line without a valid event becomes an event of the kind `garbled`.
 
     A coordinator that is killed while it writes leaves half a line. A surviving process then reports the reason.
     """
@@ -199,7 +205,7 @@ def parse_event(line: bytes) -> dict[str, Any]:
 
 
 def how_ended(exit_code: int) -> str:
-    """Return in words how a process ended."""
+    """Return how a process with this exit code ended: "ended with exit code 1" or "died by SIGKILL"."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     names = {number.value: number.name for number in signal.Signals}
@@ -207,7 +213,7 @@ def how_ended(exit_code: int) -> str:
 
 
 def progress_line(launched: LaunchResult, deadline_s: float, width: int) -> str:
-    """Return a line with elapsed time, current step and time limit, shortened to fit into `width` columns."""
+    """Return a line with elapsed time, current step and `deadline_s`, shortened to fit into `width` columns."""
     elapsed_s = time.monotonic() - launched.started_at
     what = launched.running or "starting one process per rank (importing torch)"
     done = f"{len(launched.trials)} tried" if launched.trials else ""

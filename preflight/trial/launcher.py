@@ -37,13 +37,13 @@ def launch(
     kill_at: float,
     peers: Peers | None = None,
 ) -> None:
-    """Have the agent run the specification, and record its events, until the run is over or `kill_at` is reached.
+    """Have the agent run `spec`, and record its events in `launched`, until the run is over or `kill_at` is reached.
 
     `kill_at` is in seconds of the monotonic clock. `watch` is called with the results so far, to show the progress.
 
     At the end, also after an exception such as Ctrl-C, no process of the run is left, and `launched` has all reports
     that arrived. With `peers` (other nodes), this node's own trials are the first phase; the trials on all nodes
-    follow.
+    follow. Raise LaunchError if the agent has no process.
     """
     if agent.process is None:
         raise LaunchError(agent.problem)
@@ -58,7 +58,7 @@ def launch(
         _take_in(agent, agent.process, fifo, spec, launched, watch, kill_at, peers)
     finally:
         with held_back():  # a signal now would leave what is not yet ended or removed
-            processes.stop_descendants(foreign)  # nobody makes another file behind the look
+            processes.stop_descendants(foreign)  # no process creates a file after the listing
             mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
             agent.process.signal(signal.SIGKILL)  # its death ends the others even where /proc does not show them
             survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
@@ -82,7 +82,10 @@ def rank_environment(spec: RunSpec) -> dict[str, str]:
 
 
 def meet_without_ranks(peers: Peers, launched: Launch, watch: Watcher, kill_at: float) -> None:
-    """Inform the other nodes that this node could not start its ranks, and wait until the run is over."""
+    """Inform the other nodes that this node could not start its ranks; return once the run is over.
+
+    At the monotonic time `kill_at`, the run ends here. `watch` is called with the results so far.
+    """
     while not launched.is_over:
         reading, writing = peers.files()
         wait_for(reading, writing, POLL_S)

@@ -67,7 +67,7 @@ def _has_ended(path: str) -> bool:
 
 
 def make_folders(path: str) -> None:
-    """Create the folders that one phase of a run needs."""
+    """Create the folder `path` with the folders that one phase of a run needs."""
     for folder in FOLDERS:
         os.mkdir(os.path.join(path, folder), 0o700)
 
@@ -79,7 +79,7 @@ def make_joint_dir(run_dir: str) -> None:
 
 
 def readable(path: str) -> str:
-    """Return a path as text; bytes that are not UTF-8 become `\\xff`."""
+    r"""Return a path as text; bytes that are not UTF-8 become `\xff`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -133,12 +133,12 @@ def machine_path(run_dir: str) -> str:
 
 
 def write_spec(spec: RunSpec) -> None:
-    """Write the ranks' specification atomically, because ranks wait for the file before the trials on all nodes."""
+    """Write `spec` to its run directory in one step, because ranks wait for the file before the trials on all nodes."""
     _write(spec_path(spec.run_dir), encode(spec))
 
 
 def write_machine(run_dir: str, node: NodeFacts, gpus: tuple[int, ...]) -> None:
-    """Write the facts of the simulated machine in the form of a report, and the numbers of the GPUs of the ranks."""
+    """Write the facts of a simulated machine in the form of a report, and `gpus`, the indices of the ranks' GPUs."""
     _write(machine_path(run_dir), {"node": encode(node), "gpus": list(gpus)})
 
 
@@ -158,7 +158,7 @@ def keep_run_dir(run_dir: str) -> None:
 
 
 def remove_run_dir(run_dir: str) -> None:
-    """Remove the directory and everything in it."""
+    """Remove the directory `run_dir` and everything in it."""
     shutil.rmtree(run_dir, ignore_errors=True)
 
 

@@ -15,7 +15,7 @@ MIN_ROUNDS = 6
 
 
 def compare(duel: Duel) -> Comparison:
-    """Return the result of a paired comparison, computed from its raw samples.
+    """Return the result of the paired comparison `duel`, computed from its raw samples.
 
     The configuration wins if three conditions hold. Its mean gain exceeds MIN_GAIN. The one-sided 99% lower bound of
     the gain over the rounds is above 0. For every collective and decision size, its loss is below MIN_GAIN.
@@ -37,7 +37,7 @@ def compare(duel: Duel) -> Comparison:
 
 
 def loses(comparison: Comparison) -> bool:
-    """Return whether the default settings are clearly faster: by more than MIN_GAIN on average, with 99% confidence.
+    """Return whether the default settings are clearly faster in `comparison`: by over MIN_GAIN, with 99% confidence.
 
     The upper bound of the gain is as far above the mean as the lower bound is below it, on a logarithmic scale.
     """

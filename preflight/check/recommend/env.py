@@ -66,12 +66,12 @@ def recommend(
     context: MachineContext = NO_CONTEXT,
     control: Control = NO_CONTROL,
 ) -> Advice:
-    """Return the advice: the settings to source, or no settings and the reason.
+    """Return the advice that follows from `trials`: the settings to source, or no settings and the reason.
 
-    A workaround is recommended only if the A/B confirmation supports it. If the same settings worked and failed,
-    nothing else is recommended. The default settings stay unless another configuration won a comparison with them. If
-    the default settings fail but the inherited settings work, the needed inherited settings are kept. If both fail, the
-    result of the search is used.
+    A workaround is recommended only if the A/B confirmation (`control`) supports it. If the same settings worked and
+    failed, nothing else is recommended. The default settings stay unless another configuration won a comparison with
+    them. If the default settings fail but the inherited settings work, the needed inherited settings are kept. If both
+    fail, the result of the search is used.
     """
     run = _TrialsOfRun(
         trials=tuple(trials),
@@ -319,9 +319,11 @@ def gpu_env(
 ) -> tuple[tuple[str, str], ...]:
     """Return the variables to export if `--gpus` named some of the GPUs and no scheduler has set CUDA_VISIBLE_DEVICES.
 
-    Integers, which every framework reads, are used if they are proved to mean the same GPUs: CUDA counts GPUs in the
-    order of bus addresses, and each rank has verified that the GPU with its UUID is at that place. UUIDs are used if an
-    address is unknown, or if NVML lists GPUs that CUDA can't open and does not count.
+    `asked` says whether `--gpus` was given, `visible` is CUDA_VISIBLE_DEVICES, and `chosen` are the GPUs among those
+    that NVML lists (`listed`). Integers, which every framework reads, are used if they are proved to mean the same
+    GPUs: CUDA counts GPUs in the order of bus addresses, and each rank has verified that the GPU with its UUID is at
+    that place. UUIDs are used if an address is unknown, or if NVML lists GPUs that CUDA can't open and does not count
+    (`some_closed`). Otherwise the result is ().
     """
     if not asked or visible is not None or not 0 < len(chosen) < len(listed):
         return ()
@@ -331,7 +333,7 @@ def gpu_env(
 
 
 def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
-    """Return {NVML index: CUDA index} for CUDA_DEVICE_ORDER=PCI_BUS_ID, in which CUDA counts by bus address.
+    """Return {NVML index: CUDA index} of `listed` for CUDA_DEVICE_ORDER=PCI_BUS_ID (CUDA then counts by bus address).
 
     The result is None if an address is unknown or occurs twice.
     """

@@ -40,7 +40,7 @@ class MachineContext:
         return known_or(self.node.system.container, ContainerKind.NONE) is not ContainerKind.NONE
 
     def learnt(self) -> str:
-        """Return the date and the versions with which a recommendation was made, without unknown versions.
+        """Return the date and the known versions with which a recommendation was made; "" if nothing is known.
 
         An example is `2026-11-21 with NCCL 2.28.9, driver 580.95.05`.
         """

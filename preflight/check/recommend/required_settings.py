@@ -36,7 +36,7 @@ INHERITED = (
 
 @dataclass(frozen=True, slots=True)
 class RequiredSetting:
-    """A setting of the trial that worked, and the failed trial without this setting (None if there is none)."""
+    """A setting of the best trial, and the failed trial without only this setting (`failed`; None if there is none)."""
 
     setting: Setting
     failed: TrialResult | None
@@ -45,7 +45,10 @@ class RequiredSetting:
 def why_needed(
     settings: Sequence[Setting], best: TrialResult, trials: Sequence[TrialResult]
 ) -> tuple[RequiredSetting, ...]:
-    """Return the settings of the trial that worked (`best`), each with a failed trial that lacked only this setting."""
+    """Return those of `settings` that the working trial `best` has, each with a failed trial of `trials` without it.
+
+    That trial lacks only this setting; its place is None if there is no such trial.
+    """
     there = dict(best.env).items()
     on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
     failures = [trial for trial in trials if trial.outcome in FAILED and trial.candidate != AS_IS]
@@ -67,7 +70,7 @@ def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence
 def comments_of(
     required: RequiredSetting, best: TrialResult, cpu_path: bool, context: MachineContext, *, inherited: bool = False
 ) -> Iterator[Comment]:
-    """Yield (variable, comment line) for a setting: why it is needed, what it costs, and the repair.
+    """Yield (variable, comment line) for `required`: why it is needed, its cost by the trial `best`, and the repair.
 
     If the setting has two variables, the comment of the second variable only refers to the comment of the first.
     """
@@ -121,7 +124,7 @@ def _until(context: MachineContext) -> str:
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:
-    """Return the result by which a trial is described: all_reduce at the largest size that decides comparisons.
+    """Return the result by which `trial` is described: all_reduce at the largest size that decides comparisons.
 
     Without all_reduce, another collective is used. The result is None if the trial timed no collective.
     """
@@ -131,7 +134,7 @@ def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | No
 
 
 def figure(trial: TrialResult, cpu_path: bool) -> str:
-    """Return a trial's main result as text, such as `all_reduce 1 GiB 240 GB/s`."""
+    """Return the main result of `trial` as text, such as `all_reduce 1 GiB 240 GB/s`."""
     largest = deciding_result(trial, cpu_path)
     if largest is None:
         return "no timed collective"
@@ -148,9 +151,10 @@ def ending(trial: TrialResult) -> str:
 
 
 def repair_of(name: str, value: str, *, contained: bool, inherited: bool) -> str:
-    """Return the repair that makes a setting unnecessary, or "" if none is known.
+    """Return the repair that makes the setting `name`=`value` unnecessary, or "" if none is known.
 
-    The repair depends on whether a container runtime or the host made /dev/shm and the devices.
+    If `contained`, the repair is for the container runtime that made /dev/shm and the devices, else for the host. If
+    `inherited`, the repair is to look where the variable is set.
     """
     if inherited:
         return INHERITED.replace("NAME", name)

@@ -27,7 +27,11 @@ PLOG = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return this cause; a refused call is the rank's own error; a timeout is the effect of another rank's error."""
+    """Return the claim that the Ascend runtime or HCCL failed, with the error code if a line of `events` has one.
+
+    The confidence is high for a rank's own error. It is medium for a timeout and for an error of the whole group,
+    because another rank may have caused these.
+    """
     code = next((match[0] for event in events if (match := CODE.search(event.text))), "")
     peers = (match for event in events if (match := PEER.search(event.text)))
     peer = next((f", rank {next(filter(None, match.groups()))}" for match in peers), "")
@@ -39,7 +43,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: first the runtime's own log, then the meaning of the error code."""
+    """Return the steps for an error of the Ascend runtime: first read its own log, then look up the error code."""
     text = " ".join(event.text for event in claim.events[:20])
     code = next(iter(CODE.findall(text)), "")
     if claim.events[0].authority is Authority.TIMEOUT:

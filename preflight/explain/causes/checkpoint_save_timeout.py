@@ -27,9 +27,10 @@ DEADLOCK = (
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if ranks timed out during or right after a checkpoint; else None.
+    """Return the claim that ranks timed out during or right after a checkpoint; None without a timeout or this proof.
 
-    The evidence is the last phase that the log names before the timeout, or a stack.
+    The proof is the last phase that the log names before the timeout, or a rank's stack within a checkpoint. If ranks
+    waited in different collectives, the claim is that only some ranks entered the call.
     """
     timeouts, waits = evidence.timeouts(), evidence.waits.all()
     if not timeouts:
@@ -88,7 +89,7 @@ def _command(evidence: LogEvidence) -> str:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps. If ranks called different collectives, the step is to repair the call.
+    """Return the steps for a timeout around a checkpoint. If ranks called different collectives, repair the call.
 
     Otherwise the steps distinguish a slow checkpoint from a missing rank before they raise timeouts.
     """

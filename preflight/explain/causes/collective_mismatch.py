@@ -20,7 +20,11 @@ WAITED = re.compile(rf"{TIMED_OUT.pattern}|gloo[^\n]{{0,90}}Connection closed by
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if the library, waits, tracebacks or flight recorder dumps show a mismatch; else None."""
+    """Return the claim that ranks called different collectives, or the same collective with different sizes; else None.
+
+    The proof is, in this order: the library's own comparison (`events`), two timed-out waits, the tracebacks of all
+    ranks, or two flight recorder dumps.
+    """
     if events:
         because = "the library compared the ranks and says so"
         return Claim(Authority.MISMATCH, events, Confidence.HIGH, because, fill_in(VERDICT, events))

@@ -13,7 +13,7 @@ CRASHED = by_signs(
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for a failed kernel; None if NCCL on this rank had given up a transfer before.
+    """Return the claim that a CUDA kernel failed; None for an illegal access if the rank's NCCL transfer had failed.
 
     After such a transfer, NCCL frees memory that its kernels still use, which causes the same error.
     """

@@ -17,9 +17,11 @@ WAITING = ("store_wait_timeout", "rendezvous_failed", "watchdog_timeout_straggle
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if preparing data was the last activity before a collective or the store timed out; else None.
+    """Return the claim that one rank prepared data while other ranks timed out waiting; None without this proof.
 
-    A progress bar that ran as long as the timeout (within 3%) also counts as such an activity, whatever its name is.
+    Data preparation must be the last activity before the timeout. A progress bar that ran as long as the timeout
+    (within 3%) also counts as data preparation, whatever its name is. Without a timeout, such a bar of data preparation
+    and a traceback give a claim of low confidence.
     """
     waits = (event for cause in WAITING for event in without_echoes(evidence, evidence.best(cause)))
     timeouts = evidence.timeouts() or tuple(each for each in waits if each.authority is not Authority.ECHO)

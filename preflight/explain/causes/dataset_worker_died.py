@@ -13,7 +13,7 @@ claim = by_signs(
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for a worker's death; None if the worker only aborted after an error of its parent process."""
+    """Return the claim that a data loader's worker died; None if all workers only aborted after an error near them."""
     errors = [event for event, error in evidence.raised() if "DataLoader worker" not in error.message]
 
     def is_echo(event: Event) -> bool:

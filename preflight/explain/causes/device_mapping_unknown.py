@@ -22,7 +22,10 @@ VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if torch's warning precedes a hang; else None, because healthy logs contain the warning too."""
+    """Return the claim that a rank uses the wrong GPU, if torch's warning precedes a timeout or is where the log stops.
+
+    Return None otherwise, because healthy logs contain the warning too.
+    """
     if evidence.successes() or evidence.exceptions:
         return None
     others = [event for event in evidence.failures() if event.cause != ID]
@@ -64,7 +67,7 @@ def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: 
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps: bind the ranks to their GPUs, then let `preflight check` try settings that are often copied."""
+    """Return the steps for a wrong GPU: bind the ranks to their GPUs, then run `preflight check`."""
     found = VISIBLE.search(evidence.visible_gpus)
     check = f"preflight check --gpus {found[1]}" if found else "preflight check"
     return Remedy(

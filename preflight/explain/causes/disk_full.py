@@ -15,7 +15,7 @@ PARTLY = "A file was only partly written{host}. A full disk or a used-up quota c
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for a system error about a full disk or quota; None if no such error counts.
+    """Return the claim that a disk or a quota is full; None if no line of `own_events` is about a disk.
 
     A full /dev/shm, which is memory, is a different cause. The limit of file watches does not count either.
     """

@@ -15,9 +15,9 @@ TWICE = by_signs("Two ranks use the same GPU{host}; NCCL refuses this.")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause: at high confidence for NCCL's own error, at medium confidence for a GPU that CUDA calls busy.
+    """Return the claim that two ranks use one GPU, at high confidence if NCCL reports this.
 
-    CUDA may also call a GPU busy after a fault.
+    The confidence is medium if CUDA only calls the GPU busy, because CUDA may also do so after a fault.
     """
     if any(event.sign == "duplicate.nccl" for event in events):
         return TWICE(evidence, tuple(event for event in events if event.sign == "duplicate.nccl"))

@@ -43,13 +43,13 @@ ANSWERS = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return this cause, with the errors of libfabric or its EFA provider as evidence."""
+    """Return the claim that libfabric or its EFA provider failed. `events` are the error lines, the earliest first."""
     because = "the library below NCCL's plugin reports the error"
     return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for the variant of the error that the evidence shows."""
+    """Return the steps for the variant of the EFA or libfabric error in the events of `claim`."""
     return Remedy(*_variant(claim.events).steps)
 
 

@@ -16,7 +16,7 @@ LIVE = ("Wait", "End the job", "    ")  # steps for a job that still runs
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return the finding of `preflight stuck` as the cause; None without a finding, or if the job later succeeded."""
+    """Return the claim that a `preflight stuck` report supports; None without a report, or if the job succeeded."""
     if not evidence.stuck or evidence.successes():
         return None
     source, found = evidence.stuck[0]
@@ -37,7 +37,10 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps for the hang that `stuck` found; timeouts and lost connections are only its consequences."""
+    """Return the steps of the `preflight stuck` report.
+
+    Timeouts and lost connections are only consequences of the hang.
+    """
     found = [answer for _, answer in evidence.stuck[:1]]
     steps = (step for answer in found for step in answer.steps if not step.startswith(LIVE))
     if any(answer.works for answer in found):

@@ -34,9 +34,9 @@ LONGEST = 160
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause, in the framework's words; None if no framework refused its configuration.
+    """Return the claim that a framework refused its configuration, in the framework's words; else None.
 
-    A pending resource request of Ray counts only at the log's end.
+    Ray's line about a pending resource request counts only if it is among the last lines of its log.
     """
     events = tuple(event for event in events if not event.match.endswith(PENDING) or _is_last(event, evidence))
     if not events:
@@ -81,7 +81,7 @@ def _is_last(event: Event, evidence: LogEvidence) -> bool:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: check the resources of Ray or MPI, or change the setting that the log line names."""
+    """Return the steps for a refused configuration: check the resources of Ray or MPI, or change the named setting."""
     match claim.events[0].sign:
         case "arguments.ray" if NODE.search(claim.events[0].text):
             return Remedy(

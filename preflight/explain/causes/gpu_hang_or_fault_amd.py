@@ -12,7 +12,7 @@ FAULT = "A kernel on an AMD GPU accessed memory outside its own ({who}{host}), o
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return this cause, with the errors of the driver or of ROCm's runtime as evidence.
+    """Return the claim that an AMD GPU had a memory fault, hung or was reset, by the earliest of `events`.
 
     The program may have caused a memory fault; the node causes a hang or a hardware error.
     """
@@ -23,7 +23,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: after a fault, examine the program first; after a hang or a hardware error, the node."""
+    """Return the steps for an AMD GPU: after a memory fault, examine the program first; otherwise the node."""
     driver = (
         "Read the driver's messages on that host: sudo dmesg -T | grep -i -e amdgpu -e ras. For error counters, run "
         "`amd-smi` or `rocm-smi --showrasinfo all`."

@@ -36,7 +36,11 @@ FEW = 4  # collectives; more of them mean that data did flow
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if the log stops in NCCL's start-up or first collective; None after any error or success."""
+    """Return the claim that the job hung without an error; None after any failure, exception, success or progress.
+
+    The proof is a stack or a last line that shows a wait, or a log that ends in NCCL's start-up or first collectives.
+    Return None without such a proof.
+    """
     if evidence.failures() or evidence.exceptions or evidence.successes() or evidence.has("context.progress"):
         return None
     if (waiting := _stack_waits(evidence) or _last_words(evidence) or _engine_waits(evidence)) is not None:
@@ -110,7 +114,7 @@ def _engine_waits(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for the start-up step at which the log stopped."""
+    """Return the steps for a silent hang, by the start-up step of NCCL at which the log stopped."""
     if claim.detail[0] == STACK:
         return Remedy(
             "Run `py-spy dump --pid PID` on every rank, or `preflight stuck` on every node. The cause is on the rank "

@@ -17,7 +17,10 @@ STORE = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return this cause: a stuck watchdog at high confidence, or an unreachable store at medium confidence."""
+    """Return the claim of torch's heartbeat monitor: the watchdog was stuck, or the store of rank 0 was gone.
+
+    The confidence is high for a stuck watchdog and medium for a lost store.
+    """
     if events[0].authority is Authority.TIMEOUT:
         because = "the monitor says that the watchdog made no progress"
         return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, STUCK)
@@ -26,7 +29,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps: for a stuck watchdog, find where the process hangs; for a lost store, read rank 0's log."""
+    """Return the steps for a stuck watchdog (find where the process hangs), or for a lost store (read rank 0's log)."""
     if not evidence.has("heartbeat.stuck"):
         return Remedy(
             "Read the log of rank 0 before the time of these lines. The other ranks print them after rank 0 ended.",

@@ -25,7 +25,10 @@ ALLOCATION = "{who}{host} could not get host memory."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for a report of exhausted memory, a refused allocation or a bare SIGKILL; else None."""
+    """Return the claim that the host ran out of memory, or that something sent SIGKILL.
+
+    Return None if the SIGKILL hit only a wrapper process, or came from a serving engine's watchdog.
+    """
     match events[0].authority:
         case Authority.KILLED:
             because = "the scheduler or the kernel says that memory ran out"
@@ -69,7 +72,10 @@ def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps; if the log does not say what killed the process, the first step is to read the kernel log."""
+    """Return the steps for a killed process.
+
+    If the log does not say what killed it, the first is to read the kernel log.
+    """
     ask = (
         'Find out what killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   (Slurm: sacct -j JOBID '
         "--format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, look for OOMKilled)"

@@ -21,7 +21,10 @@ OTHER = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return this cause for a barrier that was not reached, a missed heartbeat, or their secondary errors."""
+    """Return the claim that processes of a JAX job did not start in time, or stopped sending heartbeats.
+
+    If `events` has only secondary errors, the claim is that some other task failed, at low confidence.
+    """
     if events[0].authority is Authority.ECHO:
         because = "the coordinator says that a task failed, but not which task or why"
         return Claim(Authority.ECHO, events, Confidence.LOW, because, OTHER)
@@ -36,7 +39,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: start all processes in time, or find out why a task fell silent."""
+    """Return the steps for a JAX job: start all processes in time, or find out why a task fell silent."""
     if claim.events[0].sign == "jax.barrier":
         return Remedy(
             "Start all processes. num_processes must be the number of started processes. Each process needs its own "

@@ -14,7 +14,7 @@ BUGS = {f"bug.{bug.id}": bug for bug in load_known_bugs() if bug.cause == ID}
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return the first known bug whose line is in the log and that the library's version has; else None.
+    """Return the claim of the first known bug whose line is in the log and that the library's version has; else None.
 
     If the log has no version, the confidence is lower. Jobs that continue also print some of these lines. For a bug
     that makes a job hang, the log must therefore also have a timeout.
@@ -44,7 +44,7 @@ def _about(bug: KnownBug, version: str) -> str:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return one step: read the public thread about the bug, which may have news."""
+    """Return one step for the known bug: read the public thread about it, which may have news."""
     bug = BUGS[claim.events[0].sign]
     return Remedy(f"Read {bug.address} for news since it was reviewed ({bug.looked.partition(',')[0]}).")
 

@@ -62,7 +62,7 @@ UNEQUAL = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for a plugin's error, else for a plugin that only some hosts loaded; None otherwise.
+    """Return the claim that a network plugin of NCCL failed, else that only some hosts loaded a plugin; else None.
 
     A difference between hosts does not count if the run succeeded.
     """
@@ -78,7 +78,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps; the first depends on what the plugin printed."""
+    """Return the steps for a failed network plugin; the first step depends on what the plugin printed."""
     return Remedy(*_variant(claim.events).steps)
 
 

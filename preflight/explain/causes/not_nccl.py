@@ -13,7 +13,7 @@ from preflight.explain.survival import is_after
 from preflight.model.explanation import Confidence
 
 ID = "not_nccl"
-QUEUE = " at shm_broadcast.py"  # vLLM's engine there waits for its workers: who was late is not told
+QUEUE = " at shm_broadcast.py"  # vLLM's engine waits there for its workers; the line does not say which was late
 OWN = "A rank stopped with a Python error{place}. The error is in the program, not in the communication: {text}"
 WAITED = (
     "A rank timed out waiting{place} for another process or a service. The log of the other side has the cause: {text}"
@@ -26,7 +26,7 @@ CLEARLY_S = 3.0  # by so much, or by CLEARLY_LINES, an exception precedes what i
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for the first exception of the user's program; None if the log has no such error.
+    """Return the claim that the user's program failed, by its first exception or last error; None if there is none.
 
     An exception that was followed only by success was caught and does not count.
     """
@@ -96,13 +96,16 @@ def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | No
 
 
 def place_of(evidence: LogEvidence, event: Event) -> str:
-    """Return the line of the user's own code, as " at train.py:44 (training_step)"; "" if the log lacks that line."""
+    """Return where the user's own code raised `event`, as " at train.py:44 (training_step)"; "" if the log lacks it."""
     frame = evidence.frame(event)
     return f" at {frame.place_and_function}" if frame is not None and frame.is_own else ""
 
 
 def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
-    """Return "A rank", "Rank 1", "Only rank 1 of 8", "Ranks 1, 2" or "All 8 ranks", by the log's ranks."""
+    """Return the ranks of the events `same`: "A rank", "Rank 1", "Only rank 1 of 8", "Ranks 1, 2" or "All 8 ranks".
+
+    After four ranks, only the number of the others follows.
+    """
     ranks = by_number(event.rank for event in same if event.rank)
     known = max(evidence.world_size, sum(row.has_log or bool(row.code) for row in evidence.processes))
     if not ranks:
@@ -175,7 +178,7 @@ def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the remedy, whose steps start at the line of the user's own code if the log shows that line."""
+    """Return the steps for an error of the program, from the line of the user's own code if the log shows that line."""
     frame = evidence.frame(claim.events[0]) if claim.events else None
     if claim.detail == (TIMED_OUT,):
         return Remedy(

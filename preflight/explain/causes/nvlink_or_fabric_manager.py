@@ -16,7 +16,10 @@ DIFFERS = "The NVLinks of the GPUs differ. NCCL's own check says: {said}."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for the fabric's own errors, else for links that NCCL's diagnostics call unusual; else None."""
+    """Return the claim that NVLink or the Fabric Manager failed, by the fabric's own errors.
+
+    Links that only NCCL's diagnostics call unusual count if a rank timed out; otherwise return None.
+    """
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
     return by_signs(VERDICT)(evidence, events)

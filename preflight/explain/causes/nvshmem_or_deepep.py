@@ -12,7 +12,9 @@ TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} tim
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return this cause, with the errors of NVSHMEM or DeepEP as evidence.
+    """Return the claim that NVSHMEM or DeepEP failed at start or timed out.
+
+    `events` are its errors, the earliest first.
 
     A later illegal access or lost peer is a consequence.
     """
@@ -23,7 +25,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: check rights and modules if the transport did not start, or versions if it stopped later."""
+    """Return the steps for NVSHMEM: check rights and modules if it did not start, or versions if it stopped later."""
     versions = (
         "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem. Older DeepEP "
         "releases do not work with NVSHMEM 3.5.19 and newer."

@@ -55,7 +55,11 @@ FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for errors of NCCL or CUDA, else for a first collective that no rank finished; else None."""
+    """Return the claim that direct copies between GPUs failed, by errors of NCCL or CUDA in `events`.
+
+    Without such errors, the proof is a first collective in which all ranks wait, if the log shows no network path.
+    Return None otherwise.
+    """
     if events and events[0].authority is Authority.SILENCE:
         return _refused(evidence) or _stopped_with_iommu(evidence)
     if events and (pairs := [pair for event in events if (pair := PAIR.search(event.text))]):
@@ -178,10 +182,9 @@ OF_GPUS = fixed(
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the repair steps.
+    """Return the repair steps for failed direct copies between GPUs.
 
-    If the first event is in a serving engine's own direct-copy code, these are the steps for that engine; else the
-    steps for failed direct copies between GPUs.
+    If the first event of `claim` is in a serving engine's own direct-copy code, these are the steps for that engine.
     """
     engine = _of_engine(claim.events[0]) if claim.events else None
     return OF_GPUS(evidence, claim) if engine is None else Remedy(*engine.steps)

@@ -28,7 +28,10 @@ FEWEST = 2  # logs of ranks: of two, the other one's error says as much
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for lost connections, with the peer's address if known; None if only a SIGTERM was logged."""
+    """Return the claim that another process died first, with its address or rank if known.
+
+    Return None if `events` has only a SIGTERM or transfers over TCP.
+    """
     if all(event.sign in ("peer.sigterm", "peer.over_tcp") for event in events):
         return None
     if events[0].sign == "peer.nixl":
@@ -102,7 +105,7 @@ def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | Non
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: get the log of the other process, or find out why a rank ended without an error."""
+    """Return the steps for lost connections: get the other process's log, or find out why a rank ended silently."""
     if LEFT_EARLY in claim.detail:
         return Remedy(
             "Compare the number of batches of all ranks: print(rank, len(loader)) before the loop. A "

@@ -24,7 +24,10 @@ PORT = re.compile(r"(?:\bport(?::| number| is)? ?\[?|\[::\]:|\*:)(\d{2,5})\b")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for a port in use or an endpoint that did not answer; None without such an event."""
+    """Return the claim that the processes never joined: a port was in use, or an endpoint did not answer.
+
+    Return None if no event is left without a restarted job's lost endpoint (`without_echoes`) and without web requests.
+    """
     events = without_echoes(evidence, events)
     events = tuple(event for event in events if not _is_of_the_web(evidence, event))
     if not events:
@@ -37,7 +40,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the events except those of a torchrun that lost the rendezvous endpoint after the job had begun."""
+    """Return `events` except those of a torchrun that lost the rendezvous endpoint after the job had begun."""
     ended = evidence.of("peer.rendezvous")
     return tuple(
         event

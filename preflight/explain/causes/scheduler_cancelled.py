@@ -23,11 +23,9 @@ VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if the job was cancelled before it succeeded, and not in reaction to a dead process; else None.
+    """Return the claim that the job was cancelled before it succeeded; None if this only followed a process's death.
 
-    If a task had failed before, the scheduler only stopped the remaining tasks; the `Authority` of the cause is then
-    low.
-
+    If another error came before, the scheduler only stopped the remaining tasks; the claim's `Authority` is then low.
     Only the scheduler's own line or a hangup proves a cancellation, since any program may send SIGTERM.
     """
     if not events:
@@ -86,7 +84,7 @@ def _follows(event: Event, signal: Event) -> bool:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: ask who ended the job; if the job hung before, find out why."""
+    """Return the steps for a cancelled job: ask who ended the job; if the job hung before, find out why."""
     if BY_SIGNAL in claim.detail:
         return Remedy(
             "If you stopped the job because it hung, start it again. While the job hangs, run `preflight stuck` on "

@@ -11,7 +11,7 @@ NEAR = 30  # lines between a rank's own error and the end of the ranks that wait
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause; None if the job had already succeeded, and the scheduler only ended its hanging exit."""
+    """Return the claim that the job reached its time limit; None if the job had succeeded and only its exit hung."""
     if all(map(evidence.survival.is_after_success, events)):
         return None
     verdict = "The scheduler ended the job because its time limit was reached."

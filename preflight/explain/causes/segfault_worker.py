@@ -17,10 +17,10 @@ ABORTED = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for a crash; None for an abort that other failures may explain.
+    """Return the claim that a process crashed in native code; None for an abort that other failures may explain.
 
-    An abort counts only if the single other failure is the framework's later report of a dead worker. The reason is
-    that a watchdog that times out, or an exception in C++, aborts in the same way.
+    An abort counts only if every other failure is the framework's later report of a dead worker. The reason is that a
+    watchdog that times out, or an exception in C++, aborts in the same way.
     """
     if events[0].authority is not Authority.ECHO:
         because = "the log says so explicitly"

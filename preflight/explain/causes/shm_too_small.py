@@ -25,7 +25,7 @@ BUS_ERROR = "{who}{host} died of a bus error. A full /dev/shm or a truncated dat
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for an error about /dev/shm or a bare bus error; else None.
+    """Return the claim that /dev/shm is too small, by an error about /dev/shm or a bare bus error; else None.
 
     A bare bus error (SIGBUS) does not count if a native stack shows another cause.
     """
@@ -58,7 +58,7 @@ def _verdict(events: tuple[Event, ...]) -> str:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for the error that the kernel returned."""
+    """Return the steps for a small /dev/shm, by the error that the kernel returned."""
     verdict = _verdict(claim.events)
     if verdict is DENIED:
         return Remedy(

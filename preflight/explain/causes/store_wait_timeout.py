@@ -18,7 +18,10 @@ VERDICT = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for the store's error about a missing key, or for a wait with which the log ends; else None."""
+    """Return the claim that a rank waited for a key that no rank wrote: the store's error, or a wait that ends the log.
+
+    Return None for such a wait after which the log continues.
+    """
     if events[0].authority is Authority.SILENCE:
         return _still_waiting(evidence, events)
     because = "the store names the key that no rank wrote, or counts the ranks that joined"

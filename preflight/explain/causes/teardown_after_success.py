@@ -14,7 +14,7 @@ VERDICT = "The job had finished. The errors came later, because the processes of
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if processes aborted after success; None if no process did, or if another failure came first.
+    """Return the claim that processes aborted after the job's success; None without an abort, or after another failure.
 
     An error with its own message counts as a failure even after success, because the same log may hold two runs.
     """

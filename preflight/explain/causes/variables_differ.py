@@ -17,7 +17,10 @@ SHOWN = 3
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for the first differing variable that should be equal on all ranks; None if there is none."""
+    """Return the claim that an NCCL variable differs between ranks, from the first one that should be equal.
+
+    Return None if no such variable differs, or if no rank timed out.
+    """
     found = [(match, event) for event in events if (match := VALUE.search(event.text))]
     found = [(match, event) for match, event in found if not MAY_DIFFER.match(match[1])]
     if not found:

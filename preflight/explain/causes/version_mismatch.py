@@ -37,7 +37,10 @@ LOADED = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for an error about a version, else for versions that NCCL's diagnostics compare; else None."""
+    """Return the claim that versions are incompatible, by an error about a version in `events`.
+
+    Versions that only NCCL's diagnostics compare count if a rank timed out; otherwise return None.
+    """
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
     return by_signs(_verdict(events[0].text))(evidence, events)
@@ -57,7 +60,10 @@ def _lacks(events: tuple[Event, ...]) -> re.Match[str] | None:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps; after a failed import between two Python packages, they find releases that fit together."""
+    """Return the steps for incompatible versions.
+
+    After a failed import between two Python packages, find matching releases.
+    """
     lacks = _lacks(claim.events)
     if lacks is None:
         return Remedy(*LOADED)

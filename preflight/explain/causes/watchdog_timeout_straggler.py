@@ -20,17 +20,17 @@ from preflight.model.explanation import Confidence
 
 FIRST = "look first at rank "
 SHORT_MS = (
-    10_000  # the first collective alone may connect for longer; somebody has written ms for s, or tests the timeout
+    10_000  # the first collective alone may connect for longer; a person has written ms for s, or tests the timeout
 )
 ONLY = "the timeout was only "
 ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for any timeout of a collective; None without a timeout, or if another event explains it.
+    """Return the claim that a rank did not join the collective in which others timed out; else None.
 
-    If a flight recorder dump or the sequence numbers of collectives show which rank stayed behind, the first sentence
-    of the answer names this rank.
+    Return None without a timeout, or if another event explains it. If a flight recorder dump or the sequence numbers of
+    collectives show which rank stayed behind, the first sentence of the answer names this rank.
     """
     if (lag := find_lag(evidence.recordings)) is not None:
         behind_it = (
@@ -122,7 +122,7 @@ def _silent(rows: tuple[ProcessRow, ...]) -> tuple[str, ...]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: look at the late rank, and enable more logging for the next run.
+    """Return the steps for a late rank: look at this rank, and enable more logging for the next run.
 
     Only torch's NCCL backend has a flight recorder.
     """

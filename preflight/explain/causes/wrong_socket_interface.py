@@ -30,7 +30,7 @@ HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for a missing interface, an unreachable address or an unsuitable interface; else None."""
+    """Return the claim that a network interface is missing, has an unreachable address or does not suit; else None."""
     if events[0].authority is Authority.SETUP:
         because = "the library did not find this interface or address"
         verdict = UNNAMED if _is_unnamed(events) else MISSING
@@ -86,13 +86,13 @@ def _by_retries(evidence: LogEvidence) -> Claim | None:
         return None
     later = (line for source, _, line in evidence.starts.last_line.values() if source == retries[-1].source)
     if max(later, default=0) > retries[-1].line:
-        return None  # somebody got through
+        return None  # a connection succeeded
     because = "the log ends in refused connections"
     return Claim(Authority.SILENCE, retries, Confidence.LOW, because, fill_in(UNREACHED, retries))
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps: choose an interface on every node, and test the path to the address and port from the log."""
+    """Return the steps for a wrong interface: choose one on every node, and test the path to the address in the log."""
     target = next((match for event in claim.events[:20] if (match := TARGET.search(event.text))), None)
     chosen = next((match[1] for event in claim.events[:20] if (match := USING.search(event.text))), "")
     steps = (

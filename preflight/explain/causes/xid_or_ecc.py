@@ -62,7 +62,10 @@ def _which(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for the driver's errors, else for GPU memory that was full before the job; else None."""
+    """Return the claim that a GPU is faulty, by the driver's errors in `own_events`.
+
+    Without these errors, GPU memory that was full before the job began gives a claim of low confidence; else None.
+    """
     if own_events and all(event.sign == "xid.999" for event in own_events):
         because = "CUDA names no reason, but the kernel log may show it"
         return Claim(Authority.UNEXPLAINED_DEATH, own_events, Confidence.LOW, because, fill_in(UNKNOWN, own_events))

@@ -13,7 +13,7 @@ def bar1_small(node: NodeFacts, case: Case) -> Findings:
     """The BAR1 of each chosen GPU covers at least half of its memory, if RDMA or another GPU of its model needs that.
 
     NICs and PCIe peers reach a GPU's memory through its BAR1, and only the part that the BAR1 covers. Yields a WARN for
-    a smaller BAR1 if RDMA adapters are in use, or if another GPU of the model has a larger one.
+    a smaller BAR1 if an RDMA port is active, or if another GPU of the model has a larger one.
 
     Desktop GPUs have a small BAR1 by design, and NCCL uses host memory there.
 

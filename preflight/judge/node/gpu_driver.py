@@ -42,8 +42,9 @@ MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
 def gpu_driver(node: NodeFacts, case: Case) -> Findings:
     """If the node has NVIDIA hardware, its driver works.
 
-    A machine with NVIDIA hardware but no working driver must never count as a machine without GPUs. Yields a finding if
-    there is NVIDIA hardware and NVML fails, or NVML lists no GPU because no device is bound to NVIDIA's driver.
+    A machine with NVIDIA hardware but no working driver must never count as a machine without GPUs. Yields a FAIL (with
+    a backend that needs no GPU, a WARN) if NVML does not start, or if it lists no GPU because no device is bound to
+    NVIDIA's driver. Yields a WARN if only the facts about the driver could not be read.
 
     If the driver gives no answer in time, it may be waking its GPUs. The check is then inconclusive and yields nothing.
 

@@ -40,8 +40,10 @@ LOST_FIX = (
 def gpu_lost(node: NodeFacts, case: Case) -> Findings:
     """NVML lists every GPU on the PCI bus or, in a container, every GPU that was passed in.
 
-    A GPU that is on the PCI bus but missing in NVML has fallen off the bus, or never started. Yields a finding if NVML
-    lists fewer GPUs than the bus (in a container, than /dev), or if it reports a GPU as lost.
+    A GPU that is on the PCI bus but missing in NVML has fallen off the bus, or never started. Yields a FAIL (with a
+    backend that needs no GPU, a WARN) if NVML lists fewer GPUs than the bus (in a container, than /dev), or if it
+    reports a chosen GPU as lost. It is only a WARN if CUDA_VISIBLE_DEVICES names as many GPUs as NVML lists, because a
+    scheduler may hide the others.
 
     Can't see: a GPU that is no longer visible on the bus.
     """
@@ -127,7 +129,8 @@ ANY_CONTAINER_FIX = (
 def gpu_not_passed_in(node: NodeFacts, case: Case) -> Findings:
     """A container on a GPU machine was given GPUs.
 
-    Yields a finding if preflight runs in a container, GPUs are on the bus, and the container has no /dev/nvidia<N>.
+    Yields a FAIL (with a backend that needs no GPU, a WARN) if preflight runs in a container, GPUs are on the bus, and
+    the container has no /dev/nvidia<N>.
 
     Can't see: GPUs of a host whose PCI bus the container does not show.
     """

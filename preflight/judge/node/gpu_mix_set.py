@@ -82,6 +82,6 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
 
 
 def crossing_text(crossing: Crossing) -> str:
-    """Return a text on a boundary that GPUs cross: `NUMA nodes (sockets): node 0 has GPUs 0-4, node 1 has GPUs 5-7`."""
+    """Return `crossing` as text, such as `NUMA nodes (sockets): node 0 has GPUs 0-4, node 1 has GPUs 5-7`."""
     sides = (f"{side.name} has GPU{'s' * (len(side.gpus) > 1)} {numbers_text(side.gpus)}" for side in crossing.sides)
     return f"{crossing.boundary.value}: {', '.join(sides)}"

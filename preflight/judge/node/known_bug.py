@@ -44,7 +44,7 @@ def known_bug(node: NodeFacts, case: Case) -> Findings:
 
 
 def surroundings(node: NodeFacts, case: Case) -> Surroundings:
-    """Return the facts to which known bugs are limited: versions, architecture, GPUs, ranks and nodes."""
+    """Return the facts that limit known bugs: versions, architecture and GPUs of `node`, ranks and nodes of `case`."""
     versions: dict[str, tuple[str, ...]] = {}
     loaded = tuple(dict.fromkeys(trial.nccl for trial in case.trials if trial.nccl))
     software = node.software

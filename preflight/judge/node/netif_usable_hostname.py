@@ -18,7 +18,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
 
     Without a network interface that is up and has an address, ranks connect only over loopback, which joins ranks of
     one node. If no interface can carry data, yields a WARN on one node and a FAIL on several. If `lo` is down, yields a
-    WARN, or a FAIL if the default settings failed.
+    WARN, or a FAIL if the default settings failed. Yields an INFO for an interface with a comma in its name.
 
     Can't see: routes, firewalls, and whether the interface reaches the other nodes.
     """
@@ -91,9 +91,9 @@ def _state(netif: Netif) -> str:
 def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
     """The host's own name resolves to an address that other nodes can reach.
 
-    Gloo and c10d bind to the address of the host's own name. If that is loopback, no other node reaches them. On one
-    node, yields an INFO or a WARN. On several nodes, yields a FAIL for gloo without GLOO_SOCKET_IFNAME if no
-    settings work, else a WARN.
+    Gloo and c10d bind to the address of the host's own name; loopback is out of reach of other nodes. On one node,
+    yields an INFO for loopback, or a WARN for no address or another host's address. On several nodes, yields a FAIL for
+    gloo without GLOO_SOCKET_IFNAME if no settings work, else a WARN.
 
     Can't see: to which address other nodes resolve this name.
     """

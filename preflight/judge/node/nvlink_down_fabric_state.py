@@ -16,8 +16,8 @@ from preflight.model.repairs import FABRIC_MANAGER
 def nvlink_down(node: NodeFacts, case: Case) -> Findings:
     """Every chosen GPU has as many active NVLinks as the other GPUs of its model on this node.
 
-    An NVLink that is down reduces the bandwidth of every collective by its share, without an error. Yields a finding
-    for each chosen GPU with fewer active links than another GPU of its model.
+    An NVLink that is down reduces the bandwidth of every collective by its share, without an error. For each chosen GPU
+    with fewer active links than another GPU of its model, yields a FAIL on a node with NVSwitches, else a WARN.
 
     On a node without NVSwitches, a GPU without any active link has no NVLink bridge, which is no fault.
 

@@ -23,9 +23,8 @@ def roce_port_speed(node: NodeFacts, case: Case) -> Findings:
     """An active RoCE port runs at the fastest speed that it and its peer offer.
 
     Yields a WARN per active RoCE port that runs slower than a speed that both ends of its cable offered: a damaged
-    cable or transceiver makes them agree on less. Yields an INFO for ports that could run faster, if the ends offered
-    no more or did not negotiate, or if the driver (mlx5) does not tell the other end's offer reliably: then the switch
-    may be meant for less.
+    cable or transceiver makes them agree on less. Yields an INFO for a port that could run faster, but for which the
+    peer's offer is lower, missing or not reliable (driver mlx5): the switch may be meant for less.
 
     Can't see: InfiniBand ports, whose speeds only their firmware knows (`mlxlink` as root); a cable that can carry less
     than both ports; bonds.

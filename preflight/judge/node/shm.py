@@ -32,9 +32,9 @@ from preflight.model.transport import Transport
 def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for NCCL's segments of all local ranks.
 
-    Yields a WARN if there is less room than NCCL may need, or if settings prevent a failure for lack of room.
-    Yields a FAIL if a trial failed for lack of room and no settings prevent it. The finding is an INFO if the
-    backend is not NCCL, or if a trial with shared memory worked although there is too little room.
+    Yields a FAIL if a trial failed for lack of room, or a WARN if settings prevent this failure. If no trial failed but
+    there is less room than NCCL may need, yields a WARN, or an INFO if a trial with shared memory worked. The finding
+    is always an INFO if the run uses no GPU.
 
     Can't see: that NCCL needs little room over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (2.24, driver 560).
     """

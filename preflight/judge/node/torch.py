@@ -52,8 +52,8 @@ WHEELS = ((13, "cu130"), (12, "cu126"), (11, "cu118"))  # newest CUDA major that
 def torch_without_cuda(node: NodeFacts, case: Case) -> Findings:
     """On a machine with NVIDIA GPUs, torch was built with CUDA.
 
-    A torch that was built for the CPU can't train on the machine's GPUs. Yields a finding if there is NVIDIA hardware
-    and torch was built without CUDA.
+    A torch that was built for the CPU can't train on the machine's GPUs. Yields a FAIL (with a backend that needs no
+    GPU, a WARN) if there is NVIDIA hardware and torch was built without CUDA.
 
     Can't see: whether the driver is new enough for torch's CUDA.
     """

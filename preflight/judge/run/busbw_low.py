@@ -54,8 +54,9 @@ LATE = 1.2  # a rank whose own time is longer than the others' by this factor is
 def busbw_low(case: Case) -> Findings:
     """Large collectives reach the speed that healthy machines reach over the same links.
 
-    If a collective is much slower, a link, a GPU or the host limits it. Yields one finding, for the collective with
-    the smallest share of its expected speed; nothing if no large size was measured.
+    If a collective is much slower, a link, a GPU or the host limits it. Yields a WARN or, if it is far too slow, a
+    FAIL, for the collective with the smallest share of its expected speed. Yields nothing if no large size was
+    measured.
 
     If the site's minimums or known-good nodes decide about speeds, the finding is only an INFO.
 

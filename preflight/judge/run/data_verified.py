@@ -22,7 +22,8 @@ def data_verified(case: Case) -> Findings:
     """Every rank received the right data at every size: before and after the timed calls, and in some of them.
 
     Wrong data is worse than a hang, because nothing stops and the model is ruined. Yields one finding per trial and
-    collective with wrong data; only wrong data with the default settings can fail the run.
+    collective with wrong data: with default settings a FAIL, or a WARN if there is a workaround; with other settings an
+    INFO. Wrong data in a repetition of the default settings is a FAIL.
 
     Can't see: corruption that needs more load, heat or time than the trials had.
     """

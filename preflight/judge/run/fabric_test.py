@@ -79,7 +79,7 @@ def _one_way(test: LinkTest) -> float:
 
 
 def link_of(node: NodeFacts, port: HcaPort) -> PciDevice | None:
-    """Return the PCI device of the port's adapter, whose link limits the port; None if the device is not known."""
+    """Return the PCI device of the adapter of `port`, whose link limits the port; None if it is not known."""
     bdf = next((nic.bdf for nic in known_or(node.nics, ()) if nic.name == port.hca), NOT_READ)
     return next((each for each in known_or(node.pci, ()) if each.bdf == bdf), None)
 

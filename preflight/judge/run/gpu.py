@@ -56,8 +56,9 @@ LASTING_SHARE = Bound(
 def gpu_slow(case: Case) -> Findings:
     """Every chosen GPU computes as fast as the others of its model.
 
-    A GPU that is slower than the others delays every step of the job. Yields a finding for each GPU that is slower than
-    the others of its model, with the matrix product in which it is slowest.
+    A GPU that is slower than the others delays every step of the job. Yields a WARN for each GPU that is slower than
+    the others of its model, or a FAIL if it is far slower. The finding names the matrix product in which the GPU is
+    slowest.
 
     Can't see: GPUs that are all equally slow, a single GPU, and which of two is slow if they differ by less than a
     fifth.
@@ -244,7 +245,7 @@ def _other_bits(hardware: Hardware) -> Iterator[tuple[int, tuple[str, str]]]:
             digests[gemm.dtype, gemm.rows].append((test.gpu, gemm.digest))
     for (dtype, rows), load in digests.items():
         counts = Counter(digest for _, digest in load).most_common()
-        # Where no result is in the majority nobody knows whose is right, and each is named.
+        # If no result has a majority, it is unknown which is right, and each GPU is named.
         right = counts[0][0] if counts[0][1] > len(load) / 2 else ""
         for gpu in dict.fromkeys(gpu for gpu, digest in load if digest != right and len(counts) > 1):
             yield (

@@ -38,7 +38,7 @@ def intermittent(case: Case) -> Findings:
     ways = {way for tally in found for way in tally.ways}
     failed = next((trial for trial in case.trials if has_failed(trial)), None)
     if failed is not None and outside_cause(case, failed) is not None:
-        return  # somebody else's doing, which `trial-failed` tells
+        return  # the cause is outside the run; `trial-failed` reports it
     by_text = blame_by_text(case, failed) if failed is not None else None
     is_wrong = Way.WRONG_DATA in ways
     comes_and_goes = any(tally.comes_and_goes for tally in found)

@@ -22,8 +22,9 @@ def nccl_diagnosis(case: Case) -> Findings:
 
     NCCL 2.31 and later can test the pairs of GPUs that it expects to talk directly; since 2.32 it also compares
     drivers, variables and links of all ranks. preflight lets it do so in one more trial, which decides about no
-    setting. Yields a finding for the pairs that NCCL found broken, one for those that only preflight found broken, and
-    one for each other failure that NCCL names. The quick profile asks NCCL only if a trial failed.
+    setting. Yields a WARN for the pairs that NCCL found broken, which is an INFO if preflight's copies failed too.
+    Yields a WARN for pairs that only preflight found broken, and for each other failure that NCCL names. The quick
+    profile asks NCCL only if a trial failed.
 
     Can't see: pairs that NCCL joins in another way, and faults of messages larger than eight bytes.
     """

@@ -24,8 +24,9 @@ MEANING = {
 def netif_reaches_nobody(case: Case) -> Findings:
     """Every interface that looks usable reaches another node.
 
-    An interface may be up and have an address although it reaches no other node and no other node reaches it. Yields a
-    finding per interface name: an INFO if the job works without it, else as severe as the failure that it caused.
+    An interface may be up and have an address although it reaches no other node and no other node reaches it. Yields
+    one finding per name of such interfaces: an INFO if the default settings work, a WARN if other settings work, else a
+    FAIL.
 
     Can't see: interfaces without a match by name or network on another node, and runs of more than 16 nodes.
     """

@@ -151,7 +151,7 @@ def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
 
 
 def blame_of(change: CounterChange) -> Blame:
-    """Return the fault domain: the GPU for its errors and Xids, the fabric for a network port, the host for PCIe."""
+    """Return the fault domain of `change`: GPU for its errors and Xids, FABRIC for a network port, HOST for PCIe."""
     if change.name.startswith("aer") or change.name == "pcie_replays":
         return Blame.HOST
     return Blame.GPU if change.gpu >= 0 or change.source == KERNEL_LOG else Blame.FABRIC

@@ -93,8 +93,9 @@ SIBLING_WARN_BELOW = Bound(
 def pcie_copy_slow(case: Case) -> Findings:
     """Copies between the host and each chosen GPU are as fast as the link allows and as on the other GPUs.
 
-    A GPU whose host copies are far slower than its link waits long for data and checkpoints. Yields a finding for each
-    GPU and direction that is far below the link's rate or below the copies of the other GPUs.
+    A GPU whose host copies are far slower than its link waits long for data and checkpoints. Yields a WARN for each GPU
+    and direction that is below the link's rate or far below the copies of the other GPUs, or a FAIL if it is far below
+    the link's rate.
 
     Can't see: links that are full only if several GPUs copy at once.
     """
@@ -125,7 +126,7 @@ def pcie_copy_slow(case: Case) -> Findings:
 
 
 def best_copies(hardware: Hardware, direction: str) -> dict[int, float]:
-    """Return each GPU's copy speed in GB/s in one direction, with memory of its own NUMA node.
+    """Return each GPU's copy speed in GB/s in `direction` ("h2d" or "d2h"), with memory of its own NUMA node.
 
     If the copies used only one NUMA node, or the GPU's own NUMA node is unknown, the copies with any NUMA node count.
     """

@@ -49,9 +49,9 @@ def rail(case: Case) -> Findings:
     """Each RDMA port alone carries data between the node's GPUs, as fast as the other ports with its rate.
 
     An RDMA port that fails, or is slower than the other ports, delays every job on several nodes. Each such port is
-    tried again. Yields a finding for each port that failed, and for each that is slower than the others with its rate.
-    A port far below the others, or a failed one while three of its rate work, is a FAIL. If the fault did not
-    come again in the second try, the node is unknown.
+    tried again. Yields a FAIL for a port that failed while three of its rate work, and for a port far below the others
+    with its rate; if the fault did not come again, this FAIL leaves the node unknown. Yields a WARN for other failed
+    ports, and for a port that was slower than the others both times.
 
     Can't see: the path to other nodes, and how ports affect each other.
     """

@@ -41,8 +41,8 @@ def straggler(case: Case) -> Findings:
 
     On the CPU, the two largest sizes count instead. A rank that is late at these sizes delays all other ranks at every
     step of the job. Behind a slow link a rank is late too: the finding names both. If one rank is late in all_reduce
-    and all_gather, the default settings are tried again. Yields a finding if the rank is late again. If it was late
-    only once, but by a factor of two, the finding is a WARN that leaves the node unknown.
+    and all_gather, the default settings are tried again. Yields a WARN if the rank is late again, or a FAIL if it is
+    late by a large factor. If it was late only once, but by this factor, the FAIL leaves the node unknown.
 
     Can't see: a rank that is slow only at times or only in computing; delays under 200 us (CPU) or 20 us (GPU).
     """

@@ -54,8 +54,8 @@ def trial_failed(case: Case) -> Findings:
     """The collectives work with default settings.
 
     Yields one finding if the default settings hung, crashed or did not start: a WARN if another configuration works,
-    else a FAIL. Yields another one if they failed under load. If another program or a limit ended a rank, no node is
-    rejected.
+    else a FAIL. Yields a FAIL if they worked at first but failed in a repetition, such as under load. If another
+    program or a limit ended a rank, the FAIL rejects no node.
 
     Can't see: failures that need more ranks, nodes or hours than the trial had.
     """
@@ -126,7 +126,7 @@ def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Fi
 
 
 def describe(trial: TrialResult) -> str:
-    """Return one line on how a trial failed: its problem, or else the ranks at fault and the stage."""
+    """Return one line on how `trial` failed: its problem, or else the ranks at fault and the stage."""
     stages = {stage for rank, stage in trial.stages if not trial.culprits or rank in trial.culprits}
     ending = f"{ranks_text(trial.culprits)} {ENDED.get(trial.outcome, trial.outcome.value)}"
     where = " or ".join(STAGES.get(each, each) for each in sorted(stages)) or "an unknown stage"
@@ -134,7 +134,7 @@ def describe(trial: TrialResult) -> str:
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return evidence of a failure: the outcome, the line that names the cause, and the ends of ranks that failed."""
+    """Return evidence of a trial's failure: the outcome, the line that names the cause, and how failed ranks ended."""
     source = f"trial {trial.candidate}"
     alike: dict[str, list[RankEnd]] = {}
     for end in trial.ranks:
@@ -203,7 +203,8 @@ def _fix(case: Case, default: TrialResult) -> str:
 def as_is_failed(case: Case) -> Findings:
     """The inherited NCCL_*, GLOO_* and TORCH_* variables cause no failure or slowdown that the default settings don't.
 
-    Yields a WARN if the run fails only with the inherited variables, or if they cost more than half of the speed.
+    Yields a WARN if the run fails only with the inherited variables, or if on GPUs they cost more than half of the
+    speed.
 
     Can't see: which one of several inherited variables is the cause.
     """

@@ -129,11 +129,11 @@ def _by_start(word: str, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA would show (docs/dev/nccl-facts.md, section 6.4).
+    """Return those of `gpus` that CUDA would show, in CUDA's order (docs/dev/nccl-facts.md, section 6.4).
 
-    If `visible` is None, all GPUs are returned; if it is empty, none. An unknown entry ends the list, and a repeated
-    entry leaves no GPU. The first entry decides whether all are numbers (as strtoul reads them: `1gpu2` is 1) or all
-    are UUIDs.
+    `visible` is CUDA_VISIBLE_DEVICES. If it is None, all GPUs are returned; if it is empty, none. An unknown entry ends
+    the list, and a repeated entry leaves no GPU. The first entry decides whether all are numbers (as strtoul reads
+    them: `1gpu2` is 1) or all are UUIDs.
     """
     if visible is None:
         return tuple(gpus)

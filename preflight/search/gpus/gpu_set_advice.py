@@ -74,7 +74,7 @@ class GpuSetAdvice:
 
 
 def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
-    """Return the advice on a set of GPUs. Raise UnreadableFact if nothing shows how the GPUs are connected.
+    """Return the advice on the set `gpus` (NVML indices). Raise UnreadableFact if nothing shows how they are connected.
 
     The better set has only chosen and free GPUs. It never has a GPU that CUDA_VISIBLE_DEVICES hides, because a
     scheduler may have set that variable.
@@ -94,7 +94,7 @@ def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
 
 
 def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...]:
-    """Return every boundary that the set of GPUs crosses; () if it crosses none.
+    """Return every boundary that `gpus` cross; () if they cross none.
 
     PCIe switches count only if NVLink does not connect all of the GPUs.
     """
@@ -118,7 +118,7 @@ def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...
 
 
 def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
-    """Return the boundaries that the set of GPUs is known not to cross."""
+    """Return the boundaries that `gpus` are known not to cross."""
     crossed = {each.boundary for each in crossings_of(locality, gpus)}
     levels = [locality.level(a, b) for a, b in combinations(gpus, 2)]
     has_nodes = all(locality.by_gpu[gpu].numa_node is not None for gpu in gpus)
@@ -132,7 +132,7 @@ def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
 
 
 def worst_level(locality: Locality, gpus: Sequence[int]) -> str:
-    """Return the level, such as `SYS` or `NV4`, of the slowest path within a set of GPUs; "" for one GPU."""
+    """Return the level, such as `SYS` or `NV4`, of the slowest path between two of `gpus`; "" for one GPU."""
     return max((locality.level(a, b) for a, b in combinations(gpus, 2)), key=cost, default="")
 
 

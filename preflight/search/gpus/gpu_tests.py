@@ -55,10 +55,11 @@ def device_plan(
     profile: Profile, gpus: Sequence[Gpu], node: NodeFacts, burn_s: float | None = None,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> DevicePlan:  # fmt: skip
-    """Return the plan of the tests for these GPUs; it is empty without GPUs.
+    """Return the plan of the `tests` for `gpus`; it is empty without GPUs.
 
     Pairs are tested first, because later NCCL failures are judged by whether copies arrive. Bandwidth is measured one
-    pair at a time, since pairs that run together share uplinks; `quick` does not measure it.
+    pair at a time, since pairs that run together share uplinks; `quick` does not measure it. `burn_s` is how many
+    seconds the tests are repeated under load; None means the profile's default.
     """
     if not gpus:
         return NO_DEVICES
@@ -79,7 +80,7 @@ def device_plan(
 
 
 def owner_of(pair: Pair, count: int) -> int:
-    """Return the GPU whose process tests the pair; each process gets half of its GPU's pairs and contexts.
+    """Return the GPU of `pair` whose process tests the pair; each process gets half of its GPU's pairs and contexts.
 
     Imagine the `count` GPUs in a circle: each tests the GPUs that follow it, up to half of the circle. Of two GPUs on
     opposite sides, the lower tests the other.
@@ -203,7 +204,7 @@ def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
 
 
 def one_per_pair(tests: Sequence[PairTruth], node: NodeFacts) -> tuple[PairTruth, ...]:
-    """Return one record for each pair and repetition, which joins its data test, speed test and driver's status."""
+    """Return one record per pair and repetition in `tests`, which joins data test, speed test and driver's status."""
     found: dict[tuple[int, int, int], PairTruth] = {}
     for test in tests:
         key = (test.repetition, test.a, test.b)

@@ -78,7 +78,7 @@ def expected_busbw(
 def expected_of_trials(
     links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
 ) -> tuple[Expected, ...] | Gap:
-    """Return the busbw that these GPUs should reach at every measured collective and size; a Gap if any is unknown."""
+    """Return the busbw that `gpus` should reach at every collective and size in `trials`; a Gap if any is unknown."""
     if not gpus:
         return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
@@ -178,11 +178,9 @@ def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
 
 
 def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], ...]:
-    """Return (GPU, rate of its PCIe link in GB/s).
+    """Return (NVML index, rate of the PCIe link in GB/s) for each of `gpus`, without those whose link is not known.
 
     The rate is that of the link's highest generation and present width.
-
-    A GPU whose link is not known is left out.
     """
     found = []
     for gpu in gpus:

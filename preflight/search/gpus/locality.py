@@ -38,7 +38,7 @@ class Locality:
     levels: Mapping[tuple[int, int], str]  # "" where it could not be read
 
     def level(self, a: int, b: int) -> str:
-        """Return the path between two GPUs, or "" if the path is unknown."""
+        """Return the path between the GPUs `a` and `b`, such as `NV4` or `PIX`; "" if it is unknown."""
         return self.levels.get((min(a, b), max(a, b)), "")
 
 
@@ -77,7 +77,7 @@ def is_free(gpu: Gpu) -> bool:
 
 
 def cost(level: str) -> float:
-    """Return a number that orders the paths between GPUs by speed; a slower path has a larger number.
+    """Return a sort key for `level`, a path between two GPUs; a slower path has a larger number.
 
     More NVLinks are faster than fewer; then come PCIe paths, from near to far. An unknown path has the largest number.
     """
@@ -89,17 +89,17 @@ def cost(level: str) -> float:
 
 
 def islands(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of GPUs that NVLinks connect, directly or through other GPUs."""
+    """Return the groups of `gpus` that NVLinks connect, directly or through other GPUs."""
     return groups(gpus, lambda a, b: NVLINK.fullmatch(locality.level(a, b)) is not None)
 
 
 def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of GPUs that PCIe switches join (paths PIX and PXB), directly or through other GPUs."""
+    """Return the groups of `gpus` that PCIe switches join (paths PIX and PXB), directly or through other GPUs."""
     return groups(gpus, lambda a, b: locality.level(a, b) in BELOW_SWITCH)
 
 
 def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs grouped by NUMA node.
+    """Return `gpus` grouped by NUMA node.
 
     If the node of one of two GPUs is unknown, the two GPUs are in one group, unless the path between them is known to
     leave the node.

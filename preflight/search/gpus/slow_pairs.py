@@ -75,7 +75,7 @@ def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
 
 
 def slow_pairs(times: Mapping[Pair, PairTime], limits: Sequence[PairLimit]) -> list[SlowPair]:
-    """Return the pairs that are too slow, slowest first; a pair that has no limit in `limits` is not judged.
+    """Return the pairs in `times` that are too slow, slowest first; a pair that has no limit in `limits` is not judged.
 
     Such a pair is below a share of its NVLink rate, or of the median of at least two other pairs with the same path.
     """

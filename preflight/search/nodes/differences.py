@@ -55,7 +55,10 @@ class Fact:
 
 
 def differences(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset], backend: str) -> tuple[Difference, ...]:
-    """Return the differences between nodes; differences in facts that must be equal come first."""
+    """Return the facts that differ between `nodes`; facts that must be equal come first.
+
+    `clocks` are the offsets of the nodes' clocks, which are compared too. `backend` decides which facts must be equal.
+    """
     found = [*_compared(nodes, _facts(nodes, backend)), *_clocks(nodes, clocks)] if len(nodes) > 1 else []
     order = list(Must)
     return tuple(sorted(found, key=lambda each: order.index(each.must)))
@@ -67,7 +70,7 @@ def _compared(nodes: Sequence[NodeFacts], facts: Sequence[Fact]) -> Iterator[Dif
         known = {value for _, value in read if value is not None}
         if not known or len({value for _, value in read}) < 2:
             continue
-        must = fact.must if len(known) > 1 else Must.NOT  # nobody is accused of what could not be read
+        must = fact.must if len(known) > 1 else Must.NOT  # a value that could not be read is no difference
         hosts = defaultdict[str, list[str]](list)
         for host, value in read:
             hosts[NOT_READ if value is None else value].append(host)

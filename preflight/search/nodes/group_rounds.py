@@ -76,7 +76,7 @@ def worth_dividing(
 
 
 def late_rank(trial: TrialResult) -> int | None:
-    """Return the rank that is clearly the latest at every decision size of a trial, or None."""
+    """Return the rank that is clearly the latest at every decision size of `trial`; None if there is none."""
     deciding = decision_results(trial.results, cpu_path=False) + decision_results(trial.results, cpu_path=True)
     late = {_late_rank(result) for result in deciding}
     return late.pop() if len(late) == 1 else None
@@ -105,7 +105,7 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return the trials of pairs of single ranks, with their outcomes filled in.
+    """Return `groups`, the trials of pairs of single ranks, with their outcomes filled in.
 
     A pair counts as slow if it is much slower than the other pairs (SLOW_RANK_SHARE). For a node in `dead`, only
     "works" or "fails" counts.
@@ -172,12 +172,12 @@ def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: boo
 
 
 def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
-    """Return whether no group has worked, in which case the settings are at fault rather than a node."""
+    """Return whether no group in `rounds` has worked; the settings are then at fault rather than a node."""
     return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
 
 
 def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return (pairs, rest): each node at fault with its own good node, and the good nodes that are left over.
+    """Return (pairs, rest): each node at fault in `end` with its own good node, and the good nodes left over.
 
     If there are too few good nodes, some nodes at fault are in no pair.
     """
@@ -190,9 +190,10 @@ def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tupl
 def rank_by_rank(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int]
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return triples (node at fault, good node, local rank): pairs of ranks to test alone.
+    """Return triples (node at fault in `end`, good node, local rank): pairs of ranks to test alone.
 
-    Such a test shows which GPU, NIC or rail fails. Nodes with a single rank are left out.
+    Such a test shows which GPU, NIC or rail fails. Nodes with a single rank are left out. `ranks_of` has each node's
+    number of ranks.
     """
     single: list[tuple[int, int, int]] = []
     for node, partner in partners(end, rounds)[0]:

@@ -39,7 +39,7 @@ WORDS = {
 
 
 def offers_of(netifs: Sequence[Netif] | Gap) -> tuple[Offer, ...]:
-    """Return one address of each interface that sockets can use, at most MOST_OFFERS. Other nodes connect to these.
+    """Return one address of each of `netifs` that sockets can use, at most MOST_OFFERS. Other nodes connect to these.
 
     The address is an IPv4 address if the interface has one, as in NCCL and gloo. Physical interfaces come first.
     """
@@ -84,7 +84,7 @@ def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dic
 
 
 def subnet_of(offer: Offer) -> str:
-    """Return the network of an address, or "" if its prefix length is unknown."""
+    """Return the network of the address in `offer`, such as `10.0.0.0/24`; "" if its prefix length is unknown."""
     if isinstance(offer.prefix_bits, Gap):
         return ""
     try:
@@ -131,7 +131,10 @@ def _pairs(members: Sequence[int], seed: str) -> Iterator[tuple[int, int]]:
 def results_of(
     planned: Mapping[int, Sequence[PathTask]], answers: Mapping[int, Sequence[PathResult]]
 ) -> tuple[PathResult, ...]:
-    """Return a result for every planned connection attempt; an attempt that no node reported is UNTRIED."""
+    """Return a result for every attempt in `planned`; an attempt that has no answer is UNTRIED.
+
+    Both arguments are by node rank.
+    """
     found: list[PathResult] = []
     for node_rank, tasks in planned.items():
         answered = {(each.netif, each.to_node, each.to_netif): each for each in answers.get(node_rank, ())}

@@ -31,7 +31,7 @@ class Shared:
 
 
 def why_not_joint(solo_results: Mapping[int, SoloResult]) -> str:
-    """Return why these nodes can't run trials together; "" if there is no obstacle."""
+    """Return why the nodes in `solo_results` can't run trials together; "" if there is no obstacle."""
     for node_rank, solo in solo_results.items():
         where = f"{solo.host} (node {node_rank})"
         if solo.problem:
@@ -55,7 +55,10 @@ def plan_jointly(
     wanted: Wanted,
     between: NetworkSurvey | None = None,
 ) -> dict[int, JointPlan]:
-    """Return the plan of each node, by node rank; ranks are numbered in the order of the nodes."""
+    """Return the plan of each node for the trials on all nodes, by node rank; ranks are numbered in node order.
+
+    `store_host` is node 0's address, `left_s` the time left in seconds, and `between` the network survey.
+    """
     shared = tuple(shared_candidates(solo_results, wanted.default_only, between))
     first = next(iter(solo_results.values()))
     on_gpu = first.backend == "nccl"
@@ -120,7 +123,10 @@ def hosts_by_rank(solo_results: Mapping[int, SoloResult]) -> tuple[str, ...]:
 
 
 def with_hosts(trial: TrialResult, hosts: Sequence[str]) -> TrialResult:
-    """Return the trial, with the hosts of the ranks at fault added to its problem, if this problem names ranks."""
+    """Return `trial` with the hosts of the ranks at fault added to its problem, if the problem names ranks.
+
+    `hosts` has the host of every rank.
+    """
     named = [(rank, hosts[rank]) for rank in trial.culprits if rank < len(hosts)]
     if not trial.problem or not named:
         return trial

@@ -150,12 +150,12 @@ def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequenc
 
 
 def interface_env(netif: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that choose an interface, for every library that reads one."""
+    """Return the variables that choose the interface `netif`, for every library that reads one."""
     return (("GLOO_SOCKET_IFNAME", netif), ("NCCL_SOCKET_IFNAME", f"={netif}"), ("TP_SOCKET_IFNAME", netif))
 
 
 def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that bind a rank to an interface or a port of its node.
+    """Return the variables that bind a rank to `end`, an interface or RDMA port of its node.
 
     By default NCCL uses an interface for its bootstrap only, and InfiniBand or NVLink for data between nodes.
     """
@@ -168,7 +168,7 @@ def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str],
 
 
 def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Sequence[int]) -> tuple[RouteTrial, ...]:
-    """Return the trials of a round's routes, in the order of its pairs.
+    """Return the trials of the routes in `round_`, in the order of its pairs; `observed` are the groups' trials.
 
     For a node in `dead`, a trial records only whether the route works.
     """

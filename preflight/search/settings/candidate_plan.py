@@ -30,7 +30,7 @@ class NcclPlan:
     settings_left_out: tuple[LeftOut, ...] = ()
 
     def left_out_of(self, trials: Sequence[TrialResult]) -> tuple[LeftOut, ...]:
-        """Return the configurations that were not planned; after failing default settings, omitted workarounds too."""
+        """Return the configurations that were not planned; after default settings that failed, also workarounds."""
         searched = any(trial.candidate == DEFAULT and not is_sound(trial) for trial in trials)
         return (*self.left_out, *self.settings_left_out) if searched else self.left_out
 

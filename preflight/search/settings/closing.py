@@ -27,11 +27,11 @@ MOST_PAIRS = 12  # runs of a workaround, and of default settings that fail in on
 
 
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether the next step of the search leaves time for the A/B confirmation.
+    """Return whether the next step of the search, `found`, leaves time for the A/B confirmation.
 
-    If the step works, the whole A/B confirmation must still fit into the remaining time. If the step fails, one run
-    with each of the two settings must fit. For a repetition, the whole confirmation must fit even if the repetition
-    fails.
+    If the step works, the whole A/B confirmation (`runs_each` runs of both sides) must still fit into the remaining
+    time. If the step fails, one run with each of the two settings must fit. For a repetition, the whole confirmation
+    must fit even if the repetition fails.
     """
     if not found.on or not runs_each:
         return True
@@ -43,7 +43,7 @@ def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int
 
 
 def leaves_time(default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether one more failing trial leaves time for the A/B confirmation of a workaround that was found."""
+    """Return whether one more failing trial leaves time for the A/B confirmation (`runs_each` runs of both sides)."""
     fails_s, works_s = _costs_s(default, known)
     return known.left_s - fails_s >= runs_each * (fails_s + works_s)
 
@@ -56,7 +56,7 @@ def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
 
 
 def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int, least_runs: int) -> Next:
-    """Return the next run of the A/B confirmation; without a workaround, repeat the failing default settings.
+    """Return the next run of the A/B confirmation of `chosen`; if it is None, repeat the failing default settings.
 
     Default settings without a workaround are repeated as often as in an A/B confirmation. The fault may last for some
     trials only. If a confirmation of this length could prove something, there are therefore up to MOST_PAIRS
@@ -110,7 +110,7 @@ def _turn(
 def control_of_failures(
     default: TrialResult, candidates: Sequence[Candidate], known: Known, runs_each: int
 ) -> Repeat | None:
-    """Return the next run of an A/B test of a configuration that failed although the default settings work.
+    """Return the next run of an A/B test of one of `candidates` that failed although the default settings work.
 
     The test of the first such configuration shows whether the default settings are sound. Every other such
     configuration needs one repetition. Return None if no run is left.

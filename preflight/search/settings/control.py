@@ -116,7 +116,7 @@ def place_text(place: str) -> str:
 
 
 def way_of(outcome: Outcome) -> Way | None:
-    """Return the way in which a trial ended, or None if the trial was not made."""
+    """Return the way in which a trial with this outcome ended, or None if the trial was not made."""
     match outcome:
         case Outcome.OK | Outcome.NO_EFFECT:
             return Way.WORKS
@@ -131,7 +131,7 @@ def way_of(outcome: Outcome) -> Way | None:
 
 
 def tallies(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
-    """Return how often each set of settings worked and failed.
+    """Return how often each set of settings worked and failed in `results` and `reruns`.
 
     If a search made two trials with the same settings, the later one counts, because the later trial goes further.
     """
@@ -160,14 +160,14 @@ def _way(tried: TrialResult | Rerun) -> Way | None:
 
 
 def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
-    """Return the settings whose trials ended differently at different times; the default settings come first."""
+    """Return the settings whose trials in `results` and `reruns` ended differently; the default settings come first."""
     return tuple(
         sorted((each for each in tallies(results, reruns) if not each.is_steady), key=lambda t: t.candidate != DEFAULT)
     )
 
 
 def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
-    """Return the degree to which the A/B confirmation proves the chosen workaround for failing default settings.
+    """Return how well the A/B confirmation in `control` proves the workaround for failing default settings.
 
     If the default settings sometimes worked, the confirmation must reach the odds that the profile asks for. If the
     default settings always failed, one run is enough.
@@ -176,7 +176,7 @@ def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
         return Proof.INTERMITTENT if intermittent(results, control.reruns) else Proof.OPEN
     seen = {_key(each.candidate, each.env): each for each in tallies(results, control.reruns)}
     chosen, default = seen.get(_key(control.chosen, control.env)), seen.get(DEFAULT)
-    if chosen is None or default is None:  # a report that somebody has edited
+    if chosen is None or default is None:  # a report that a person has edited
         return Proof.OPEN
     wanted = min(PROVED_ODDS.value, odds(control.wanted_each, control.wanted_each))
     if chosen.failed or (default.comes_and_goes and odds_of(control) < wanted):
@@ -185,12 +185,12 @@ def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
 
 
 def is_cure(control: Control, results: Sequence[TrialResult]) -> bool:
-    """Return whether the A/B confirmation supports the chosen workaround, even if only provisionally."""
+    """Return whether the A/B confirmation in `control` supports its workaround, even if only provisionally."""
     return proof_of(control, results) in (Proof.PROVED, Proof.PROVISIONAL)
 
 
 def runs_of(control: Control, name: str = "") -> tuple[int, int]:
-    """Return (runs with the default settings, runs with `name`) of an A/B confirmation.
+    """Return (runs with the default settings, runs with `name`) of the A/B confirmation in `control`.
 
     `name` is a configuration; "" stands for the chosen workaround.
     """
@@ -252,7 +252,7 @@ def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tupl
 
 
 def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[TrialResult, ...]:
-    """Return the results, with the failure filled in for settings that worked first and failed in a repetition.
+    """Return `results`, with the failure filled in for settings that worked first and failed in one of `reruns`.
 
     Such settings are no workaround. The default settings keep their result.
     """
@@ -286,12 +286,12 @@ def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
 
 
 def times_repeated(env: Env, reruns: Iterable[Rerun]) -> int:
-    """Return how often the settings `env` have been tried again, apart from A/B confirmations."""
+    """Return how many of `reruns` are of the settings `env`, apart from A/B confirmations."""
     return sum(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
 
 
 def times_worked(candidate: Candidate, results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> int:
-    """Return how often the configuration's settings worked.
+    """Return how often the settings of `candidate` worked in `results` and `reruns`.
 
     A trial that was skipped for lack of time counts as working.
     """
@@ -301,12 +301,12 @@ def times_worked(candidate: Candidate, results: Sequence[TrialResult], reruns: S
 
 
 def is_repeated(env: Env, reruns: Iterable[Rerun]) -> bool:
-    """Return whether the settings `env` have been tried again, apart from A/B confirmations."""
+    """Return whether any of `reruns` is of the settings `env`, apart from A/B confirmations."""
     return times_repeated(env, reruns) > 0
 
 
 def has_failed(result: TrialResult) -> bool:
-    """Return whether a trial was made and failed."""
+    """Return whether `result` is of a trial that failed or got wrong data; False if the trial was not made."""
     return result.outcome in FAILED or not all(each.verified for each in result.results)
 
 

@@ -59,7 +59,7 @@ def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
 
 
 def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tuple[CollectiveResult, ...]:
-    """Return the results at the decision sizes (decision_sizes), all_reduce first."""
+    """Return the results at the decision sizes (`decision_sizes`), all_reduce first, by size."""
     chosen: list[CollectiveResult] = []
     for collective in DECIDING:
         same = sorted((each for each in results if each.collective is collective), key=lambda each: each.size_bytes)
@@ -133,10 +133,10 @@ def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
-    """Return the best configuration if screening and short comparison promise more than MIN_GAIN; else "".
+    """Return the best configuration if `screened` and `heated` promise more than MIN_GAIN; else "".
 
-    The comparison that follows ignores these values: they are biased toward the best configuration, because they chose
-    it.
+    They are the gains by screening and the short comparisons. The comparison that follows ignores these values: they
+    are biased toward the best configuration, because they chose it.
     """
     promise = {}
     for heat in heated:

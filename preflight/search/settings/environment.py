@@ -78,7 +78,10 @@ def may_be_recommended(name: str, value: str) -> bool:
 
 
 def why_torch_would_end(environ: Mapping[str, str]) -> str:
-    """Return the variable that makes `import torch.distributed` or a group's start fail, and the fix; "" if none."""
+    """Return the variable in `environ` that makes `import torch.distributed` or a group's start fail, and the fix.
+
+    The result is "" if there is no such variable.
+    """
     level = environ.get("TORCH_DISTRIBUTED_DEBUG")
     if level is None or level.upper() in DEBUG_LEVELS:
         return ""
@@ -87,13 +90,13 @@ def why_torch_would_end(environ: Mapping[str, str]) -> str:
 
 
 def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the inherited variables that tune communication, sorted by name. Trials run without them."""
+    """Return the variables in `environ` that tune communication, sorted by name. Trials run without them."""
     tuning = {name for name in environ if name.startswith(TUNING_PREFIXES) or name in TUNING_NAMES}.difference(KEPT)
     return tuple(sorted((name, environ[name]) for name in tuning))
 
 
 def matters(name: str, dialect: str) -> bool:
-    """Return whether a backend may read a variable, and the variable changes more than what is logged.
+    """Return whether a backend may read the variable `name`, and the variable changes more than what is logged.
 
     `dialect` is "nccl" or "gloo", the library whose variables the backend reads.
     """
@@ -116,7 +119,10 @@ def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> 
 def trial_environment(
     candidate: Candidate, inherited: tuple[tuple[str, str], ...], dialect: str, debug_file: str
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return the variables that a configuration's trial sets, and the inherited variables that the trial removes."""
+    """Return the variables that a trial of `candidate` sets, and the inherited variables that it removes.
+
+    `debug_file` is the file for NCCL's log, if `dialect` is "nccl".
+    """
     kept = dict(inherited) if candidate.name == AS_IS else {}
     harness = dict(NCCL_TRIAL_ENV) | {"NCCL_DEBUG_FILE": debug_file} if dialect == "nccl" else {}
     wanted = {**kept, **harness, **dict(candidate.env)}

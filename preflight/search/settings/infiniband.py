@@ -32,7 +32,7 @@ PACKET_LOST = re.compile(r"status[= ]\(?12\b")
 
 
 def lost_packets(trial: TrialResult) -> bool:
-    """Return whether NCCL's log of this trial says that NCCL gave up sending a packet after all retries."""
+    """Return whether NCCL's log of `trial` says that NCCL gave up sending a packet after all retries."""
     return any(PACKET_LOST.search(line.text) for end in trial.ranks for line in end.log)
 
 
@@ -119,9 +119,9 @@ def ib_is_suspect(default: TrialResult) -> bool:
 
 
 def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: Sequence[int]) -> IbOrder:
-    """Return the order in which to try configurations after a failure of InfiniBand with default settings.
+    """Return the order in which to try `candidates` after a failure of InfiniBand with default settings.
 
-    `node_sizes` has the number of ranks on each node.
+    `default` is the failed trial. `node_sizes` has the number of ranks on each node.
     """
     signs = _signs(default, node_sizes)
     sockets = tuple(each for each in candidates if {name for name, _ in each.env} <= SOCKETS and each.only_cures)

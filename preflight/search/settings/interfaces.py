@@ -33,7 +33,7 @@ def interfaces(view: NodeView) -> Iterator[Planned]:
 
 
 def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
-    """Return a sort key that puts the likeliest interface first: one with the default route, IPv4 and a high speed."""
+    """Return a sort key for `netif` that puts the likeliest interface first: default route, IPv4 and high speed."""
     gateways = 0 if known_or(netif.gateways, ()) else 1
     kind = LIKELY.index(netif.kind)
     ipv4 = 0 if isinstance(netif.addresses, Gap) or _families(netif)[0] else 1

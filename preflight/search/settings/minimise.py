@@ -232,9 +232,9 @@ def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dic
 
 
 def sign_of(result: TrialResult) -> tuple[str, ...]:
-    """Return the essence of a failure, for comparisons: equal failures of two trials give the same result.
+    """Return what identifies the failure in `result`: equal failures of two trials give the same tuple.
 
-    The result has the outcome, the stages without their counts, and the errors without numbers.
+    It has the outcome, the stages without their counts, and the errors without numbers.
     """
     stages = {stage.split()[0] for rank, stage in result.stages if not result.culprits or rank in result.culprits}
     own = [end.detail for end in result.ranks if end.ended in ("error", "signal")]

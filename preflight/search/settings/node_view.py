@@ -37,7 +37,10 @@ def version_text(version: Version) -> str:
 
 
 def why_not_known(version: Version | None, name: str) -> str:
-    """Return why this NCCL version ignores a variable, or "" if it may have an effect or the version is unknown."""
+    """Return why the variable `name` has no effect in NCCL `version`.
+
+    Return "" if it may have one, or if `version` is None.
+    """
     variable = BY_NAME[name]
     if version is None:
         return ""
@@ -98,7 +101,7 @@ class NodeView:
 
 
 def setting(name: str, value: str, scope: Scope = Scope.ANYWHERE) -> Setting:
-    """Return a setting that consists of one variable."""
+    """Return a setting that consists of one variable, `name`=`value`, and holds for the nodes in `scope`."""
     return Setting(name, ((name, value),), BY_NAME[name].families, scope)
 
 

@@ -103,7 +103,7 @@ def gid(view: NodeView) -> Iterator[Planned]:
 
 
 def v2_index(port: HcaPort) -> int | None:
-    """Return the index of a port's RoCE v2 GID with an IPv4 address, or None if the port has none."""
+    """Return the index of the RoCE v2 GID with an IPv4 address in `port`'s table, or None if it has none."""
     gids = known_or(port.gids, ())
     return next((each.gid_index for each in gids if each.type == V2 and each.gid.startswith(MAPPED_IPV4)), None)
 

@@ -213,7 +213,7 @@ def _found(asked: _Asked, default: TrialResult) -> Cure:
 
 
 def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return a trial's measurements up to the largest size at which trials failed (`failed_at`), in order of size.
+    """Return those of `cure_measures` up to the largest size at which trials failed (`failed_at`), in order of size.
 
     If no trial has failed at a size, the result is the first measurement only.
     """

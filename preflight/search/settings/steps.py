@@ -27,7 +27,10 @@ class Repeat:
     runs_each: int = 0
 
     def ended(self, result: TrialResult, duration_s: float | None = None) -> Rerun:
-        """Return the record of a repetition that ended with `result`."""
+        """Return the record of this repetition, which ended with `result`.
+
+        `duration_s` replaces the duration in `result`, unless it is None.
+        """
         candidate, took_s = self.candidate, result.duration_s if duration_s is None else duration_s
         return Rerun(
             candidate.name, candidate.env, result.outcome, result.problem, took_s, self.control, self.runs_each,

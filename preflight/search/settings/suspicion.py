@@ -59,5 +59,5 @@ def suspected_families(default: TrialResult | None, broken_pairs: Sequence[objec
 
 
 def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setting, ...]:
-    """Return the settings with those of the suspect `families` last; otherwise the order is kept."""
+    """Return `settings` with those of the suspect `families` last; otherwise the order is kept."""
     return tuple(sorted(settings, key=lambda setting: bool(families.intersection(setting.families))))

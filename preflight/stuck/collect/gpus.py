@@ -15,8 +15,8 @@ AGAIN_AFTER_S = 1.0
 def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[GpuState, ...] | Gap:
     """Return NVML's values for each GPU; a Gap if NVML can't be queried.
 
-    The values are read twice, and the lower utilization and the higher power are kept. A GPU therefore looks like one
-    with a waiting kernel only if it was busy at low power both times.
+    The values are read twice, `again_after_s` seconds apart, and the lower utilization and the higher power are kept. A
+    GPU therefore looks like one with a waiting kernel only if it was busy at low power both times.
     """
     looks = []
     for pause_s in (again_after_s, 0.0):
@@ -40,7 +40,7 @@ def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[G
 
 
 def parse_gpu(each: Json) -> GpuState:
-    """Return the state of a GPU from its record in the reply to the query `nvml`; a value that is missing is a Gap."""
+    """Return the state of a GPU from `each`, its record in NVML's reply; a value that is missing is a Gap."""
 
     def number(key: str, scale: float = 1) -> float | Gap:
         value = each.get(key)

@@ -88,7 +88,7 @@ class ListedProcess:
 
     @property
     def identity(self) -> Identity | None:
-        """Return the values that identify the rank; None if the process is no rank, or is a process of preflight."""
+        """Return the values that identify the process's rank; None if it is no rank, or is a process of preflight."""
         if self.is_own:
             return None
         for variable, *_ in RANK_VARIABLES:
@@ -100,7 +100,7 @@ class ListedProcess:
 
     @property
     def job_name(self) -> str:
-        """Return the first job name that the variables give, such as `SLURM_JOB_ID 17:0`; "" if they give none."""
+        """Return the first job name that the process's variables give, such as `SLURM_JOB_ID 17:0`; "" without one."""
         for row in JOB_VARIABLES:
             values = [self.variables.get(name, "") for name in row]
             if values[0]:
@@ -133,7 +133,7 @@ class ListedProcess:
 
     @property
     def is_data_worker(self) -> bool:
-        """Return whether torch has named the process a DataLoader worker (2.6 and newer)."""
+        """Return whether torch (2.6 and newer) has named the process a DataLoader worker."""
         return self.name.startswith(DATA_WORKER)
 
     @property
@@ -196,7 +196,7 @@ class FoundJob:
         return job_id in (name, name.partition(":")[0])
 
     def row(self, machine: Machine) -> JobRow:
-        """Return the values by which a person recognizes the job.
+        """Return the values by which a person recognizes the job in a list of jobs.
 
         They are the first rank's pid, command, folder and running time, and the number of ranks.
         """
@@ -455,7 +455,7 @@ def _read_memory(machine: Machine, pid: int) -> Json:
 
 
 def parse_stat(text: str) -> Json:
-    """Return the name (any characters), state, parent, and start (clock ticks since boot) from /proc/PID/stat."""
+    """Return the name (any characters), state, parent, and start (clock ticks since boot) in `text`, /proc/PID/stat."""
     head, _, rest = text.rpartition(")")
     fields = rest.split()
     return {
@@ -467,7 +467,7 @@ def parse_stat(text: str) -> Json:
 
 
 def parse_uid(status: str) -> int:
-    """Return the effective owner from the text of /proc/PID/status. Raise ValueError if it is missing."""
+    """Return the effective user id in the text of /proc/PID/status. Raise ValueError if it is missing."""
     for line in status.splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])

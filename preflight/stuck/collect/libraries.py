@@ -48,7 +48,7 @@ OTHERS = (
 
 
 def read_software(machine: Machine, ranks: Sequence[ListedProcess]) -> JobSoftware:
-    """Return the libraries that the ranks have mapped, with their versions, and the node's CPU, kernel and GPUs."""
+    """Return the libraries that `ranks` have mapped, with their versions, and the node's CPU, kernel and GPUs."""
     found: dict[tuple[str, str], LoadedLibrary] = {}
     versions: dict[tuple[str, str, str], str] = {}  # ranks of one container map one file
     for each in ranks:
@@ -85,7 +85,10 @@ def _same_root(root: str) -> str:
 
 
 def libraries_in(maps: str) -> tuple[LoadedLibrary, ...]:
-    """Return the libraries in /proc/PID/maps for which preflight knows bugs by version; their versions are empty."""
+    """Return the libraries in `maps`, the text of /proc/PID/maps, whose bugs preflight knows by version.
+
+    Their versions are still empty.
+    """
     nccl = [LoadedLibrary("NCCL", "", path) for path in mapped_libraries(maps)]
     others = [
         LoadedLibrary(each.component, "", path)
@@ -106,7 +109,7 @@ def _version_of(library: LoadedLibrary, root: str) -> str:
 
 
 def chosen_by(path: str, process: ListedProcess) -> str:
-    """Return the environment variable with which the process chose this library; "" if no variable names it."""
+    """Return the environment variable with which `process` chose the library at `path`; "" if no variable names it."""
     for variable in CHOOSERS:
         for each in re.split(r"[:\s]+", process.places.get(variable, "")):
             same = os.path.dirname(each) == os.path.dirname(path)
@@ -133,14 +136,15 @@ def _mapped_files(maps: str) -> tuple[str, ...]:
 
 
 def read_nccl_version(path: str) -> str:
-    """Return the NCCL release that the library file contains; "" if it contains none or can't be read."""
+    """Return the NCCL release that the library file `path` contains; "" if it contains none or can't be read."""
     return find_in_file(path, BUILT_AS)
 
 
 def find_in_file(path: str, pattern: re.Pattern[bytes]) -> str:
-    """Return the first group of the first match of `pattern` in a file; "" without a match or if it can't be read.
+    """Return the first group of the first match of `pattern` in the file `path`.
 
-    Only a regular file is opened, because another user may have put a device at that path.
+    Return "" if there is none or it can't be read. Only a regular file is opened, because another user may have put a
+    device at that path.
     """
     with (
         contextlib.suppress(OSError),

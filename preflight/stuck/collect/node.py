@@ -64,11 +64,10 @@ class CollectOptions:
 def collect_node(
     machine: Machine, job: FoundJob, options: CollectOptions, host: str, stopped: list[Interrupted]
 ) -> NodeEvidence:
-    """Return the evidence from this node about one job.
+    """Return the evidence from this node, whose name is `host`, about `job`.
 
-    After a signal, return the evidence so far and add the signal to `stopped`.
-
-    Call this function from a process with a single thread, since it forks.
+    After a signal, return the evidence so far and add the signal to `stopped`. Call this function from a process with a
+    single thread, since it forks.
     """
     # Ranks first: there may be more processes than time.
     rank_processes = [each.process for each in job.ranks]

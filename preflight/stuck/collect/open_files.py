@@ -41,7 +41,7 @@ class Descriptors:
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> Descriptors:
-        """Return the open descriptors of a process. Raise UnreadableFact if the kernel hides them."""
+        """Return the open descriptors of process `pid`. Raise UnreadableFact if the kernel hides them."""
         files, sockets = {}, set()
         for name in machine.names(f"proc/{pid}/fd")[:MOST_FILES]:
             try:
@@ -69,14 +69,14 @@ class FileWatch:
         self.mounts: dict[str, tuple[Mount, ...]] = {}  # by mount namespace: each is read once
 
     def descriptors(self, pid: int) -> Descriptors | Gap:
-        """Return the descriptors that a process has open now; a Gap if they can't be read."""
+        """Return the descriptors that process `pid` has open now; a Gap if they can't be read."""
         try:
             return Descriptors.read(self.machine, pid)
         except UnreadableFact as error:
             return Gap(str(error))
 
     def files(self, pid: int) -> tuple[OpenFile, ...] | Gap:
-        """Return the files that a process has open now, and by how many bytes their offsets moved since the start.
+        """Return the files that process `pid` has open now, and by how many bytes their offsets moved since the start.
 
         The result is a Gap if either read failed.
         """
@@ -97,7 +97,7 @@ class FileWatch:
         )
 
     def connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return the TCP connections of each process, by pid; a Gap for a process whose descriptors are hidden.
+        """Return the TCP connections of each watched process, by pid; a Gap for a process with hidden descriptors.
 
         The kernel's table is read once for each network namespace.
         """
@@ -141,7 +141,10 @@ class FileWatch:
 
 
 def read_moved_bytes(machine: Machine, pid: int) -> int | None:
-    """Return the bytes that a process has read and written so far (/proc/PID/io: rchar + wchar); None if hidden."""
+    """Return the bytes that process `pid` has read and written so far; None if they are hidden.
+
+    They are rchar + wchar of /proc/PID/io.
+    """
     try:
         return sum(int(line.split()[1]) for line in machine.text(f"proc/{pid}/io").splitlines()[:2])
     except (UnreadableFact, ValueError, IndexError):
@@ -149,7 +152,7 @@ def read_moved_bytes(machine: Machine, pid: int) -> int | None:
 
 
 def parse_fdinfo(text: str) -> tuple[int, int]:
-    """Return the offset and the flags of /proc/PID/fdinfo/FD; raise ValueError if a value is missing."""
+    """Return the offset and the flags in the text of /proc/PID/fdinfo/FD. Raise ValueError if one is missing."""
     values = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     if "pos" not in values or "flags" not in values:
         raise ValueError("no pos or flags")
@@ -157,7 +160,7 @@ def parse_fdinfo(text: str) -> tuple[int, int]:
 
 
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
-    """Return the mounts in /proc/PID/mountinfo.
+    """Return the mounts in the text of /proc/PID/mountinfo, in order.
 
     Optional fields come before a dash, and the type of the file system comes after it.
     """
@@ -171,7 +174,7 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
 
 
 def file_system_of(path: str, mounts: Iterable[Mount]) -> str:
-    """Return the type of the file system that holds a path: that of the longest mount point above the path."""
+    """Return the type of the file system that holds `path`: that of the longest of `mounts` above it."""
     best, kind = -1, ""
     for mount in mounts:
         point = mount.point.rstrip("/")
@@ -181,7 +184,7 @@ def file_system_of(path: str, mounts: Iterable[Mount]) -> str:
 
 
 def parse_tcp(text: str) -> dict[int, Connection]:
-    """Return the connections in /proc/net/tcp or tcp6 by socket inode; lines of another form are skipped."""
+    """Return the connections in the text of /proc/net/tcp or tcp6, by socket inode; other lines are skipped."""
     found = {}
     for line in text.splitlines()[1:]:
         fields = line.split()
@@ -203,7 +206,7 @@ def parse_tcp(text: str) -> dict[int, Connection]:
 
 
 def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
-    """Return the TCP connections in a process's network namespace, by socket inode."""
+    """Return the TCP connections in the network namespace of process `pid`, by socket inode."""
     found: dict[int, Connection] = {}
     for name in ("tcp", "tcp6"):
         try:
@@ -214,7 +217,7 @@ def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
 
 
 def read_locks(machine: Machine, pids: Sequence[int]) -> tuple[HeldLock, ...]:
-    """Return the file locks for which these processes wait, with the file and the name of the holding process."""
+    """Return the file locks for which the processes `pids` wait, with the file and the name of the holding process."""
     locks = []
     with contextlib.suppress(UnreadableFact):
         for waits, holds, inode in parse_locks(machine.text("proc/locks"), pids):
@@ -237,7 +240,7 @@ def _locked_file(machine: Machine, pid: int, inode: str) -> str:
 
 
 def parse_locks(text: str, waiting: Iterable[int]) -> tuple[tuple[int, int, str], ...]:
-    """Return the locks in /proc/locks for which one of the processes `waiting` waits.
+    """Return the locks in the text of /proc/locks for which one of the processes `waiting` waits.
 
     Each item is the pid that waits, the pid that holds the lock, and the file's device and inode ("08:01:1234").
     """

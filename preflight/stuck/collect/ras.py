@@ -56,9 +56,10 @@ def ask_ras(
     how: AskRas = AskRas.REVIEWED,
     reviews: Sequence[RasReview] = REVIEWS,
 ) -> RasAnswer | Gap:
-    """Return RAS's reply about this job; a Gap if RAS is not queried or does not reply.
+    """Return RAS's reply about the job of `ranks`; a Gap if RAS is not queried or does not reply.
 
-    RAS is not queried if no rank listens on its port, if other processes listen there too, or if a query may be unsafe.
+    RAS is not queried if no rank listens on its port, if other processes listen there too, or if `how` and `reviews`
+    forbid a query.
     """
     address = next((r.places["NCCL_RAS_ADDR"] for r in ranks if r.places.get("NCCL_RAS_ADDR")), DEFAULT_ADDRESS)
     host, _, port = address.rpartition(":")
@@ -116,9 +117,9 @@ def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas
 
 
 def parse_ras(text: str, address: str) -> RasAnswer:
-    """Return the ranks that RAS's reply to `verbose status` lists as missing (INCOMPLETE) or behind (MISMATCH).
+    """Return the ranks that `text`, RAS's reply to `verbose status`, lists as missing or behind.
 
-    The ranks of all communicators are included. `address` is RAS's address.
+    RAS's words are INCOMPLETE and MISMATCH. The ranks of all communicators are included. `address` is RAS's address.
     """
     version = VERSION.search(text)
     missing: dict[int, RasRank] = {}
@@ -141,12 +142,15 @@ def parse_ras(text: str, address: str) -> RasAnswer:
 
 
 def parse_rank(found: re.Match[str], what: str) -> RasRank:
-    """Return a rank from RAS's text, with the rank's process and node if RAS prints them."""
+    """Return the rank in `found`, a match in RAS's text, with its process and node if RAS prints them.
+
+    `what` is RAS's statement about the rank.
+    """
     return RasRank(int(found[1]), int(found[2] or 0), found[3] or "", what)
 
 
 def parse_mismatch(block: str) -> list[RasRank]:
-    """Return the ranks with the lowest operation count in a MISMATCH block; [] if it lists only one count."""
+    """Return the ranks with the lowest operation count in `block`, a MISMATCH of RAS; [] if it has only one count."""
     counts: dict[int, list[re.Match[str]]] = {}
     current = -1
     for line in block.splitlines():

@@ -40,7 +40,7 @@ class Dump:
 
     @classmethod
     def of(cls, process: ListedProcess) -> Dump | None:
-        """Return the paths for this rank's process; None if its variables give no rank number."""
+        """Return the dump's paths for `process`, a rank; None if its variables give no rank number."""
         if process.identity is None:
             return None
         rank, pipe = process.identity.number, process.places.get(PIPE)
@@ -118,7 +118,7 @@ def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag 
 
 
 def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
-    """Return the last lines of the file to which a process writes its output; a Gap for a terminal or a pipe.
+    """Return the last lines of the file to which process `pid` writes its output; a Gap for a terminal or a pipe.
 
     The open file is read, because its name may belong to another file by now.
     """

@@ -92,11 +92,12 @@ def _read(ended: Ended | None) -> Stacks:
 def reread_stacks(
     earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool, uid: int
 ) -> tuple[dict[int, Stacks], dict[int, Stacks]]:
-    """Return the stacks at the start and end of the watch; a process that slept throughout is read only once.
+    """Return the stacks at the start and end of the watch, by pid; a process that slept throughout is read only once.
 
-    The earlier stacks stay if the second read failed, or if the second read gave the same stacks without C frames:
-    `--native` stops a process only once. If the second read failed, the stacks at the start count as unknown, because
-    one read does not show whether a stack changes.
+    `earlier` are the stacks at the start, and `threads` shows which threads ran since. The earlier stacks stay if the
+    second read failed, or if the second read gave the same stacks without C frames: `--native` stops a process only
+    once. If the second read failed, the stacks at the start count as unknown, because one read does not show whether a
+    stack changes.
 
     A process that computes at the same place in both reads is read several more times, because a loop spends most of
     its time in one line.
@@ -167,7 +168,7 @@ def has_frames(stacks: Stacks | None) -> bool:
 
 
 def why_not(stderr: str) -> str:
-    """Return the reason for a failure of py-spy in plain words, from its stderr."""
+    """Return the reason why py-spy failed, in plain words, from its stderr."""
     if FORBIDDEN.search(stderr):
         return f"{NO_PTRACE} for this user: {' '.join(stderr.split())[:80]}"
     if NOT_PYTHON.search(stderr):

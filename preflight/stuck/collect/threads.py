@@ -46,7 +46,7 @@ class ProcessSample:
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> ProcessSample:
-        """Return the threads of a process; empty if the process has ended."""
+        """Return the threads of process `pid` now; empty if the process has ended."""
         threads = {}
         for tid in sorted(machine.names(f"proc/{pid}/task"), key=int)[:MOST_THREADS]:
             path = f"proc/{pid}/task/{tid}"
@@ -97,7 +97,7 @@ def _text(machine: Machine, path: str) -> str:
 
 
 def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
-    """Return a single sample in the form of `watch_threads`, for use if the watch was stopped or failed."""
+    """Return a single sample of the processes `pids` in the form of `watch_threads`, for a watch that failed."""
     threads = {pid: encode_value(ProcessSample.read(machine, pid).since(None)) for pid in pids}
     return {"watched_s": 0.0, "threads": threads}
 
@@ -110,7 +110,7 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
     """
     start = time.monotonic()
     first = {pid: ProcessSample.read(machine, pid) for pid in pids}
-    last, moved_at_s = first, dict[int, float]()  # by thread: when it was first seen to have run
+    last, moved_at_s = first, dict[int, float]()  # by thread: when the watch first found that it had run
     while True:
         time.sleep(0.25 if len(pids) < FEW_PROCESSES else 1.0)
         watched_s = time.monotonic() - start

@@ -23,7 +23,7 @@ ENGINE_LOOPS = ("EngineCore",)  # of vLLM
 
 
 def find_culprits(job: JobState) -> tuple[Culprit, ...]:
-    """Return the culprits: the ranks that hold up the job, with the reason; () if none can be named."""
+    """Return the ranks that hold up the job, as culprits with the reason; () if none can be named."""
     if job.is_idle:
         return tuple(idle_servers_faults(job))
     gone = [place for place in job.places if place.is_gone]

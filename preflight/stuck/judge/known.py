@@ -14,11 +14,11 @@ MOST = 3
 
 
 def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) -> tuple[KnownHang, ...]:
-    """Return at most MOST known bugs that may explain the hang.
+    """Return those of `bugs` that may explain the hang of `job`, at most MOST; bugs that a stack shows come first.
 
     The evidence is a stack that has the bug's frame, or all ranks waiting in the same call. A matching frame is enough
     even if the version is unknown. Without such a frame, the version and all other known facts have to fit, because
-    ranks that wait in the same call are weak evidence.
+    ranks that wait in the same call are weak evidence. If `verdict` is NOT_STUCK, the result is ().
     """
     if verdict is StuckVerdict.NOT_STUCK or not job.nodes:
         return ()

@@ -54,7 +54,7 @@ class JobState:
 
     @classmethod
     def of(cls, nodes: Sequence[NodeEvidence]) -> JobState:
-        """Return the state of the job whose evidence these nodes give.
+        """Return the state of the one job about which `nodes` have evidence.
 
         Ranks that should run on a node but have no process are included.
         """
@@ -105,7 +105,7 @@ class JobState:
 
 
 def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
-    """Return the state of a rank: its activity, its call, whether it waits for other ranks, and whether it moves on."""
+    """Return the state of `rank`: its activity and call, whether it waits for others, and whether it makes progress."""
     process, main, stack = rank.process, rank.process.main_thread, rank.process.main_stack
     if main is None or process.state in "ZX":
         return RankPlace.gone(rank.rank, node.host, process.pid, Activity.DEAD, "ended", "it has ended")

@@ -28,7 +28,10 @@ TURN_S = 1.0  # after which those are dropped who say nothing
 
 
 def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit_s: float) -> str:
-    """Return why the nodes must check; "" if all nodes have the report named `mine` (`mine` is "" without a report)."""
+    """Return why the nodes must check again; "" if all nodes have the same report, which was created at `mine`.
+
+    `mine` is "" if this node has no valid report. The nodes have `limit_s` seconds to ask each other.
+    """
     until = time.monotonic() + limit_s
     try:
         answer = _ask_all if place.node_rank == 0 else _ask_node_0

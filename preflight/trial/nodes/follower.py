@@ -216,7 +216,7 @@ class Follower:
         return f"{place.name_of(0)} at {place.host} was not reached: {tried}"
 
     def finish(self, why: str) -> None:
-        """Send node 0 the reason `why` this node stopped (unless it is ""), and close the connection."""
+        """Send node 0 the reason `why` this node stops (nothing if `why` is ""), and close the connection."""
         if self._link is not None:
             if why and self._is_welcome:
                 with contextlib.suppress(MeetingError):

@@ -15,7 +15,7 @@ PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\],\s]+)")
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Return the hosts in the written order. Raise MalformedInput if the text is not a host list."""
+    """Return the hosts in `text`, in the written order. Raise MalformedInput if `text` is not a host list."""
     if len(text) > LONGEST_TEXT:
         raise _malformed(text, "longer than 1 MiB")
     found = (host for word in _words(text) for host in _expand(word, text))

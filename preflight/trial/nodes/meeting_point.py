@@ -21,7 +21,7 @@ LOCAL_KINDS = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The addresses of a name on this node; `problem` is the reason if there are no addresses."""
+    """The addresses of a host's name on this node; `problem` is the reason if there are no addresses."""
 
     addresses: tuple[str, ...]
     problem: str
@@ -36,7 +36,10 @@ class Listening:
 
 
 def resolve(host: str, limit_s: float) -> Resolved:
-    """Resolve a name in a separate process, because a dead name server blocks for many seconds."""
+    """Return the addresses of `host`, looked up in a separate process within `limit_s` seconds.
+
+    The process is separate because a dead name server blocks for many seconds.
+    """
     if is_address(host):
         return Resolved((host,), "")
     answer = run_isolated({host: functools.partial(_look_up, host)}, {host: limit_s})[host]
@@ -56,10 +59,11 @@ def _look_up(host: str) -> list[str]:
 
 
 def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Netif]) -> Listening:
-    """Return the addresses on which node 0 listens: its own addresses to which `host` resolves, else all interfaces.
+    """Return the addresses on which node 0 listens: those of `resolved` that are its own, else all interfaces.
 
-    The name may resolve to loopback (Debian's 127.0.1.1) or to another host's address (a service, NAT). Then the other
-    nodes must find another path, so node 0 listens on all of its addresses that they could reach.
+    `resolved` are the addresses of `host`. The name may resolve to loopback (Debian's 127.0.1.1) or to another host's
+    address (a service, NAT). Then the other nodes must find another path, so node 0 listens on all of its addresses
+    that they could reach.
     """
     own = {address: netif for netif in netifs for address in _addresses(netif)}
     found = [address for address in map(plain_address, resolved) if address in own and not is_loopback(address)]
@@ -81,7 +85,10 @@ def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Net
 
 
 def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.socket], int]:
-    """Listen on all addresses at the first of `ports` that is free on each; MeetingError names the obstacle."""
+    """Return sockets that listen on all addresses of `listening`, and their port: the first of `ports` free on each.
+
+    Raise MeetingError, which names the obstacle, if there is no such port.
+    """
     problem = ""
     for port in ports:
         opened: list[socket.socket] = []
@@ -102,7 +109,7 @@ def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.so
 
 
 def netif_of(address: str, netifs: Sequence[Netif]) -> str:
-    """Return the interface that has this address, or "" if no interface has it or the address is loopback."""
+    """Return the name of the interface with this address; "" if none has it or the address is loopback."""
     found = (netif for netif in netifs if plain_address(address) in _addresses(netif))
     return next((netif.name for netif in found if netif.kind is not NetifKind.LOOPBACK), "")
 

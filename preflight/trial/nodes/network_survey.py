@@ -60,9 +60,10 @@ class ListenAnswer:
 
 
 def survey_network(solo_results: Mapping[int, SoloResult], run_id: str, checkpoint_dir: str) -> QuerySteps:
-    """Ask all nodes for their clocks and the paths between them; return the survey (a generator of questions).
+    """Ask all nodes for their clocks and the paths between them, and return the survey (as a generator of questions).
 
-    If `checkpoint_dir` is not "", the nodes also test the storage of this directory.
+    `solo_results` are the nodes' single-node results by node rank. If `checkpoint_dir` is not "", the nodes also test
+    the storage of this directory.
     """
     since = time.monotonic()
     met = {rank: solo.netif for rank, solo in solo_results.items() if solo.netif}

@@ -35,7 +35,7 @@ class PathProbe:
         self._places = threading.BoundedSemaphore(MOST_CALLERS)
 
     def listen(self, asked: Json) -> Json:
-        """Listen at a free port on each address; return port, prefix length and problem of each, in this order."""
+        """Listen at a free port on each of `asked["addresses"]`; return the port, prefix length and problem of each."""
         self._token, self._node_rank = bytes.fromhex(asked["token"]), int(asked["node_rank"])
         prefixes = prefix_bits()
         return [self._listen_at(address) | {"prefix_bits": prefixes.get(address)} for address in asked["addresses"]]
@@ -67,7 +67,10 @@ class PathProbe:
             self._places.release()
 
     def reach(self, asked: Json) -> Json:
-        """Try every path at once, then measure the working paths one after the other while there is time."""
+        """Try the paths in `asked["tasks"]`, several at once, then measure the working ones while there is time.
+
+        Return one result per path, in the order of the tasks.
+        """
         tasks, own = asked["tasks"], set(asked["own"])
         with ThreadPoolExecutor(max(1, min(AT_ONCE, len(tasks)))) as pool:
             tried = list(pool.map(lambda task: self._try(task, own), tasks))

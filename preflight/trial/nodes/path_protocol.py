@@ -44,7 +44,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The result of a path so far; `sock` is the connection to the verified peer, or None without a connection."""
+    """The result of a connection attempt; `sock` is the connection to the verified peer, or None without one."""
 
     sock: socket.socket | None
     end: PathEnd
@@ -52,7 +52,7 @@ class Met:
 
 
 def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
-    """Answer one caller until it closes the connection, falls silent, or proves not to belong to this run."""
+    """Answer the caller at `sock` until it closes, falls silent, or shows that it does not know the run's `token`."""
     with contextlib.suppress(OSError, ValueError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         theirs, _ = HELLO.unpack(_read(sock, HELLO.size, time.monotonic() + HELLO_S))
@@ -101,7 +101,8 @@ def meet(source: str, address: str, port: int, token: bytes, own_rank: int, thei
 def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
     """Send small and then large messages that the peer echoes; return (result, detail, rate in bytes per second).
 
-    A slow path is not broken: the path passes if any part of a large message comes back.
+    A slow path is not broken: the path passes if any part of a large message comes back. The rate of a failed path is
+    0.
     """
     try:
         round_trip_s(sock)
@@ -118,7 +119,7 @@ def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
 
 
 def round_trip_s(sock: socket.socket) -> float:
-    """Return the median round-trip time of a small message, in seconds."""
+    """Return the median round-trip time of a small message over `sock`, in seconds."""
     times = []
     for _ in range(TRIPS):
         since = time.monotonic()
@@ -128,7 +129,7 @@ def round_trip_s(sock: socket.socket) -> float:
 
 
 def rate_bytes_s(sock: socket.socket) -> float:
-    """Return the one-way rate of one connection in bytes per second, measured briefly."""
+    """Return the one-way rate over `sock` in bytes per second, measured for a short time."""
     data, done, since = bytes(SWALLOW_BYTES), 0, time.monotonic()
     while (took_s := time.monotonic() - since) < RATE_S or not done:
         sock.settimeout(PAYLOAD_S)

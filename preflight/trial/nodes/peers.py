@@ -45,13 +45,13 @@ class Member:
         return [*self.probes.fds, *(self.relay.fds if self.relay else ())]
 
     def report(self, launched: LaunchResult) -> SoloResult:
-        """Return this node's single-node result, which is built at the first call."""
+        """Return this node's single-node result, made from `launched` at the first call."""
         if self.solo is None:
             self.solo = self.report_solo(launched)
         return self.solo
 
     def begin(self, joint: JointPlan) -> None:
-        """Let this node's ranks start the trials on all nodes, and close the listening sockets of the path probes."""
+        """Let this node's ranks start the trials on all nodes according to `joint`, and end the path probes."""
         self.probes.close()
         # Each node has looked for its own cures by itself, and tested its own GPUs; its RDMA ports are measured as
         # cures are.
@@ -81,7 +81,7 @@ class Member:
 
 
 def why_unlike(mine: Hello, theirs: Hello) -> str:
-    """Return why a caller does not belong to this run, or "" if the caller does."""
+    """Return why the caller that sent `theirs` does not belong to this run, or "" if it does."""
     if theirs.run_id != mine.run_id:
         return f"it belongs to another run ({theirs.run_id}, here {mine.run_id})"
     if (theirs.protocol, theirs.preflight) != (mine.protocol, mine.preflight):

@@ -66,7 +66,10 @@ class _Found:
 
 
 def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
-    """Return this node's position; UsageError (one line) if a value is missing, or sources contradict each other."""
+    """Return this node's position in the job, from the options `asked` and the environment.
+
+    Raise UsageError (one line) if a value is missing, or if sources contradict each other.
+    """
     found = _Found(environ)
     hosts: tuple[str, ...] = ()
     for what, value, option in (
@@ -204,7 +207,10 @@ def _lines(nodes: int, point: object) -> str:
 
 
 def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
-    """Return the ports at which all nodes of a Slurm step look for each other, in the order of their tries."""
+    """Return the ports at which all nodes of a Slurm step try to join, in the order of their tries.
+
+    The same `job_id` and `step_id` give the same ports.
+    """
     is_numbered = STEP_ID.fullmatch(job_id) and (not step_id or STEP_ID.fullmatch(step_id))
     seed = int(job_id) * 31 + int(step_id or 0) if is_numbered else 0
     first = SLURM_PORTS + seed * SLURM_TRIES % (SLURM_PORT_COUNT - SLURM_TRIES)
@@ -221,7 +227,10 @@ def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def parse_endpoint(text: str, source: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, `HOST` or `[IPV6]:PORT`; the port is 0 if none is given."""
+    """Return host and port of `text`: `HOST:PORT`, `HOST` or `[IPV6]:PORT`; the port is 0 if none is given.
+
+    Raise UsageError, which names `source`, if `text` has another form.
+    """
     match = ENDPOINT.fullmatch(text)
     if match is None:
         raise UsageError(f"{source} {text[:80]!r}: write HOST:PORT, or [ADDRESS]:PORT for IPv6")
@@ -232,7 +241,7 @@ def parse_endpoint(text: str, source: str) -> tuple[str, int]:
 
 
 def parse_whole(name: str, text: str) -> int:
-    """Return the integer value of a variable; UsageError names the variable."""
+    """Return `text`, the value of the variable `name`, as an integer. Raise UsageError, which names the variable."""
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         hint = "; an elastic range has no fixed place, give --nnodes" if name == "PET_NNODES" else ""
         raise UsageError(f"{name}={text[:40]!r} is no whole number{hint}")

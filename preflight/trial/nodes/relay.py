@@ -69,7 +69,7 @@ class Relay:
             yield {"kind": "ends", "step": index, "z": pack(self._answered.pop(index))}
 
     def take_key(self, message: Message) -> bool:
-        """Publish a JSON file (key) of another node on this node; return False if this node has the file already.
+        """Publish the JSON file (key) in `message`, of another node, on this node; return False if it is here already.
 
         Raise MeetingError if that node may not send a file of this name.
         """
@@ -84,7 +84,10 @@ class Relay:
         return True
 
     def take_ends(self, message: Message, ranks: range) -> None:
-        """Publish the answers of another node's ranks on this node; MeetingError if a rank is not in `ranks`."""
+        """Publish on this node the answers of another node, whose ranks are `ranks`.
+
+        Raise MeetingError unless the message has exactly one answer for each of these ranks.
+        """
         step, answers = message.get("step"), unpack(message.get("z"))
         if not isinstance(step, int) or not isinstance(answers, dict) or set(answers) != set(map(str, ranks)):
             raise MeetingError(f"it answers for other ranks than its own {ranks.start} to {ranks.stop - 1}")

@@ -17,13 +17,13 @@ AGAIN_BYTES = 4 << 20
 WORK_S = 3.0  # for writing; the rest of the limit is for fsync
 LIMIT_S = 12.0
 SWEEP_S = 3.0
-APPEAR_S = 3.0  # for a file that another node has synced to be seen
+APPEAR_S = 3.0  # time until a file that another node has synced is visible
 NOT_ASKED = Gap("no --checkpoint-dir was given")
 
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """The result of writing a node's own file, or of reading another node's file."""
+    """The result of writing a node's own file, or of reading another node's file; `problem` is "" if it worked."""
 
     done_bytes: int = 0
     took_s: float = 0.0
@@ -38,7 +38,7 @@ Results = dict[int, FileResult]  # by node rank
 
 
 def ask_storage(hosts: Mapping[int, str], run_id: str, directory: str) -> Asking[SharedStorage | Gap]:
-    """Have every node write a file and read another node's file, twice; return the result (a generator of questions).
+    """Have the nodes `hosts` write a file and read another node's, twice; return the result (generator of questions).
 
     The files are removed at the end. Without a `directory` (""), the result is a Gap.
     """

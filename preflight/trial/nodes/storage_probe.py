@@ -26,7 +26,10 @@ Json = Any
 
 
 def write(asked: Json, written: set[str]) -> Json:
-    """Write and fsync this node's file; return its size, checksum and write time, or the reason why that failed."""
+    """Write and fsync the file `asked["name"]` of this node, and add its path to `written`.
+
+    Return its size, checksum and write time, or the reason why that failed.
+    """
     path = os.path.join(asked["directory"], asked["name"])
     try:
         room = os.statvfs(asked["directory"])
@@ -62,7 +65,7 @@ def _write(path: str, size_bytes: int, work_s: float) -> Json:
 
 
 def read(asked: Json, _: set[str]) -> Json:
-    """Read another node's file until it has the content which that node wrote, or time is up; return the last try."""
+    """Read another node's file until it has `asked["checksum"]` or `appear_s` is over; return the last try."""
     path = os.path.join(asked["directory"], asked["name"])
     since = time.monotonic()
     while True:
@@ -98,7 +101,7 @@ def _read_once(path: str) -> dict[str, Json]:
 
 
 def sweep(_: Json, written: set[str]) -> Json:
-    """Remove the files that this process wrote (`written`)."""
+    """Remove the files in `written`, which this process wrote, and empty this set."""
     for path in written:
         with contextlib.suppress(OSError):
             os.unlink(path)

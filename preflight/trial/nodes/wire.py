@@ -60,7 +60,7 @@ class Link:
 
     @property
     def here(self) -> str:
-        """Return the address of this end."""
+        """Return the address of this end of the connection."""
         return plain_address(str(self._socket.getsockname()[0]))
 
     @property
@@ -158,12 +158,12 @@ class Poller:
         return self._epoll.fileno()
 
     def watch(self, link: Link) -> None:
-        """Watch a new link."""
+        """Watch `link`, a new link, for arriving messages."""
         self._wanting[link.fileno()] = False
         self._epoll.register(link.fileno(), select.EPOLLIN)
 
     def leave(self, link: Link) -> None:
-        """Stop watching a link."""
+        """Stop watching `link`."""
         self._epoll.unregister(link.fileno())
         del self._wanting[link.fileno()]
 
@@ -198,12 +198,12 @@ def raise_descriptor_limit(links: int) -> None:
 
 
 def line_of(message: Message) -> bytes:
-    """Return a message as it is sent over the connection."""
+    """Return `message` as the bytes of a line, as it is sent over the connection."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def parse_message(line: bytes) -> Message:
-    """Return the message on a line. Raise MeetingError if the line has no message."""
+    """Return the message in `line`. Raise MeetingError if the line has none."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -214,12 +214,15 @@ def parse_message(line: bytes) -> Message:
 
 
 def pack(value: Any) -> str:
-    """Return a JSON value as compressed text."""
+    """Return `value`, any JSON value, as compressed text."""
     return base64.b64encode(zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 6)).decode()
 
 
 def unpack(text: Any, most_bytes: int = UNPACKED_BYTES) -> Any:
-    """Return the value of packed text. Raise MalformedInput if the text is invalid or its value too large."""
+    """Return the JSON value of `text`, which `pack` made.
+
+    Raise MalformedInput if `text` is invalid or its value takes more than `most_bytes`.
+    """
     try:
         inflater = zlib.decompressobj()
         data = inflater.decompress(base64.b64decode(text, validate=True), most_bytes)
@@ -231,5 +234,5 @@ def unpack(text: Any, most_bytes: int = UNPACKED_BYTES) -> Any:
 
 
 def plain_address(address: str) -> str:
-    """Return an address without its scope, and an IPv4-mapped IPv6 address as IPv4."""
+    """Return `address` without its scope, and an IPv4-mapped IPv6 address as IPv4."""
     return address.partition("%")[0].removeprefix("::ffff:")

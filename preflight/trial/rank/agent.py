@@ -125,7 +125,10 @@ class ForkingAgent(SimpleElasticAgent):
 
 
 def run_ranks(spec_path: str) -> None:
-    """Run the ranks of the specification. If a rank dies, the launcher is informed, and the exit code is 1."""
+    """Run the ranks of the specification in the file `spec_path`.
+
+    If a rank dies, the launcher is informed, and the process ends with exit code 1.
+    """
     workers = WorkerSpec(
         role="default",
         local_world_size=read_spec(spec_path).place.local_size,
@@ -139,7 +142,10 @@ def run_ranks(spec_path: str) -> None:
 
 
 def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return rank and exit code of the first failure; ranks that died by SIGTERM (from torchrun) come last."""
+    """Return (rank, exit code) of the first of `failures`, which has (exit code, time) by rank.
+
+    Ranks that died by SIGTERM (from torchrun) come last.
+    """
     rank = min(failures, key=lambda rank: (failures[rank][0] == -signal.SIGTERM, failures[rank][1]))
     return rank, failures[rank][0]
 
@@ -171,7 +177,10 @@ def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> Chi
 
 
 def supervise_rank(spec_path: str) -> None:
-    """Supervise this process's rank; if that raises an error, send the error to the launcher first."""
+    """Supervise this process's rank by the specification in the file `spec_path`.
+
+    If that raises an error, the error is sent to the launcher first.
+    """
     try:
         supervise(spec_path)
     except Exception as error:

@@ -57,7 +57,7 @@ class Ranks:
             time.sleep(PAUSE_S if now - since > LONG_CALL_S else 0)
 
     def barrier(self) -> None:
-        """Wait for the other ranks.
+        """Wait until all ranks of the group have called this method.
 
         On GPUs the barrier is an all_reduce of one element, because NCCL's own barrier waits without a limit.
         """
@@ -69,7 +69,7 @@ class Ranks:
 
 
 def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffers:
-    """Return float32 buffers of zeros; the larger of `send` and `receive` has about `nominal_bytes`.
+    """Return float32 buffers of zeros for `collective`; the larger of the two has about `nominal_bytes`.
 
     The size is rounded to a whole number of elements for each rank (element_count).
     """
@@ -87,7 +87,7 @@ def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffer
 
 
 def caller(collective: Collective, buffers: Buffers, ranks: Ranks) -> Callable[[], object]:
-    """Return a function that makes the collective call once.
+    """Return a function that calls `collective` on `buffers` once.
 
     The torch function is looked up only once, because torch 2.13 warns at every further look-up.
     """

@@ -25,12 +25,15 @@ Report = Callable[[dict[str, Any]], None]  # how a child tells its supervisor wh
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """JSON values under keys, which may contain `/`. No operation blocks, except waits with a time limit."""
+    """JSON values under keys, which the ranks of this node share. Keys may contain `/`.
+
+    No operation blocks, except waits with a time limit.
+    """
 
     directory: str
 
     def put(self, key: str, value: Any) -> None:
-        """Publish a value under a key in one step, so that no reader finds half of it."""
+        """Publish `value` under `key` in one step, so that no reader finds half of it."""
         path = self._path(key)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
@@ -38,7 +41,7 @@ class Channel:
         os.rename(temporary, path)
 
     def put_first(self, key: str, value: Any) -> None:
-        """Publish a value unless the key already has one: the first value counts."""
+        """Publish `value` under `key`, unless the key already has a value."""
         path = self._path(key)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
@@ -48,16 +51,16 @@ class Channel:
         os.unlink(temporary)
 
     def has(self, key: str) -> bool:
-        """Return at once whether a key was published."""
+        """Return at once whether a value was published under `key`."""
         return os.path.exists(self._path(key))
 
     def get(self, key: str) -> Any:
-        """Return a published value; call this method only if the key exists."""
+        """Return the value under `key`; call this method only if `has(key)`."""
         with open(self._path(key), encoding="utf-8") as file:
             return json.load(file)
 
     def wait(self, key: str, until: float) -> bool:
-        """Poll until the key exists (True) or the monotonic time `until` is reached (False).
+        """Wait until `key` has a value (return True) or the monotonic time `until` is reached (return False).
 
         Pauses of this process don't count.
         """

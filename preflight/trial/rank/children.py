@@ -58,7 +58,7 @@ class Child(ChildProcess):
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """Return the error that the child reported, if any."""
+        """Return the event with which the child reported an error; None if it reported none."""
         return next((event for event in self.events if "error" in event), None)
 
     @property
@@ -89,16 +89,19 @@ class Child(ChildProcess):
         return self.silent_s() > limit_s and self.silent_s() - self.starved_s() > limit_s
 
     def ended(self, how: str, detail: str) -> None:
-        """Record how the child ended; only the first reason counts."""
+        """Record `how` the child ended, and the `detail`; only the first call counts."""
         self.end = self.end or RankEnd(self.assignment.rank, how, self.stage, detail)
 
 
 def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
-    """Start a trial child by a fork, or by exec if requested or if this process has more than one thread."""
+    """Start a trial child with the input `assignment`, whose output goes to the file `log_path`.
+
+    The child is started by exec if `by_exec`, or if this process has more than one thread; else by a fork.
+    """
     sound = processes.thread_count() == 1 and not by_exec
     process = _fork(assignment, log_path) if sound else _exec(assignment, log_path)
     os.set_blocking(process.fd, False)
-    # The driver's log names whom a kill ended. On a full disk that goes unsaid.
+    # The driver's log names killed pids; this file says which are preflight's own. A full disk is no error.
     with contextlib.suppress(OSError), open(os.path.join(os.path.dirname(log_path), PIDS), "a", encoding="ascii") as f:
         f.write(f"{process.pid}\n")
     started_by = "fork" if sound else "exec"
@@ -144,7 +147,7 @@ def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
 
 
 def ask(child: Child, question: dict[str, Any]) -> None:
-    """Send a question to a child that answers questions. The answer is in `child.events` once its stage is `done`."""
+    """Send `question` to a child that answers questions. The answer is in `child.events` once its stage is `done`."""
     child.events = []
     if child.is_done:
         _move(child, ASKED)
@@ -159,7 +162,7 @@ def shm_watch() -> DirectoryWatch:
 
 
 def listen(children: Sequence[Child], timeout_s: float) -> None:
-    """Read what the children report and record which of them have ended; return after at most `timeout_s`."""
+    """Read what `children` report and record which of them have ended; return after at most `timeout_s`."""
     open_fds = {child.fd: child for child in children if child.fd >= 0}
     has_new_segment = False
     for fd in wait_for([*open_fds, *shm_watch().fds], (), timeout_s):
@@ -247,7 +250,7 @@ def _signal_name(number: int) -> str:
 
 
 def limit_s(child: Child, limits: StageLimits) -> float:
-    """Return how many seconds the child may stay in its present stage."""
+    """Return how many seconds `child` may stay in its present stage, by `limits`."""
     return limits.for_stage(child.stage.split()[0], child.expected_s)
 
 
@@ -258,7 +261,7 @@ def forgive(children: Sequence[Child], gap_s: float) -> None:
 
 
 def is_overdue(child: Child, limits: StageLimits) -> bool:
-    """Return whether the child made no progress within its stage's limit.
+    """Return whether the child made no progress within its stage's limit in `limits`.
 
     A child that ended with a timeout or a connection error also counts as overdue; a child that ended in another way
     does not.

@@ -37,7 +37,7 @@ LEAST_TIME_FOR_A_TRIAL_S = 1.0
 
 
 def conduct(rank: Rank) -> None:
-    """Run the plan's steps as rank 0's agent, until the plan or the time ends; report every result at once."""
+    """Run the plan's steps as rank 0's agent, until the plan or the time ends; report each result at once."""
     Conductor(rank).run()
 
 
@@ -57,7 +57,7 @@ class Conductor:
 
     def run(self) -> None:
         spec = self._spec
-        for rank in range(spec.place.local_size):  # those of other nodes were ready before the nodes met
+        for rank in range(spec.place.local_size):  # ranks of other nodes were ready before the nodes joined
             if not self._rank.channel.wait(f"ready/{rank}", spec.deadline_monotonic_s):
                 raise HarnessError(f"the agent of rank {rank} had not imported torch when the deadline came")
         self._steps.report({"event": "ready"})

@@ -10,9 +10,10 @@ MOST_LINES, MOST_CHARACTERS = 60, 400  # of what the report keeps
 
 
 def read_diagnosis(path: str, nccl: str, trial: TrialResult, duration_s: float) -> NcclDiagnosis:
-    """Return the diagnostics of NCCL in rank 0's log of the diagnosis trial.
+    """Return what NCCL's diagnostics wrote to the file `path`, rank 0's log of `trial`.
 
-    A diagnosis that ran to its end has no `problem`, even if the trial's collective failed after it.
+    `nccl` is NCCL's version, and `duration_s` how long the trial took. A diagnosis that ran to its end has no
+    `problem`, even if the trial's collective failed after it.
     """
     try:
         with open(path, "rb") as log:

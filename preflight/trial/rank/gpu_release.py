@@ -64,7 +64,10 @@ class GpuKeeper:
 
 
 def still_held(before: Mapping[str, int], now: Mapping[str, int]) -> str:
-    """Return a text on the GPUs that hold clearly more memory than before; "" if there are none."""
+    """Return a text on the GPUs that hold clearly more memory `now` than `before`; "" if there are none.
+
+    Both mappings have the used bytes by GPU UUID.
+    """
     more = {uuid: now[uuid] - before[uuid] for uuid in now if uuid in before and now[uuid] - before[uuid] > SLACK_BYTES}
     sizes = ", ".join(f"{uuid} {size >> 20} MiB" for uuid, size in sorted(more.items()))
     return f"memory was not given back: {sizes}" if sizes else ""

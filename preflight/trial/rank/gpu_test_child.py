@@ -30,10 +30,11 @@ def turn_key(label: str, place: int) -> str:
 
 
 def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked: Iterable[dict[str, Any]]) -> None:
-    """Run groups of jobs one after another, each {"label": unique in the run, "group": ...}, and keep CUDA contexts.
+    """Run the groups of jobs in `asked`, one after another, and report each with `report`; keep the CUDA contexts.
 
-    If a GPU has no memory left for a job, the job is skipped without a fault, and the next job runs. Any CUDA error
-    ends this process, because all later calls in the same context would fail too.
+    Each item is {"label": unique in the run, "group": ...}. If a GPU has no memory left for a job, the job is skipped
+    without a fault, and the next job runs. Any CUDA error ends this process, because all later calls in the same
+    context would fail too.
     """
     devices: Devices | None = None
     opened: list[int] = []

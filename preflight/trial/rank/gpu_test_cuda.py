@@ -176,7 +176,7 @@ def _out_of_memory_named() -> Iterator[None]:
 
 
 def pattern(count: int, salt: int, device: torch.device) -> torch.Tensor:
-    """Return `count` integers of 4 bytes, none negative, which depend on position and salt.
+    """Return `count` integers of 4 bytes on `device`, none negative, which depend on position and `salt`.
 
     At one position, almost all salts give different numbers.
     """
@@ -185,7 +185,7 @@ def pattern(count: int, salt: int, device: torch.device) -> torch.Tensor:
 
 
 def factors(places: torch.Tensor, salt: int) -> torch.Tensor:
-    """Turn positions (int64, row * rows + column) into integers from -31 to 31, in place."""
+    """Turn `places` (int64, row * rows + column) into integers from -31 to 31 that depend on `salt`, in place."""
     mixed = places.mul_(2_654_435_761).add_(salt * 40_503).bitwise_right_shift_(11)
     return mixed.remainder_(2 * LARGEST_FACTOR + 1).sub_(LARGEST_FACTOR)
 

@@ -38,13 +38,13 @@ class Product(Protocol):
         """Keep the result's bits as the reference for all later results."""
 
     def differs(self) -> bool:
-        """Return whether the result's bits differ from the reference."""
+        """Return whether the bits of the last result differ from the reference that `keep` stored."""
 
     def wrong_elements(self) -> int:
         """Return how many elements of some rows and columns differ from the exact result, computed on the CPU."""
 
     def digest(self) -> str:
-        """Return a short digest of the result's bits, to compare GPUs."""
+        """Return a short hash of the result's bits, to compare GPUs."""
 
 
 class Devices(Protocol):
@@ -54,19 +54,22 @@ class Devices(Protocol):
     """
 
     def open(self, place: int, uuid: str, bdf: str) -> None:
-        """Make a context on the GPU, verify that it is the intended GPU, and load the kernels of the tests."""
+        """Make a context on the GPU at `place`, verify its UUID and PCI address `bdf`, and load the test kernels."""
 
     def settle(self, places: Sequence[int]) -> None:
-        """Release unused memory; raise if a context on one of these GPUs no longer works."""
+        """Release unused memory; raise RuntimeError if a context on one of the GPUs `places` no longer works."""
 
     def can_access_peer(self, source: int, target: int) -> bool:
         """Return whether CUDA reports peer access from `source` to `target`."""
 
     def allocate(self, place: int, elements: int, wide: bool) -> Buffer:
-        """Return a buffer on the GPU for integers of 4 bytes, or of 8 bytes if `wide`."""
+        """Return a buffer on the GPU at `place` for `elements` integers of 4 bytes, or of 8 bytes if `wide`."""
 
     def allocate_on_host(self, elements: int) -> Buffer:
-        """Return pinned memory for 4-byte integers near this thread's CPUs; calls from the same CPUs share it."""
+        """Return pinned memory for `elements` integers of 4 bytes near this thread's CPUs.
+
+        Calls from the same CPUs share this memory.
+        """
 
     def write_pattern(self, buffer: Buffer, salt: int) -> None:
         """Fill the buffer with numbers that differ by position and by salt, and wait until all are written."""
@@ -85,20 +88,20 @@ class Devices(Protocol):
         """Return the seconds that `repeats` copies of each transfer take in total, all transfers in parallel."""
 
     def compare(self, buffer: Buffer, salt: int) -> tuple[int, int]:
-        """Return how many elements differ from the pattern, and how many of the differing ones hold the sentinel."""
+        """Return how many elements differ from the pattern of `salt`, and how many of these hold the sentinel."""
 
     def product(self, place: int, dtype: str, rows: int) -> Product:
         """Return a product of two square matrices with `rows` rows of the type `dtype`, on the GPU at `place`."""
 
     def sampler(self, place: int, uuid: str) -> Callable[[], LoadSample]:
-        """Return a function that samples the GPU's clocks, temperature and link.
+        """Return a function that samples the clocks, temperature and link of the GPU at `place`.
 
         This method raises UnreadableFact if NVML does not start.
         """
 
 
 def check_device(properties: Any, uuid: str, bdf: str) -> None:
-    """Raise RuntimeError unless CUDA's device is the intended GPU.
+    """Raise RuntimeError unless CUDA's `properties` are those of the GPU with this `uuid` and PCI address `bdf`.
 
     torch < 2.5 gives no UUID, and some versions give no address.
     """

@@ -45,9 +45,9 @@ class GpuTestProcess:
     visible: tuple[int, ...] = ()  # places
 
     def take_round(self, rank: Rank, index: int, order: Order, _: Listener | None = None) -> int:
-        """Have the process run this rank's groups of a round, if any, and publish the results.
+        """Have the process run this rank's groups of the round in `order`, if any, and publish the results.
 
-        Return the number of the next step.
+        Return the number of the next step, `index` + 1.
         """
         groups = decode(GpuTestRound, order["round"]).groups
         answers = [self._answer(rank, index, group, order) for group in groups if group.owner == rank.local_rank]
@@ -57,7 +57,7 @@ class GpuTestProcess:
     def end(self, rank: Rank, index: int, _: Order, __: Listener | None = None) -> int:
         """End the process, if there is one, and publish how it ended ("" without a process).
 
-        Return the number of the next step.
+        Return the number of the next step, `index` + 1.
         """
         rank.channel.put(f"end/{index}/{rank.rank}", self._kill(rank))
         return index + 1
@@ -135,7 +135,7 @@ def _watch(rank: Rank, child: children.Child, until: float) -> str:
 
 
 def limit_s(rank: Rank, child: children.Child) -> float:
-    """Return for how many seconds a test process may report nothing in its present stage.
+    """Return for how many seconds the test process `child` may report nothing in its present stage.
 
     The limit is long while a CUDA context is created, and short for a copy.
     """

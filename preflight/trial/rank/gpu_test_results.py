@@ -31,13 +31,19 @@ Answer = dict[str, Any]  # {"group", "end", "events", "late"} as gpu_test_proces
 
 
 def skipped_group(group: JobGroup, why: str) -> Answer:
-    """Return an answer, as a test process would send it, for a group that was not started for the reason `why`."""
+    """Return the answer for a group that was not started, in the form that a test process sends.
+
+    `why` is the reason.
+    """
     end = RankEnd(group.owner, "skipped", "spawned", why)
     return {"group": encode(group), "end": encode(end), "events": [], "late": "time"}
 
 
 def record_of(answer: Answer, gpus: tuple[int, ...], repetition: int) -> PairTruth | GpuTest:
-    """Return the record of a pair's or a GPU's test; `gpus` are the NVML indices by place."""
+    """Return the record of a test of two GPUs (PairTruth) or one GPU (GpuTest), from a test process's answer.
+
+    `gpus` are the NVML indices by place. `repetition` is 0, or the number of the repetition under load.
+    """
     group = decode(JobGroup, answer["group"])
     is_pair = group.jobs[0].kind in PAIRS
     return _pair(answer, group, gpus, repetition) if is_pair else _gpu(answer, group, gpus, repetition)

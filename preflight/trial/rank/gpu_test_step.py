@@ -74,7 +74,7 @@ class GpuTestRounds:
                 self.take((each,), until)
 
     def end_processes(self) -> bool:
-        """Make every per-rank agent end its GPU test process, wait until all are gone; return whether any existed."""
+        """Make every per-rank agent end its GPU test process, wait until all have ended; return whether any existed."""
         if not self._rounds:
             return False
         self._rounds = 0

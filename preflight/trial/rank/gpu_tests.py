@@ -33,7 +33,7 @@ Transfer = tuple[Buffer, Buffer]
 
 
 def check_pair_data(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Copy at every size, in each direction and by both methods, and report the data that arrived in each copy."""
+    """Copy at every size of `job`, in each direction and by both methods; report the data that arrived in each copy."""
     a, b = job.places
     report({"cuda": devices.can_access_peer(a, b) and devices.can_access_peer(b, a)})
     cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
@@ -71,7 +71,7 @@ def arrived(wrong: int, untouched: int) -> Arrived:
 
 
 def time_pair(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report a pair's bandwidth and latency in each direction, with copies by the copy engine and by SMs."""
+    """Report the bandwidth and latency of the pair in `job` in each direction, with copies by copy engine and SMs."""
     a, b = job.places
     cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
     for number, (by, size_bytes, direction) in enumerate(cases):

@@ -33,7 +33,7 @@ LEAST_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive ranks on one node: `count` ranks from rank `first`, and variables for them."""
+    """Consecutive ranks on one node: `count` ranks from rank `first`, and `env`, variables for them alone."""
 
     first: int
     count: int
@@ -52,7 +52,7 @@ class RankGroup:
         return [rank for span in self.spans for rank in range(span.first, span.first + span.count)]
 
     def env_of(self, rank: int) -> tuple[tuple[str, str], ...]:
-        """Return the variables for `rank` alone, which override the variables of the configuration."""
+        """Return the variables for rank number `rank` of the run, which override those of the configuration."""
         return next(span.env for span in self.spans if span.first <= rank < span.first + span.count)
 
 
@@ -67,9 +67,9 @@ class GroupStep:
 
 
 def take_groups(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's child in its group of the step; publish how the child ended, and return the next step's number.
+    """Run this rank's child in its group of step `index`; return the next step's number.
 
-    The published list is empty if this rank is in no group.
+    `order` is the GroupStep. How the child ended is published as a list, which is empty if this rank is in no group.
     """
     step = decode(GroupStep, order)
     found = next(((g, group) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
@@ -99,7 +99,7 @@ class GroupConductor:
         self._first_of = [0, *accumulate(self._sizes)]
 
     def run(self, results: Sequence[TrialResult]) -> None:
-        """Run rounds of groups if the results of the trials so far call for it (`worth_dividing`), and report them."""
+        """Run rounds of groups if `results`, the trials so far, call for it (`worth_dividing`); report each round."""
         trials = self._spec.trials
         worth = plan.worth_dividing(len(self._sizes), trials.candidates, results, trials.screen_all)
         if worth is not None:

@@ -24,7 +24,7 @@ LOADS = tuple((field, field.load) for field in LOAD_FIELDS if field.load)
 
 
 def nvml_sampler(uuid: str, library_path: str | None = None) -> Callable[[], LoadSample]:
-    """Return a function that samples one GPU through NVML. Raise UnreadableFact if NVML does not start."""
+    """Return a function that samples the GPU `uuid` through NVML. Raise UnreadableFact if NVML does not start."""
     read = open_load_reader(uuid, library_path)
 
     def sample() -> LoadSample:
@@ -54,7 +54,7 @@ class Watched:
         self._thread.join(JOIN_S)
 
     def under_load(self) -> UnderLoad | Gap:
-        """Return the extremes of all samples, or a Gap with the reason if there is no sample."""
+        """Return the extremes of all samples of the block, or a Gap with the reason if there is no sample."""
         return summary(list(self._samples)) if self._samples else Gap(self._why)
 
     def _sample(self) -> None:
@@ -68,7 +68,7 @@ class Watched:
 
 
 def summary(samples: list[LoadSample]) -> UnderLoad:
-    """Return the extremes of the samples, value by value; a value that no sample has is the first sample's Gap."""
+    """Return the extremes of `samples`, value by value; a value that no sample has is the first sample's Gap."""
     columns = {field.name: [getattr(each, field.name) for each in samples] for field in fields(LoadSample)}
 
     def of(name: str, extreme: Callable[[list[Any]], Any]) -> Any:

@@ -35,7 +35,7 @@ class Repetitions:
 
 
 def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> Repetitions:
-    """Return the times of every repetition, some of which are verified.
+    """Return the times of all repetitions of `call`, and the result of those that were verified.
 
     Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 selects the repetitions to verify.
     `agree(name, value)` returns rank 0's value on every rank, so that all ranks do the same. The other repetitions send
@@ -57,9 +57,9 @@ def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Rank
 
 
 def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int) -> frozenset[int]:
-    """Return a random sample of the timed calls, to be verified; the same `seed` gives the same sample.
+    """Return the numbers of `verified_calls` random timed calls, to be verified; the same `seed` gives the same ones.
 
-    Calls are numbered from 0, and the first `lead_in` calls are not timed.
+    Calls are numbered from 0; the first `lead_in` calls are not timed, the next `repetitions` are.
     """
     timed = range(lead_in, lead_in + repetitions)
     return frozenset(random.Random(seed).sample(timed, min(verified_calls, repetitions)))
@@ -92,7 +92,7 @@ def _timed(call: Call, ranks: Ranks) -> float:
 
 
 def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[int, RankSamples]:
-    """Return the size in bytes that was actually moved, and this rank's samples.
+    """Return the size in bytes of the larger buffer of `measure`, after rounding, and this rank's samples.
 
     One call before the timing, one call after the timing, and some of the timed calls are verified.
     """
@@ -102,7 +102,7 @@ def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[in
 
 
 def measure_call(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> RankSamples:
-    """Return this rank's samples of a collective that `call` runs on `buffers`."""
+    """Return this rank's samples of the collective of `measure`, which `call` runs on `buffers`."""
     wrong = count_wrong(measure.collective, buffers, ranks, call)
     buffers.send.zero_()
     timed = time_repetitions(measure, buffers, call, ranks, agree)

@@ -56,9 +56,9 @@ class TrialVerdict:
 def trial_result(
     candidate: Candidate, assignment: Assignment, answers: Sequence[RankAnswer], why: str, duration_s: float
 ) -> TrialResult:
-    """Return the result of a configuration's trial, from the answers of all ranks.
+    """Return the result of the trial of `candidate`, from the answers of all ranks, by rank.
 
-    `assignment` is rank 0's; `why` is "" if the trial was not killed.
+    `assignment` is rank 0's; `why` is the reason with which the trial was killed, or "".
     """
     ends = _ends(answers)
     verdict = _verdict(ends, answers, why)
@@ -101,9 +101,9 @@ def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:
 
 
 def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples], float]]:
-    """Yield one tuple for each step that all ranks finished.
+    """Yield (collective, size in bytes, every rank's samples, seconds that rank 0 took) for each complete step.
 
-    The tuple has the collective, the size in bytes, every rank's samples and the seconds that rank 0 took.
+    A step is complete if all ranks in `answers` finished it.
     """
     for collective, size_bytes, packed, took_s in _packed_steps(answers):
         yield collective, size_bytes, [unpack_samples(each) for each in packed], took_s
@@ -117,7 +117,7 @@ def _packed_steps(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, i
 
 
 def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
-    """Return the result of a trial that was skipped for lack of time; `problem` says why."""
+    """Return the result of a trial of `candidate` that was not run; `problem` says why."""
     return TrialResult(
         candidate=candidate.name, reason=candidate.reason, env=candidate.env, scope=candidate.scope, problem=problem,
         outcome=Outcome.SKIPPED, trial_env=(), unset=(), culprits=(), stages=(), ranks=(), world_size_reported=(),
@@ -126,7 +126,7 @@ def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
 
 
 def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return the measurement at which a trial failed (the first wrong one, else the one that ran), as a tuple of one.
+    """Return the one of `measures` at which a trial failed (the first with wrong data, else the one that ran).
 
     The result is empty if the trial worked, or failed before the measurements.
     """
@@ -139,7 +139,7 @@ def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tu
 
 
 def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[RankAnswer]) -> tuple[DuelTurn, ...]:
-    """Return one sample ("turn") for each step that both configurations finished.
+    """Return one sample ("turn") for each step that both configurations, `default` and `candidate`, finished.
 
     `pair` is the number of the pair of process groups in which they ran.
     """
@@ -166,7 +166,8 @@ def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[Ran
 def classify(answers: Sequence[RankAnswer], why: str) -> TrialVerdict:
     """Return the verdict on a trial: its outcome, a description, and the ranks at fault. A cause outranks its effects.
 
-    A death outranks a rank's own error, which outranks a stuck rank, which outranks a rank that waited or lost a peer.
+    `why` is the reason with which the trial was killed, or "". A death outranks a rank's own error, which outranks a
+    stuck rank, which outranks a rank that waited or lost a peer.
     """
     return _verdict(_ends(answers), answers, why)
 
@@ -177,7 +178,7 @@ def _verdict(ends: Sequence[RankEnd], answers: Sequence[RankAnswer], why: str) -
         if culprits:
             return _failed(ends, culprits)
     if why == "deadline":
-        data = _data_verdict(answers)  # what was seen to be wrong stays wrong, however little time there was
+        data = _data_verdict(answers)  # data that were wrong count as wrong, however little time there was
         if data.outcome is Outcome.WRONG_DATA:
             return data
         return TrialVerdict(Outcome.SKIPPED, f"the deadline came while {_where(ends)}", ())
@@ -212,7 +213,7 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
             Outcome.HANG, f"{_ranks(stopped)} stopped (process state T) at {where}; the others waited", stopped
         )
     waited = tuple(end.rank for end in ends if end.ended in CONSEQUENCES)
-    # A rank that entered its stage late had no time to raise; it is accused only where nobody was silent for long.
+    # A rank that entered its stage late had no time to raise; it is named only if no rank was silent for long.
     silent = tuple(end.rank for end in ends if end.ended == "stuck")
     silent = silent or tuple(end.rank for end in ends if end.ended == "killed")
     if waited and silent and not could_not_connect(ends):
@@ -246,7 +247,7 @@ def _lost_connections(ends: Sequence[RankEnd]) -> str:
 
 
 def could_not_connect(ends: Sequence[RankEnd]) -> bool:
-    """Return whether a rank's error says that it could not connect to its peer (such as "connection refused").
+    """Return whether an error in `ends` says that a rank could not connect to its peer (as "connection refused").
 
     With gloo, the peer then waits silently, but is not stuck.
     """
@@ -293,7 +294,7 @@ def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
 
 
 def slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
-    """Return the longest time in µs that a rank took to create the group and to run its first collective."""
+    """Return the longest time in µs that a rank took to create the group and run its first collective, or a Gap."""
     times_us = [_last(answer, "connect_us", None) for answer in answers]
     if not times_us or None in times_us:
         return Gap("not every rank came through its first collective")

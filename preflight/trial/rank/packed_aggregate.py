@@ -25,7 +25,10 @@ MOST_SHOWN = 64
 
 
 def aggregate_many(collective: Collective, size_bytes: int, packed: Sequence[Any], took_s: float) -> CollectiveResult:
-    """Return the result over all ranks' packed samples; see model.samples.aggregate."""
+    """Return the result of one collective over the samples of all ranks in `packed` (encoded).
+
+    `took_s` is how many seconds the step took. The computation is that of model.samples.aggregate.
+    """
     times = _tensor(packed)
     slowest_us: list[float] = times[:, 1].max(dim=0).values.tolist()
     proof = Verification(sum(map(wrong_elements, packed)), min(map(verified_calls, packed)))

@@ -28,7 +28,10 @@ def port_errors_now(machine: Machine, limit_s: float = LIMIT_S) -> Counted:
 
 
 def port_errors_between(before: Counted, after: Counted) -> list[dict[str, Any]]:
-    """Return the ports with a counter that grew, each as the fields of a PortErrors record without `rank`."""
+    """Return the ports with a counter that grew from `before` to `after`, each as the fields of a PortErrors record.
+
+    The fields lack `rank`.
+    """
     grown = {
         port: [
             {"name": name, "value": value - before[port][name]}

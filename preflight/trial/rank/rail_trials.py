@@ -20,7 +20,7 @@ NOT_MEASURED = Gap("it carried nothing that could be measured")
 
 
 def rail_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return the measurements of a trial of one RDMA port: the usual ones, with at most LARGEST_BYTES.
+    """Return `measures` for a trial of one RDMA port: sizes are reduced to at most LARGEST_BYTES.
 
     That size is enough to show a port's speed.
     """
@@ -30,11 +30,11 @@ def rail_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
 def try_rails(
     rails: Sequence[HcaPort], attempt: Callable[[Candidate], TrialResult], why_no_more: Callable[[], str]
 ) -> list[RailTest]:
-    """Test the RDMA ports one after another and return one result for each test; slow or failed ports are tested again.
+    """Test the RDMA ports `rails` one after another; return one result per test, in order.
 
-    `attempt` runs a trial; `why_no_more` returns why no trial may start now, or "". A port without a trial is recorded
-    as skipped. Each port that hangs takes a whole stage limit. Therefore, if the first MOST_HANGS ports all hang, no
-    other port is tried.
+    Slow or failed ports are tested again. `attempt` runs a trial; `why_no_more` returns why no trial may start now, or
+    "". A port without a trial is recorded as skipped. Each port that hangs takes a whole stage limit. Therefore, if the
+    first MOST_HANGS ports all hang, no other port is tried.
     """
     found: list[RailTest] = []
     for port, candidate in zip(rails, rail_candidates(tuple(rails)), strict=True):

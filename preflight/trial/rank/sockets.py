@@ -50,7 +50,10 @@ def _connected_addresses(inodes: frozenset[str]) -> Iterable[str]:
 
 
 def parse_address(text: str) -> str:
-    """Return the address of `0100007F:1F90` (32-bit words in host order); an IPv4-mapped address becomes IPv4."""
+    """Return the address in `text`, such as `0100007F:1F90` (32-bit words in host order, then the port).
+
+    An IPv4-mapped address becomes IPv4.
+    """
     match = ADDRESS.fullmatch(text)
     if match is None:
         raise UnreadableFact(f"{text[:80]!r} is no address as /proc/net/tcp writes them")

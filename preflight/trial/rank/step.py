@@ -38,7 +38,7 @@ from preflight.trial.rank.transport import carried, gives_up, last_words, left_i
 
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
-ANSWER_S = children.UNKILLABLE_AFTER_S + 5.0  # what does not die is told in time
+ANSWER_S = children.UNKILLABLE_AFTER_S + 5.0  # a process that does not die is reported in time
 PAUSED_S = "paused_s"  # in a child's outcome: how long its supervisor itself stood still
 
 Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it
@@ -70,7 +70,7 @@ class Rank:
     channel: Channel
 
     def why_killed(self, index: int) -> str:
-        """Return the reason with which a process ended step `index` for all ranks, or "" if none did."""
+        """Return the reason with which any rank's agent ended step `index` for all ranks, or "" if none did."""
         key = f"kill/{index}"
         return str(self.channel.get(key)["why"]) if self.channel.has(key) else ""
 
@@ -107,7 +107,8 @@ class Steps:
     def take(self, order: Order, label: str, take: TakeStep, until: float = 0.0) -> list[Any]:
         """Publish `order` as the next step, take part in it by calling `take`, and return each rank's answer by rank.
 
-        Each rank has ANSWER_S seconds to answer, from now or from `until` (monotonic clock), whichever is later.
+        `label` is the step's name in the report of progress. Each rank has ANSWER_S seconds to answer, from now or from
+        `until` (monotonic clock), whichever is later.
         """
         index, spec = self.index, self.rank.spec
         self.rank.channel.put(f"step/{index}", order)
@@ -159,7 +160,7 @@ def _with_limit(spec: RunSpec, first_s: float) -> RunSpec:
 
 
 def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
-    """Start a child of a trial with its own log."""
+    """Start and return the child of a trial for `assignment`, with its own log; `by_exec` starts it without a fork."""
     log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
     return children.start(assignment, log_path, by_exec)
 
@@ -167,7 +168,10 @@ def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
 def run_to_end(
     rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
 ) -> list[dict[str, Any]]:
-    """Read from the children until they have ended or must be killed; return how each child ended."""
+    """Read from `running`, the children of step `index`, until they end or must be killed; return how each ended.
+
+    `on_stage` is called with the first child, again and again while the children run.
+    """
     own_time = OwnTime()
     hung = _watch(rank, index, running, on_stage, own_time)
     own_time.look()  # a pause just before the kill is one too
@@ -183,7 +187,7 @@ def _debug_file(child: children.Child) -> str:
 
 
 def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
-    """Return the input of this rank's child in a step; `also` overrides the configuration's variables.
+    """Return the input of this rank's child in step `index`; `also` overrides the configuration's variables.
 
     `side` is the index of the child's configuration in `step.candidates`.
     """
@@ -286,7 +290,7 @@ class FirstLimit:
         self._error_s = 0.0
 
     def note(self, result: TrialResult, answers: Sequence[RankAnswer]) -> None:
-        """Record how a trial of the search ended, which may change the limit."""
+        """Record the `result` of a trial of the search and its ranks' `answers`, which may change the limit."""
         if result.outcome is Outcome.OK and result.candidate != DEFAULT:
             events = [event for answer in answers for event in answer["events"]]
             self._took_s = max([self._took_s, *(event["first_s"] for event in events if "first_s" in event)])
@@ -294,7 +298,10 @@ class FirstLimit:
             self._error_s = max(self._error_s, result.duration_s)
 
     def limit_s(self, *, is_known_broken: bool) -> float:
-        """Return the limit of the next trial's first collective in seconds."""
+        """Return the limit of the next trial's first collective in seconds.
+
+        The limit is shorter if copies between GPUs are known to be broken (`is_known_broken`).
+        """
         if not self._may_shorten:
             return self._limits.first_s
         if self._took_s:

@@ -18,7 +18,7 @@ BACKLOG = 4096
 
 
 def open_store(assignment: Assignment) -> Store:
-    """Return the trial's store: a file, or with several nodes a client of node 0's server.
+    """Return the store of the trial in `assignment`: a file, or with several nodes a client of node 0's server.
 
     A wait on the store ends with an error after the own timeout of the stage `init` (StageLimits.own_timeout_s).
     """
@@ -41,7 +41,7 @@ def serve_store(host: str) -> int:
     """
     listener = socket.create_server((host, 0), family=_family(host), backlog=BACKLOG)
     port = int(listener.getsockname()[1])
-    crew = Crew[str]()  # which nobody ends: it dies with this process
+    crew = Crew[str]()  # no `with` block ends it: it dies with this process
     crew.fork("store", lambda parent: _serve(host, port, listener.detach(), parent), START_S)
     listener.close()
     ((_, answer, lost),) = crew.listen()
@@ -59,7 +59,7 @@ def _serve(host: str, port: int, fd: int, parent: Parent) -> None:
         parent.send({"problem": str(error)[:500]})
         return
     parent.send({"problem": ""})
-    while server is not None:  # its thread serves; a server that nobody refers to would end
+    while server is not None:  # its thread serves; a server without a reference would end
         signal.pause()
 
 

@@ -47,7 +47,7 @@ def supervise(spec_path: str) -> None:
 
 
 def read_spec(path: str) -> RunSpec:
-    """Return the specification that the launcher wrote for the ranks of this node."""
+    """Return the specification of this node's ranks, which the launcher wrote to the file `path`."""
     with open(path, encoding="utf-8") as file:
         return decode(RunSpec, json.load(file))
 

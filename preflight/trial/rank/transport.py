@@ -17,7 +17,7 @@ from preflight.trial.rank import sockets
 
 # A transfer that was not acknowledged; or an address that did not answer ten times in 5 s, of which NCCL asks 35 times.
 GAVE_UP = re.compile(rf"{any_of('ib.completion').pattern}|ibv_modify_qp failed[^\n]{{1,400}} retrying [1-9]\d/", re.I)
-LOG_BYTES = 4 << 20  # of the end of one process's log: what went wrong stands there
+LOG_BYTES = 4 << 20  # read from the end of one process's log, which has the errors
 WARNINGS = 12  # the first ones name the cause, the others follow from them
 LAST = 4
 READ_BYTES = 1 << 20
@@ -39,7 +39,7 @@ def transport(dialect: str) -> tuple[Carrier, ...]:
 
 
 def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
-    """Return the carriers of another process's data, read from its NCCL log; () if the log can't be read.
+    """Return the carriers of the data of process `pid`, read from its NCCL log; () if the log can't be read.
 
     Call this function for a process that ended before it could report its carriers. `pattern` is that process's
     NCCL_DEBUG_FILE.
@@ -51,7 +51,7 @@ def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
 
 
 def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
-    """Return the files in /dev/shm that an ended process created but could not use, according to its NCCL log.
+    """Return the files in /dev/shm that the ended process `pid` created but could not use, according to its NCCL log.
 
     `pattern` is that process's NCCL_DEBUG_FILE.
     """
@@ -62,23 +62,24 @@ def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
 
 
 def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
-    """Return the path of an NCCL process's log, with its first warnings and last lines; ("", ()) without a log.
+    """Return the path of the NCCL log of process `pid`, with its first warnings and last lines; ("", ()) without one.
 
-    The number of lines is bounded, whatever the log's size, because the lines go to rank 0 and into the report.
+    `pattern` is that process's NCCL_DEBUG_FILE. The number of lines is bounded, whatever the log's size, because the
+    lines go to rank 0 and into the report.
     """
     try:
         for path in sorted(_logs(pattern, pid)):
             return path, tuple(_telling(path))
     except OSError:
-        pass  # what a log would have told must not keep a failed trial from being reported
+        pass  # an unreadable log must not prevent the report of a failed trial
     return "", ()
 
 
 def gives_up(pattern: str, pid: int, read: dict[str, int]) -> bool:
-    """Return whether NCCL has given up a transfer over InfiniBand, according to a new line of a process's log.
+    """Return whether a new line of the log of process `pid` says that NCCL has given up a transfer over InfiniBand.
 
-    `read` holds for each log the number of bytes read so far, and is updated. An incomplete line is read at the next
-    call.
+    `pattern` is that process's NCCL_DEBUG_FILE. `read` holds for each log the number of bytes read so far, and is
+    updated. An incomplete line is read at the next call.
     """
     found = False
     try:

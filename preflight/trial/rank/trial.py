@@ -60,7 +60,7 @@ LEAST_BYTES_PER_S = 10e6  # assumed where none was telling; a slow network of 1 
 
 
 def main(assignment: Assignment, fd: int) -> None:
-    """Run the trial and end the process; all events are reported as JSON lines on `fd`."""
+    """Run the trial that `assignment` describes, report all events as JSON lines on `fd`, and end the process."""
 
     def report(event: dict[str, Any]) -> None:
         os.write(fd, json.dumps(event).encode() + b"\n")
@@ -142,7 +142,7 @@ def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
 
 
 def device_options(device: torch.device) -> dict[str, Any]:
-    """Return the options with which init_process_group binds the group to its GPU.
+    """Return the options with which init_process_group binds the group to the GPU `device`.
 
     With torch >= 2.3, the option makes NCCL start together with the group. Without the option, NCCL starts in the first
     collective. Support is read from the signature of init_process_group, because that function is decorated and its own
@@ -200,7 +200,10 @@ def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
 
 
 def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
-    """Return how many seconds a step should take at `seconds_per_byte`; for None, at the speed of a slow network."""
+    """Return how many seconds a step of `measure` takes at `seconds_per_byte`; None stands for a slow network.
+
+    The result includes the time budget of `measure`.
+    """
     call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
     return measure.budget_s + CALLS_BESIDES * call_s
 
@@ -251,11 +254,11 @@ def kind_of(error: Exception) -> str:
     text = str(error).lower()
     if isinstance(error, UsageError):
         return NOT_REGISTERED
-    if not isinstance(error, (RuntimeError, OSError)):  # a TypeError about an argument `timeout` waited for nobody
+    if not isinstance(error, (RuntimeError, OSError)):  # a TypeError about an argument `timeout` is no wait
         return "error"
     if "cannot re-initialize cuda in forked subprocess" in text:
         return "fork"
-    # NCCL's own error may say `Connection timed out` of a queue pair or a socket: that is a cause, not waiting in vain.
+    # NCCL's own error may say `Connection timed out` of a queue pair or a socket: that is a cause, not a wait.
     if not NCCL_ERROR.search(str(error)) and any(sign in text for sign in ("timed out", "timeout", "wait timeout")):
         return "timeout"
     if any(sign in text for sign in LOST_PEER):

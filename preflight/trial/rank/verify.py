@@ -29,7 +29,7 @@ Work = Callable[[], None]
 def count_wrong(
     collective: Collective, buffers: Buffers, ranks: Ranks, call: Callable[[], object], salt: int = 0
 ) -> int:
-    """Run the collective once on data that depend on the rank; return how many received elements are wrong."""
+    """Run `call` once on data that depend on the rank; return how many received elements of `buffers` are wrong."""
     _fill(buffers, ranks, salt, collective)
     call()
     ranks.synchronize()
@@ -63,7 +63,7 @@ class TimedVerification:
         return self.verified_calls, self.wrong_elements, self.spread_elements
 
     def work_before(self, place: int) -> Work | None:
-        """Return the work that must run before the timed call at `place`, outside of its measured time, or None."""
+        """Return the work to run before the timed call at `place`, outside of its measured time; None without work."""
         if place in self._places:
             return self._before_pattern
         return None if self._sent == "zeros" else self._before_zeros
@@ -126,7 +126,10 @@ def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.T
 
 
 def sent_by(rank: int, collective: Collective, ranks: Ranks, salt: int) -> torch.Tensor:
-    """Return the values that a rank of the group sends; longer buffers repeat them. `salt` selects the pattern."""
+    """Return the values that rank `rank` of the group sends in `collective`; longer buffers repeat them.
+
+    `salt` selects the pattern.
+    """
     one = range(rank, rank + 1)
     if collective in SUMS:
         return _summands(one, ranks, salt)[0].to(torch.float32).mul_(_scale(salt))
