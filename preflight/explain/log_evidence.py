@@ -133,11 +133,8 @@ class LogEvidence:
     def settle(self) -> None:
         """Drop the events that the run survived. Call this method once, after every log was read.
 
-<<<<<<< HEAD
-        If only Python warnings remain, or torchrun's about another node that ended first, nothing ended the run.
-=======
-        If only Python warnings remain, they are dropped too, because nothing ended the run.
->>>>>>> 721be85db37084d04601d8b27523dd5bc0dff69a
+        If only Python warnings remain, or torchrun's about another node that ended first, they are dropped too, because
+        nothing ended the run.
         """
         steps = {number: source.steps for number, source in enumerate(self.sources)}
         deaths = self.of(*run_ends.DEATHS)
