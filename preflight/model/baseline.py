@@ -35,7 +35,7 @@ MOST_REPEATS = 3
 LARGE_BYTES = 16 << 20  # from here on bandwidth decides, below it latency has its part
 CONFIDENCE = Bound(
     0.95, "of baselines reject no more good nodes than the target",
-    "a baseline is learned from a random sample of nodes, so some baselines are too strict",
+    "a baseline is computed from a random sample of nodes, so some baselines are too strict",
     "scripts/studies/baselines.py",
     "too low: some baselines reject too many good nodes; too high: baselines of few nodes miss slow nodes",
 )  # fmt: skip
