@@ -44,7 +44,7 @@ SURE_NODES = Bound(
     "too low: good nodes of small fleets are named; too high: slow nodes are not named",
 )  # fmt: skip
 COUNT_SPREAD = Bound(
-    0.5, "as the least spread of the logarithm of a count",
+    0.5, "as the least standard deviation of the logarithm of an error count",
     "counts of errors have long tails",
     JUDGMENT,
     "too low: a node with a few more errors is named; too high: a node with many more errors is not named",

@@ -41,7 +41,7 @@ CAP_S = Bound(
     "too low: no timeout covers a long legitimate pause; too high: a hang costs hours",
 )  # fmt: skip
 COLLECTIVE_FACTOR = Bound(
-    10, "times the slowest collective, rank skew and start that were measured",
+    10, "times the measured slowest collective, the measured rank skew and the measured start",
     "a loaded network may be far slower than a test",
     JUDGMENT,
     "too low: a loaded network ends the job",
