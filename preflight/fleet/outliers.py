@@ -15,45 +15,45 @@ from preflight.model.stats import MAD_TO_SIGMA, t_quantile
 from preflight.model.units import counted
 
 LEAST_NODES = Bound(
-    8, "nodes",
+    8, "nodes in a group; smaller groups have no outliers",
     "the spread of fewer nodes is often too small by chance, so some node would always be an outlier",
     "scripts/studies/fleets.py",
-    "too low: good nodes are named; too high: small fleets get no answer",
+    "too low: good nodes are named; too high: in small fleets, no node is named",
 )  # fmt: skip
 SKEWED = (" slowest rank", " slow calls")  # a largest value, which has a tail: bounded above only, as Gumbel's
 # The slowest GPU or pair of a node: a least value, which has a tail too.
 LEAST_OF_NODE = re.compile(r".* (?:TFLOP/s|NUMA GB/s)|peer copy .*")
 GUMBEL_IQR, GUMBEL_MEDIAN = 1.573, 0.3665  # of its scale: distance of the quartiles, median above the mode
 FALSE_ALARMS = Bound(
-    0.05, "of fleets have a wrongly named node",
-    "the target for all nodes and metrics together, if each metric is normally distributed about its median",
+    0.05, "of fleets of good nodes have a wrongly named node",
+    "this is the target for all nodes and metrics together, if each metric is normally distributed about its median",
     "scripts/studies/fleets.py",
     "too high: good nodes are named; too low: slow nodes are not named",
 )  # fmt: skip
 LEAST_DEVIATION = Bound(
-    0.03, "of a speed or a time",
+    0.03, "of a speed or a time; a smaller deviation names no node",
     "no job notices a smaller deviation, however certain it is",
     JUDGMENT,
     "too low: nodes are named for deviations that no job notices",
 )  # fmt: skip
 LEAST_DEGREES = 5.0
 SURE_NODES = Bound(
-    20, "nodes",
-    "with fewer nodes the spread is uncertain, so only a larger deviation counts",
+    20, "nodes; in smaller groups, only a larger deviation names a node",
+    "the spread of fewer nodes is uncertain",
     "scripts/studies/fleets.py",
     "too low: good nodes of small fleets are named; too high: slow nodes are not named",
 )  # fmt: skip
 COUNT_SPREAD = Bound(
-    0.5, "as the least spread of the logarithm of a count",
+    0.5, "as the least standard deviation of the logarithm of an error count",
     "counts of errors have long tails",
     JUDGMENT,
     "too low: a node with a few more errors is named; too high: a node with many more errors is not named",
 )  # fmt: skip
 MAJORITY = Bound(
-    0.9, "of the nodes have one value of a setting",
-    "only then nodes with a rare other value are outliers",
+    0.9, "of the nodes must have the same value of a setting",
+    "a rare value makes a node an outlier only if nearly all other nodes have the same value",
     JUDGMENT,
-    "too low: a half-done rollout makes outliers; too high: a node with a wrong setting is not named",
+    "too low: a rollout that is half done makes outliers; too high: a node with a wrong setting is not named",
 )  # fmt: skip
 RARE = 0.02
 MAD_EFFICIENCY = 0.37  # a spread from the MAD is as certain as a standard deviation of this share of the nodes

@@ -20,13 +20,13 @@ NO_GPU = "no NVIDIA GPU is used"
 GIVEN_NONE = "the container has no GPU"
 NVIDIA = "nvidia"
 IDLE_PERCENT = Bound(
-    5, "% of utilization",
+    5, "% of utilization; a GPU above this share that also holds memory is busy",
     "one sample of an idle GPU may show a few percent",
     JUDGMENT,
     "too low: an idle GPU counts as busy, so no speed is judged; too high: speeds are judged while another job runs",
 )  # fmt: skip
 CONTEXT_BYTES = Bound(
-    256 << 20, "bytes in use",
+    256 << 20, "bytes in use; a GPU with less is not busy, unless NVML lists a process",
     "a CUDA context holds more memory than this; the driver's own reserve is not counted",
     JUDGMENT,
     "too low: an idle GPU counts as busy, so no speed is judged; too high: speeds are judged while another job runs",

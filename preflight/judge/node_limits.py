@@ -12,16 +12,16 @@ from preflight.model.finding import Blame
 
 BYTES_PER_CONNECTION = Bound(
     9 << 20, "bytes of /dev/shm per connection",
-    "a connection needs 4 MiB for the protocol Simple (NCCL_BUFFSIZE's default), and about as much for the protocols "
-    "LL and LL128 together",
+    "the buffers of a connection take about 9.2 MiB: 4 MiB for the protocol Simple (NCCL_BUFFSIZE's default), 0.5 MiB "
+    "for LL and 4.7 MiB for LL128",
     "docs/dev/nccl-facts.md",
-    "the check only warns; a trial that fails for lack of room is a FAIL",
+    "a wrong value has little effect: the check only warns, and a trial that fails because /dev/shm is full is a FAIL",
 )  # fmt: skip
 CHANNELS = Bound(
     4, "channels between GPUs without NVLink",
     "NCCL opens this number of channels if it uses SHM",
     JUDGMENT,
-    "the check only warns; a trial that fails for lack of room is a FAIL",
+    "a wrong value has little effect: the check only warns, and a trial that fails because /dev/shm is full is a FAIL",
 )  # fmt: skip
 
 

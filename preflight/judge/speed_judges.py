@@ -19,10 +19,10 @@ from preflight.model.units import size_text
 from preflight.search.gpus.link_speeds import expected_busbw
 
 LARGE_BYTES = Bound(
-    64 << 20, "bytes or more in a collective",
-    "at smaller sizes, latency limits the speed, not the links",
+    64 << 20, "bytes or more in a collective; only such sizes are judged",
+    "for smaller messages, latency and not the links limits the speed",
     JUDGMENT,
-    "too low: latency counts as a slow link; too high: fewer sizes are judged",
+    "too low: latency is mistaken for a slow link; too high: fewer sizes are judged",
 )  # fmt: skip
 HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 

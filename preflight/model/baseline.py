@@ -22,8 +22,9 @@ from preflight.model.trial import AGAIN, DEFAULT, Outcome, TrialResult
 
 BASELINE_SCHEMA = 1
 FALSE_REJECTIONS = Bound(
-    0.006, "of good nodes rejected, as a target",
-    "with this target at most 0.01 are rejected, although the spread of 20 nodes is only an estimate",
+    0.006, "of good nodes may be rejected (target)",
+    "with this target, at most 0.01 of good nodes are rejected, although 20 nodes give only an estimate of how much "
+    "good nodes differ",
     "scripts/studies/baselines.py",
     "too high: good nodes are drained; too low: slow nodes are accepted",
 )  # fmt: skip
@@ -34,40 +35,43 @@ MOST_REPEATS = 3
 LARGE_BYTES = 16 << 20  # from here on bandwidth decides, below it latency has its part
 CONFIDENCE = Bound(
     0.95, "of baselines reject no more good nodes than the target",
-    "a baseline is learned from a random sample of nodes, so some baselines are too strict",
+    "a baseline is computed from a random sample of nodes, so some baselines are too strict",
     "scripts/studies/baselines.py",
-    "too low: some baselines drain good nodes; too high: baselines of few nodes miss slow nodes",
+    "too low: some baselines reject too many good nodes; too high: baselines of few nodes miss slow nodes",
 )  # fmt: skip
 LEAST_LOSS = Bound(
-    0.001, "of a speed lost",
-    "a smaller loss is never reported, even if good nodes differ by less",
+    0.001, "of a speed lost; a smaller loss is never reported",
+    "this loss is too small to matter, even if good nodes differ by less",
     JUDGMENT,
-    "no job would notice the effect",
+    "no job would notice the effect of a wrong value",
 )  # fmt: skip
 REJECTED_LOSS = Bound(
-    0.065, "of a speed lost",
-    "good nodes lose less, even if 20% of them are 4% slower or speeds have heavy tails; a loss of 10% is more",
+    0.065, "of a speed lost; a smaller loss rejects no node",
+    "good nodes lose less, even if 20% of them are 4% slower or if speeds have heavy tails; a node that lost 10% is "
+    "still found",
     "scripts/studies/baselines.py",
     "too low: good nodes are drained; too high: slow nodes only get a warning",
 )  # fmt: skip
 WIDER_CONFIDENCE = Bound(
-    0.9, "confidence that good nodes differ by more",
-    "the spread of 5 nodes may be twice the true spread; taken as exact, it hid one of ten nodes that lost 10%",
+    0.9, "confidence that good nodes differ by more than the row above allows; only then, the minimum speed is lower",
+    "by chance, 5 nodes may show twice the true spread; with this spread as the true spread, one in ten nodes that "
+    "had lost 10% was missed",
     "scripts/studies/baselines.py",
     "too low: baselines of few nodes miss slow nodes; too high: good nodes that differ by 4% are drained",
 )  # fmt: skip
 SPREAD_KNOWN_FROM = Bound(
-    20, "good nodes, whose measured spread counts as the true spread",
-    "from this number on, no doubt about the spread hides a node that lost 10%, and good nodes that differ by 4% are "
-    "kept",
+    20, "or more good nodes: their measured spread counts as the true spread",
+    "with this number of nodes, the spread is certain enough to find a node that lost 10%, and to accept good nodes "
+    "that differ by 4%",
     "scripts/studies/baselines.py",
     "too low: baselines of few nodes miss slow nodes; too high: good nodes that differ by 4% are drained",
 )  # fmt: skip
 OTHER_SOFTWARE_SHARE = Bound(
-    0.95, "of the minimum speed",
-    "an update of driver, NCCL or torch may cost some percent of the whole fleet's speed",
+    0.95, "of the minimum speed; with other software than the baseline's, a node between this and the minimum gets no "
+    "verdict",
+    "an update of driver, NCCL or torch may make all nodes some percent slower",
     JUDGMENT,
-    "too high: an update drains the fleet; too low: a slow node is unknown until the baseline is learned again",
+    "too high: an update drains the fleet; too low: a slow node gets no verdict until a new baseline is made",
 )  # fmt: skip
 ROBUST_SHARE = 0.8  # efficiency of the robust spread relative to the standard deviation; scales the degrees of freedom
 

@@ -10,7 +10,7 @@ from preflight.model.trial import CollectiveResult, RankTime, TrialResult
 
 LATE_ABOVE = Bound(
     1.2, "times the other ranks' own time, at every size",
-    "on healthy nodes no rank is so much later at every size",
+    "on healthy nodes, no rank is later than the others by this factor at every size",
     JUDGMENT,
     "too low: noise causes a repetition and a warning; too high: a late rank passes",
 )  # fmt: skip

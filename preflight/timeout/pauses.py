@@ -23,13 +23,13 @@ from preflight.timeout.checkpoint_size import (
 
 # What is assumed where nothing was measured: a shared file system that is busy, a host that is not.
 ASSUMED_WRITE_BYTES_PER_S = Bound(
-    0.2e9, "bytes/s that one node writes to storage, as assumed",
+    0.2e9, "bytes/s at which one node writes to storage (assumed)",
     "a shared file system may be this slow while other jobs use it too",
     "scripts/studies/timeouts.py",
     "too high: writing a checkpoint outlasts the timeout; too low: a hang is noticed late",
 )  # fmt: skip
 ASSUMED_READ_BYTES_PER_S = Bound(
-    0.2e9, "bytes/s that one node reads from storage, as assumed",
+    0.2e9, "bytes/s at which one node reads from storage (assumed)",
     "a shared file system may be this slow while other jobs use it too",
     "scripts/studies/timeouts.py",
     "too high: loading the weights outlasts the timeout; too low: a hang is noticed late",
@@ -48,12 +48,12 @@ ASSUMED_STAGE_BYTES_PER_S = Bound(
 )  # fmt: skip
 PAUSE_FACTOR = Bound(
     3, "times the longest pause",
-    "with other users of the storage a pause may take several times as long",
+    "if other users load the storage, a pause may take several times as long",
     "scripts/studies/timeouts.py",
     "too low: a slow day ends the job; too high: a hang is noticed late",
 )  # fmt: skip
 PICKLE_BYTES_PER_S = Bound(
-    1e9, "bytes/s that torch.save serializes",
+    1e9, "bytes/s at which torch.save serializes",
     "torch.save uses one thread, so a faster disk does not help",
     JUDGMENT,
     "too high: writing a checkpoint outlasts the timeout",

@@ -29,19 +29,19 @@ from preflight.timeout.pauses import ASSUMED_WRITE_BYTES_PER_S, PAUSE_FACTOR, Pa
 from preflight.timeout.wording import notes_on, verdict_on
 
 FLOOR_S = Bound(
-    600, "s at least",
-    "this is torch's default for NCCL since torch 2.2, and torchrun's join_timeout",
+    600, "s, the minimum of each timeout",
+    "torch's default timeout for NCCL since torch 2.2 and torchrun's default join_timeout have this value",
     "scripts/studies/timeouts.py",
     "too low: a slow moment ends the job; too high: a hang is noticed late",
 )  # fmt: skip
 CAP_S = Bound(
-    3600, "s at most",
-    "a hang should not idle the GPUs for longer; longer work belongs outside the collectives",
+    3600, "s, the maximum of each timeout",
+    "a hang should not leave the GPUs idle for longer; a longer pause belongs outside the collectives",
     JUDGMENT,
     "too low: no timeout covers a long legitimate pause; too high: a hang costs hours",
 )  # fmt: skip
 COLLECTIVE_FACTOR = Bound(
-    10, "times the slowest collective, rank skew and start that were measured",
+    10, "times the measured slowest collective, the measured rank skew and the measured start",
     "a loaded network may be far slower than a test",
     JUDGMENT,
     "too low: a loaded network ends the job",
@@ -53,7 +53,7 @@ ASSUMED_START_FACTOR = Bound(
     "too low: a slow start ends a large job",
 )  # fmt: skip
 START_S = Bound(
-    120.0, "s for imports, opening the data, a node that starts later",
+    120.0, "s for imports, for opening the data, and for nodes that start later",
     "in public logs, small models start in less time",
     "scripts/studies/timeouts.py",
     "too low: a slow start ends the job",
@@ -67,7 +67,7 @@ BUILD_S_PER_BILLION = Bound(
 )  # fmt: skip
 ASSUMED_CONNECT_S, ASSUMED_CONNECT_PER_RANK_S = 5.0, 0.02  # seconds; minutes at thousands of ranks
 ASSUMED_ALGBW_BYTES_PER_S = Bound(
-    1e9, "bytes/s of a collective, as assumed",
+    1e9, "bytes/s as the assumed speed of a collective",
     "a 10 Gbit/s network without RDMA carries about as much",
     JUDGMENT,
     "too high: the largest collective outlasts the timeout",

@@ -13,7 +13,7 @@ MEMORY_PER_RANK = Bound(
     4 << 30, "bytes of memory per rank",
     "a rank with torch and a CUDA context takes 2 to 3 GiB, and each of four workers some hundred MiB",
     JUDGMENT,
-    "the check only warns",
+    "a wrong value has little effect, because the check only warns",
 )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ SHM_PER_RANK = Bound(
     128 << 20, "bytes of /dev/shm per rank",
     "four DataLoader workers keep two batches of 16 MiB each",
     JUDGMENT,
-    "the check only warns",
+    "a wrong value has little effect, because the check only warns",
 )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ COMMIT_PER_RANK = Bound(
     16 << 30, "bytes of committed memory per rank",
     "if a rank of 4 GiB forks workers, the kernel counts 4 GiB more for each worker",
     JUDGMENT,
-    "the check only warns",
+    "a wrong value has little effect, because the check only warns",
 )  # fmt: skip
 
 

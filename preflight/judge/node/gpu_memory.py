@@ -13,16 +13,16 @@ from preflight.model.gap import or_none
 from preflight.model.parts import part_of_gpu
 
 LEAST_FREE_BYTES = Bound(
-    1 << 30, "bytes free",
+    1 << 30, "bytes free; less is a FAIL",
     "a trial needs a CUDA context, NCCL's buffers and a little data",
     JUDGMENT,
-    "too high: a GPU with enough memory is rejected; too low: the trial fails instead",
+    "too high: a GPU with enough memory is rejected; too low: the trial fails, instead of the check",
 )  # fmt: skip
 LEAST_FREE_SHARE = Bound(
-    0.5, "of the memory free",
+    0.5, "of the memory free; less is a WARN",
     "with less memory, a job that needs the whole GPU fails in its first steps",
     JUDGMENT,
-    "the check only warns",
+    "a wrong value has little effect, because the check only warns",
 )  # fmt: skip
 
 

@@ -90,8 +90,8 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
 
 
 ALIKE = Bound(
-    3, "active siblings: the same ports of other adapters of the model",
-    "four or more equal ports are rails of a fabric; fewer ports may have another purpose",
+    3, "active siblings (the same port of other adapters of the model)",
+    "four or more equal ports are the rails of a fabric; fewer ports may have another purpose",
     JUDGMENT,
     "too low: a spare port causes a warning; too high: a dead rail of a small node passes",
 )  # fmt: skip

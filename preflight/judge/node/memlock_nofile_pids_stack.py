@@ -17,8 +17,8 @@ from preflight.model.hca import Nic, NicKind
 from preflight.model.parsing import version_tuple
 
 LOW_BYTES = Bound(
-    1 << 30, "bytes that may be locked",
-    "with many peers, NCCL registers some hundred MiB per rank; NVIDIA recommends unlimited",
+    1 << 30, "bytes that a process may lock",
+    "with many peers, NCCL registers some hundred MiB per rank; NVIDIA recommends no limit",
     JUDGMENT,
     "too low: a limit that is too small for a larger job gets no warning; too high: a sufficient limit gets a warning",
 )  # fmt: skip
@@ -76,19 +76,19 @@ AT_REST = Bound(
     200, "open files before the first connection",
     "Python, torch and CUDA hold about this many files open; the number is rounded up",
     JUDGMENT,
-    "the check only warns",
+    "a wrong value has little effect, because the check only warns",
 )  # fmt: skip
 PER_PEER = Bound(
     4, "open files per peer",
     "each peer needs some sockets or segments of shared memory; the number is rounded up",
     JUDGMENT,
-    "the check only warns",
+    "a wrong value has little effect, because the check only warns",
 )  # fmt: skip
 COMFORTABLE = Bound(
     4096, "open files, on several nodes",
     "a job of some hundred ranks needs this many open files, including its data files",
     JUDGMENT,
-    "the finding is only an INFO",
+    "a wrong value has little effect, because the finding is only an INFO",
 )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ PER_RANK = Bound(
     200, "threads per rank",
     "a rank has threads of CUDA, NCCL and torch, and eight workers with a few threads each",
     JUDGMENT,
-    "the check only warns",
+    "a wrong value has little effect, because the check only warns",
 )  # fmt: skip
 
 

@@ -11,32 +11,34 @@ from preflight.model.units import rate_text, three_digits
 from preflight.search.gpus.link_speeds import NVLINK_PATH, NVLS_PATH
 
 LOW = Bound(
-    0.6, "of the lowest speed that healthy machines reach",
-    "we chose this share: healthy machines differ much over PCIe and host memory, but every published result is higher",
+    0.6, "of the lowest speed that healthy machines reach; a lower speed is a WARN",
+    "we chose this share, because healthy machines differ much over PCIe and host memory; every published result is "
+    "higher",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 FAR_TOO_LOW = Bound(
-    0.3, "of the lowest speed that healthy machines reach",
-    "we chose half of the share for a warning",
+    0.3, "of the lowest speed that healthy machines reach; a lower speed is a FAIL",
+    "we chose half of the share for a WARN",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 SURE_BYTES = Bound(
     512 << 20, "bytes or more, over NVLink or NVLS",
-    "at this size and above, published results of healthy machines agree, so the stricter shares below apply",
+    "at this size and above, published results of healthy machines agree, so the two stricter shares in the next rows "
+    "apply",
     "tests/search/gpus/test_published_results.py",
     "too low: healthy hardware is blamed; too high: slow hardware passes",
 )  # fmt: skip
 SURE_LOW = Bound(
-    1.0, "of the lowest speed that healthy machines reach",
+    1.0, "times the lowest speed that healthy machines reach; a lower speed is a WARN",
     "every published result of a healthy machine at these sizes is at least 1.02 times that speed",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 SURE_FAR_TOO_LOW = Bound(
-    0.5, "of the lowest speed that healthy machines reach",
-    "half of what the slowest healthy machine with a published result reaches",
+    0.5, "of the lowest speed that healthy machines reach; a lower speed is a FAIL",
+    "this is half of what the slowest healthy machine with a published result reaches",
     JUDGMENT,
     "too high: a node that only lost some links is rejected; too low: such a node is accepted",
 )  # fmt: skip

@@ -13,21 +13,22 @@ from preflight.model.units import size_text
 
 REACHED = Bound(
     0.80, "of the port's rate, or of its adapter's PCIe link if that is slower",
-    "sites accept ports from 90% of their rate; a test with one queue, small messages or a far CPU may give less",
+    "sites accept a port that reaches 90% of its rate; a test with one queue, small messages or a far CPU may measure "
+    "less",
     "azurehpc accepts 180 of 200 Gbit/s, 360 of 400 Gbit/s [U]",
     "too high: a test that was not tuned blames a healthy port; too low: a slow cable or PCIe slot passes",
 )  # fmt: skip
 PCIE_SHARE = Bound(
-    0.85, "of a PCIe link's signaling rate",
-    "headers and flow control take the rest, if packets carry 256 bytes",
+    0.85, "of a PCIe link's signaling rate can carry data",
+    "with packets of 256 bytes, headers and flow control take the rest",
     JUDGMENT,
     "too high: a port behind a narrow link is blamed; too low: a slow port passes",
 )  # fmt: skip
 LEAST_BYTES = Bound(
-    65536, "bytes per message",
-    "smaller messages do not fill a port; ib_write_bw uses this size by default",
+    65536, "bytes or more per message; tests with smaller messages are ignored",
+    "smaller messages do not reach the full rate of a port; ib_write_bw uses this size by default",
     JUDGMENT,
-    "too low: a test of small messages blames a healthy port; too high: a usual test is not read",
+    "too low: a test with small messages blames a healthy port; too high: a usual test is ignored",
 )  # fmt: skip
 
 

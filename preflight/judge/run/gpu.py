@@ -27,22 +27,22 @@ from preflight.model.parts import part_of_gpu
 
 # Equal GPUs differ by some percent in what their power limit lets them do; no healthy one is a tenth below the rest.
 WARN_BELOW = Bound(
-    0.90, "of the median GPU's speed",
-    "GPUs of one model differ by a few percent in a matrix product",
+    0.90, "of the median GPU's speed; a slower GPU gets a WARN",
+    "in a GEMM, GPUs of one model differ by a few percent",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 FAIL_BELOW = Bound(
-    0.75, "of the median GPU's speed",
-    "every step of a job waits for a GPU that is a quarter slower",
+    0.75, "of the median GPU's speed; a slower GPU gets a FAIL",
+    "if a GPU is a quarter slower than the others, every step of a job waits for this GPU",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 LASTING_SHARE = Bound(
-    0.2, "of the samples under load",
-    "a power supply's reaction to the first step lasts one sample",
+    0.2, "of the samples under load, and at least 2 samples, show throttling",
+    "when the load starts, the power supply may cause throttling in one sample",
     JUDGMENT,
-    "too low: a short reaction is called throttling; too high: throttling in part of the load passes",
+    "too low: one short reaction counts as throttling; too high: throttling during a part of the load passes",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from preflight.model.xids import KILLED, XidMeaning, XidRow, row_of
 # Corrected and repeated transfers: a healthy link has none for hours, so a rate this high is a bad cable, seat or row.
 MOST_REPAIRED_PER_MINUTE = Bound(
     10.0, "repaired errors a minute",
-    "healthy links and memory repair some errors too",
+    "healthy links and healthy memory also have a few errors, which they repair",
     JUDGMENT,
     "too low: healthy links cause warnings; too high: a link that wears out passes",
 )  # fmt: skip

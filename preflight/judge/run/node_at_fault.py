@@ -14,7 +14,7 @@ from preflight.model.isolation import ALL_RANKS, BadPath, GroupOutcome, GroupTri
 from preflight.search.nodes.group_rounds import SLOW_MADS, SLOW_SHARE
 
 FAIL_BELOW = Bound(
-    0.5, "of the median speed of the groups that are not slow",
+    0.5, "of the median speed of the groups that are not slow; a slower node is a FAIL",
     "a node at half speed halves every job that it is part of",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",

@@ -21,8 +21,8 @@ from preflight.model.parts import part_of_gpu
 from preflight.model.units import rate_text
 
 NEAR_OVER_FAR = Bound(
-    0.8, "of the speed of far memory",
-    "memory of the GPU's own NUMA node is at least as fast as far memory",
+    0.8, "of the copy speed of far memory; slower near memory is a WARN",
+    "memory of the GPU's own NUMA node should be at least as fast as far memory",
     JUDGMENT,
     "too high: noise of one copy causes a warning; too low: a wrong NUMA table passes",
 )  # fmt: skip
@@ -64,19 +64,19 @@ def numa_copy(case: Case) -> Findings:
 
 # Healthy copies of pinned memory reach 76 to 90% of the link (16x gen 3: 12 of 15.75, gen 5: 55 of 63 GB/s).
 WARN_BELOW = Bound(
-    0.60, "of the rate of the PCIe link",
+    0.60, "of the rate of the PCIe link; a slower copy is a WARN",
     "in published measurements, healthy machines copy faster than this",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 FAIL_BELOW = Bound(
-    0.30, "of the rate of the PCIe link",
-    "half of the warning's share; such a link may run at an older generation",
+    0.30, "of the rate of the PCIe link; a slower copy is a FAIL",
+    "this is half of the share for a WARN; such a link may run at an older PCIe generation",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 SIBLING_WARN_BELOW = Bound(
-    0.80, "of the median of the other GPUs of its model",
+    0.80, "of the median of the other GPUs of its model; a slower copy is a WARN",
     "copies of equal GPUs of one node differ by a few percent",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",

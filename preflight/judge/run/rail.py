@@ -14,14 +14,14 @@ from preflight.model.trial import FAILED, Outcome, RailTest
 from preflight.model.units import rate_text
 
 WARN_BELOW = Bound(
-    0.80, "of the median speed of the other ports with its rate",
+    0.80, "of the median speed of the other ports with its rate; a slower port is a WARN",
     "ports of one rate on one node differ by a few percent",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 FAIL_BELOW = Bound(
-    0.50, "of the median speed of the other ports with its rate",
-    "a port at half its rate halves every job between nodes",
+    0.50, "of the median speed of the other ports with its rate; a slower port is a FAIL",
+    "a port at half its rate halves the speed of every job between nodes",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip

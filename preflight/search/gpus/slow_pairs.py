@@ -20,20 +20,20 @@ from preflight.model.units import rate_text
 from preflight.search.gpus.locality import NVLINK
 
 NVLINK_WARN_BELOW = Bound(
-    0.60, "of the NVLink rate of the pair",
+    0.60, "of the NVLink rate of the pair; a slower pair is a WARN",
     "healthy pairs reach about 88% (H200: 396 of 450 GB/s)",
     "tests/search/gpus/test_published_results.py",
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 NVLINK_FAIL_BELOW = Bound(
-    0.30, "of the NVLink rate of the pair",
-    "half of the share for a warning; most links of such a pair are down",
+    0.30, "of the NVLink rate of the pair; a slower pair is a FAIL",
+    "this is half of the share for a WARN; most links of such a pair are down",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
 SIBLING_WARN_BELOW = Bound(
-    0.70, "of the median of the other pairs with the same kind of path",
-    "over PCIe a host bridge may cost half, so pairs with different paths are not compared",
+    0.70, "of the median of the other pairs with the same kind of path; a slower pair is a WARN",
+    "over PCIe, a host bridge may halve the speed, so pairs with different paths are not compared",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip

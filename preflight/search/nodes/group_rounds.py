@@ -22,14 +22,14 @@ from preflight.search.settings.duel import decision_results, is_sound
 
 FEWEST_NODES = 3  # of two nodes, neither can be cleared
 SLOW_SHARE = Bound(
-    0.25, "of the other groups' median speed lost",
-    "nobody would search for the cause of a smaller loss",
+    0.25, "of the median speed of all nodes is lost",
+    "a smaller loss is not worth a search for its cause",
     JUDGMENT,
     "too low: neighbors in the network are blamed; too high: a slow node is not named",
 )  # fmt: skip
 SLOW_RANK_SHARE = 0.5  # single ranks share their node's CPU and links
 SLOW_MADS = Bound(
-    4.0, "robust standard deviations below the other groups",
+    4.0, "robust standard deviations below the median of all nodes",
     "if speeds are normally distributed, 30 in a million groups of healthy nodes are this slow by chance",
     JUDGMENT,
     "too low: chance blames a node; too high: a slow node is not named",

@@ -47,7 +47,7 @@ from preflight.model.trial import (
 
 PROVISIONAL_TEXT = "provisional: confirm with --profile standard"
 PROVED_ODDS = Bound(
-    odds(Profile.STANDARD.effort.runs_each, Profile.STANDARD.effort.runs_each), "to 1 against chance",
+    odds(Profile.STANDARD.effort.runs_each, Profile.STANDARD.effort.runs_each), "to 1 as the least odds against chance",
     "four runs with the default settings and four with the workaround reach these odds; a workaround with lower odds "
     "is called provisional",
     "scripts/studies/cures.py",

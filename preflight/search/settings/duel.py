@@ -33,10 +33,11 @@ MIN_GAIN = 0.05  # a smaller gain is not worth one more setting to maintain
 DECIDING = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 BUCKET_BYTES = 32 << 20  # what DDP and FSDP send at a time
 FAR_SLOWER = Bound(
-    2.0, "times the default settings' time",
-    "two equal process groups differ by a few percent, so chance does not explain this factor",
+    2.0, "times the time with default settings; a longer time is a WARN",
+    "two process groups with equal settings differ by a few percent, so chance does not explain this factor",
     JUDGMENT,
-    "too low: a noisy machine warns of its settings; too high: settings that cost speed are kept",
+    "too low: on a noisy machine, the check warns of harmless variables; too high: variables that cost speed get no "
+    "warning",
 )  # fmt: skip
 SMALLEST_THAT_DECIDES_BYTES = 64 << 10  # below, latency and scheduling noise decide the time
 

@@ -32,7 +32,7 @@ SPARE_DESCRIPTORS = 128  # for everything but links: logs, pipes, libraries that
 PING_S = 2.0
 SILENT_S = Bound(
     15.0, "s without a message from a node",
-    "the launcher of every node sends a ping every 2 s",
+    "the launcher of every node sends a ping every 2 s, so a node missed seven pings",
     JUDGMENT,
     "too low: a node that swaps is considered gone; too high: the other nodes wait for a dead node",
 )  # fmt: skip
