@@ -16,7 +16,7 @@ from preflight.explain.log_order import take
 LIMIT = 16 << 20  # bytes; a longer log is read whole
 OPENING_LINES, LEAST_LINES = 12, 4
 LOOKED_AT = 200  # lines, for the opening
-STAMPED = 400  # lines, for the first or last time stamp
+STAMPED_BYTES = 32 << 10  # read for the first or last time stamp
 ANCHORS = 3  # of the opening, one of which a run must print: a shell's message may take the place of the first
 BEFORE = 60  # lines, in which the run before must have ended
 MOST_REPEATS = 200
@@ -30,6 +30,7 @@ STAMP = re.compile(
     rb"\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|[IWEF]\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: +\d{1,8})?|"
     rb"\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
 )
+DATED = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d|[IWEF]\d{4} \d\d:\d\d:\d\d")  # of `STAMP`
 VARIES = re.compile(rb"0x[0-9a-f]{2,16}|\b[0-9a-f]{8,40}\b|\d{4,40}")  # addresses, hashes, process ids, ports
 ENDED = compile_any((
     *(run_ends.RUN_ENDS[name] for name in (
@@ -129,18 +130,18 @@ def _opens(text: bytes, begins: int, forms: list[bytes]) -> bool:
 
 def _is_new(text: bytes, start: int, repeat: int, *, is_of_one_rank: bool) -> bool:
     """Return whether the run that begins at `repeat` is another run than the one that begins at `start`."""
-    first, last = (_first_moment(lines) for lines in (
-        _lines_from(text, start, STAMPED), reversed(_lines_before(text, start, repeat, STAMPED)),
-    ))  # fmt: skip
-    new = _first_moment(_lines_from(text, repeat, STAMPED))
+    first = _moment_in(text[start : start + STAMPED_BYTES])
+    last = _moment_in(text[max(start, repeat - STAMPED_BYTES) : repeat], which=-1)
+    new = _moment_in(text[repeat : repeat + STAMPED_BYTES])
     if new.clock and first.clock == last.clock == new.clock:
         return new.seconds >= last.seconds and (is_of_one_rank or new.seconds - first.seconds >= LEAST_S)
     return is_of_one_rank or text.startswith(DETACHED, repeat)
 
 
-def _first_moment(lines: Iterable[bytes]) -> Moment:
-    moments = (read_moment(line[:LONGEST].decode("ascii", "replace")) for line in lines)
-    return next((moment for moment in moments if moment.clock), Moment())
+def _moment_in(text: bytes, which: int = 0) -> Moment:
+    """Return the first time stamp of a text, or the last one if `which` is -1."""
+    found = DATED.findall(text)
+    return read_moment(found[which].decode()) if found else Moment()
 
 
 def _lines_from(text: bytes, begins: int, most: int) -> list[bytes]:
