@@ -1,7 +1,7 @@
-"""Run preflight on other nodes for `--on`: the nodes, the ssh or srun command of each node, and its report.
+"""Run preflight on the nodes of `--on` through ssh or srun, and collect one report per node.
 
-Each node runs the preflight that is installed at the same path as here. That preflight sends its report on stdout. If
-the stdin of that preflight ends, it stops and cleans up, so that a lost connection leaves nothing behind.
+Each node runs the preflight that is installed at the same path as here. The remote preflight writes its report to
+stdout. It stops and cleans up when its stdin closes, so that a lost connection leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ Gpus = Annotated[
     str | None,
     valued(
         "LIST",
-        "GPU numbers of nvidia-smi, such as 6,7,8,9 or 0-3, or UUIDs [default: the GPUs in CUDA_VISIBLE_DEVICES].",
+        "GPU numbers of nvidia-smi, such as 6,7,8,9 or 0-3, or UUIDs [default: CUDA_VISIBLE_DEVICES, else all].",
         group=TRIED,
     ),
 ]
@@ -101,7 +101,11 @@ SharedDirectory = Annotated[
 Strict = Annotated[bool, switch("Treat warnings as failures.", "--strict", group=JUDGED)]
 Accept = Annotated[
     bool,
-    switch("Judge the node, not the job (code 0: accepted, 1: rejected).", "--accept", group=JUDGED),
+    switch(
+        "Accept (exit code 0) or reject (1) the node.",
+        "--accept",
+        group=JUDGED,
+    ),
 ]
 Shadow = Annotated[
     bool,
@@ -179,7 +183,7 @@ Sizes = Annotated[
     str | None,
     valued(
         "MIN:MAX:F",
-        "Message sizes in bytes (K is 1024), each F (default 2) times the one before: 8:128M:4 [default: by profile].",
+        "Message sizes in bytes, each F times (default 2) the size before: 8:128M:4 [default: by profile].",
         "--sizes",
         group=TRIED,
         rare=True,

@@ -123,9 +123,7 @@ OfProcess = Annotated[
     int | None,
     typer.Argument(metavar="PID", show_default=False, help="PID of a rank or of the job's launcher: 4711."),
 ]
-Pid = Annotated[
-    int | None, valued("PID", "PID of a rank or of the job's launcher, given as an option.", "--pid", rare=True)
-]
+Pid = Annotated[int | None, valued("PID", "Same as the argument PID.", "--pid", rare=True)]
 AllJobs = Annotated[bool, typer.Option("--all", help="Look at every job on this node, one after another.")]
 JobOption = Annotated[str | None, valued("ID", "Job id of the scheduler, or torchrun's run id.", "--job")]
 User = Annotated[str | None, valued("NAME", "Look at the job of this user (root only).", "--user")]

@@ -21,7 +21,7 @@ UnmeasuredEnv = Annotated[
     str | None,
     valued(
         "PATH",
-        "If a cause is named, write the variables that may help to PATH (untested).",
+        "Write untested variables that may help to the file PATH.",
         "--env-out",
         group=PRINTED,
     ),

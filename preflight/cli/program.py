@@ -167,7 +167,7 @@ app = typer.Typer(
 
 
 def _load(file: str) -> Any:
-    """Return a module of preflight/cli; BrokenInstallation if it, or what it needs, can't be loaded."""
+    """Return the module `file` of preflight/cli. BrokenInstallation if it or one of its imports can't be loaded."""
     try:
         return importlib.import_module(f"preflight.cli.{file}")
     except Exception as error:
@@ -278,10 +278,7 @@ class LazyCommand(TyperCommand):
     """A command that is loaded only when it runs, so that `--help` need not load all commands."""
 
     def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
-        """Load the command's options and return the context of the real command, which parses the arguments.
-
-        The context then runs the real command.
-        """
+        """Load the real command, let it parse the arguments, and return its context, through which Click calls it."""
         return real_command(str(self.name)).make_context(info_name, *args, **kwargs)
 
 

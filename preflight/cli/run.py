@@ -37,7 +37,7 @@ Command = Annotated[
 ]
 Reuse = Annotated[
     float | None,
-    timed("Skip the check if the last report is at most T old: 1h.", "--reuse", group=JOB),
+    timed("Skip the check if the last report is younger than T: 1h.", "--reuse", group=JOB),
 ]
 NotReady = Annotated[int, valued("N", "Exit code if the check fails and no job starts.", group=JOB, rare=True)]
 Unknown = Annotated[
@@ -56,7 +56,7 @@ AllowSockets = Annotated[
 StuckAfter = Annotated[
     float | None,
     timed(
-        "Run `stuck` after T without output or file I/O [default: half of PREFLIGHT_PG_TIMEOUT_S].",
+        "Run `stuck` if the job has no output or file I/O for T [default: half of PREFLIGHT_PG_TIMEOUT_S].",
         "--stuck-after",
         group=JOB,
     ),

@@ -73,7 +73,13 @@ Compile = Annotated[
     str | None, valued("T", "How long the first step compiles: 5m.", "--compile", group=PAUSES, rare=True)
 ]
 Lora = Annotated[
-    str | None, valued("SHARE", "Share of trained parameters, as PEFT prints this share: 0.5%.", group=JOB, rare=True)
+    str | None,
+    valued(
+        "SHARE",
+        "For LoRA: share of trained parameters: 0.5% (PEFT's trainable%).",
+        group=JOB,
+        rare=True,
+    ),
 ]
 Current = Annotated[str | None, valued("T", "Timeout of the running or failed job: 1800.", group=KNOWN)]
 FrameworkOption = Annotated[

@@ -406,7 +406,7 @@ def _named(ranked: Ranked, evidence: LogEvidence, before: tuple[str, ...]) -> Na
         cause=cause.id,
         verdict=capitalized(claim.verdict),
         confidence=claim.confidence,
-        because=f"{because}. Confirmed if {cause.confirmed_if}",
+        because=f"{because}. The cause is confirmed if {cause.confirmed_if}",
         evidence=_proof(claim, evidence),
         remedy="\n".join(steps),
         confirm_with=remedy.confirm_with or cause.confirm_with,

@@ -218,7 +218,9 @@ def parse_acs(config: bytes) -> tuple[str, ...]:
     Raise UnreadableFact if `config` ends too early, because reading the rest needs root.
     """
     if len(config) <= UNPRIVILEGED_BYTES:
-        raise UnreadableFact(f"config space: without root only {len(config)} bytes are readable; ACS is after byte 256")
+        raise UnreadableFact(
+            f"without root only {len(config)} bytes of config space are readable; ACS is after byte 256"
+        )
     offset = _capability(config, ACS_ID)
     if offset == 0:
         return ()

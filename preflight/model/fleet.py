@@ -109,7 +109,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class LearntBound:
-    """A reference of a baseline, its minimum, and from how many good nodes on it detects a loss of 5%."""
+    """A reference of a baseline, its minimum, and how many good nodes the baseline needs to detect a loss of 5%."""
 
     reference: Reference
     floor: float  # as a share: below it a node is rejected, after all repetitions

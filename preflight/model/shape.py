@@ -1,4 +1,4 @@
-"""The JSON form (null, number, object, array, ...) of each type in our records; codec and JSON Schema both use it."""
+"""The JSON form (null, scalar, object, array, ...) of each type in our records, for `codec` and `schema`."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ LEAST_LATENESS_CPU_US = Bound(
     200.0, "µs later than the others, on CPUs",
     "a smaller delay may be one time slice of the scheduler",
     JUDGMENT,
-    "too low: a busy machine warns; too high: a late rank passes",
+    "too low: the check warns about a busy machine; too high: a late rank passes",
 )  # fmt: skip
 LEAST_LATENESS_GPU_US = Bound(
     20.0, "µs later than the others, on GPUs",
     "a smaller delay may be the jitter of kernel launches",
     JUDGMENT,
-    "too low: a healthy rank warns; too high: a late rank passes",
+    "too low: the check warns about a healthy rank; too high: a late rank passes",
 )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ EXPLAINED = (
     "good nodes warns of 95 in 100 nodes that lost 5%."
 )
 MOST_NAMED = 8
-NEVER = "A loss of 5% can't be found with any number of nodes: nodes or repetitions differ too much."
+NEVER = "A 5% loss of speed can't be found, however many nodes are measured: speeds of nodes or runs differ too much."
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:

@@ -152,8 +152,8 @@ def _could_not_look(report: Report) -> list[Block]:
     gaps = [(gap["fact"], gap["reason"]) for node in report.nodes for gap in encode(node)[GAPS]]
     unusual = dict.fromkeys(gap for gap in gaps if not _is_ordinary(gap[0], report.backend))
     telling = sorted(unusual, key=lambda gap: not gap[1].startswith(NO_ANSWER))[:GAPS_SHOWN]  # first what stalled
-    more = f"{len(gaps) - len(telling)} {'more ' if telling else ''}facts could not be read"
-    notes = [note(f"{more}; `preflight probe` names them")] if len(gaps) > len(telling) else []
+    more = f"{len(gaps) - len(telling)} {'more ' if telling else ''}values could not be read"
+    notes = [note(f"{more}; `preflight probe` lists them")] if len(gaps) > len(telling) else []
     return section("Inconclusive", Items([*items, *telling]), *notes)
 
 

@@ -46,7 +46,7 @@ def xid_section(node: NodeFacts) -> list[Block]:
     if isinstance(node.xid_lines, Gap):
         return []
     older = len(node.xid_lines) - MOST_XIDS
-    notes = [note(f"{older} older ones, then:")] if older > 0 else []
+    notes = [note(f"{older} older lines are not shown; the newest:")] if older > 0 else []
     return section("Xid errors in the kernel log", *notes, *map(note, node.xid_lines[-MOST_XIDS:]))
 
 

@@ -240,7 +240,7 @@ def _facts_text(facts: Sequence[str]) -> str:
     if len(alike) == 1:
         return f"{alike.pop()} ({len(facts)})"
     roots = {re.split(r"[.\[]", fact)[0] for fact in facts}
-    return f"{len(facts)} facts of {roots.pop()}" if len(roots) == 1 else f"{len(facts)} facts"
+    return f"{len(facts)} values of {roots.pop()}" if len(roots) == 1 else f"{len(facts)} values"
 
 
 def host_items(node: NodeFacts) -> list[tuple[str, str]]:

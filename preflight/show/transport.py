@@ -9,9 +9,8 @@ from preflight.model.transport import NVLS, Carrier, CarrierKind
 from preflight.model.trial import DEFAULT, TrialResult
 from preflight.search.settings.duel import is_sound
 from preflight.search.settings.environment import ALGORITHMS
-from preflight.search.settings.search import FEWEST
+from preflight.search.settings.search import shown_name
 from preflight.show.document import Block, Items, section
-from preflight.show.trials import RECOMMENDED
 
 TITLES = {
     CarrierKind.NETWORK: "network",
@@ -38,8 +37,7 @@ def transport_section(report: Report) -> list[Block]:
     if NVLS in trial.transport:
         items.append((NVLS.name, "NCCL set NVLS up, so the NVSwitch may sum large all-reduces"))
     items += [(title, ", ".join(names[kind])) for kind, title in TITLES.items() if kind in names]
-    name = RECOMMENDED if trial.candidate == FEWEST else trial.candidate
-    return section(f"What carried the data (trial {name})", Items(items))
+    return section(f"What carried the data (trial {shown_name(trial.candidate)})", Items(items))
 
 
 def _telling(report: Report) -> TrialResult | None:

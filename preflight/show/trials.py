@@ -18,7 +18,7 @@ from preflight.search.settings.control import Proof, has_failed, intermittent, i
 from preflight.search.settings.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results, is_sound
 from preflight.search.settings.infiniband import GIVES_UP_S, losing_trial_s, lost_packets
 from preflight.search.settings.minimise import CORNER
-from preflight.search.settings.search import FEWEST
+from preflight.search.settings.search import FEWEST, RECOMMENDED
 from preflight.show.document import Block, Column, Heading, Items, Text, grouped, note, right, section, table
 from preflight.show.text import UNKNOWN
 
@@ -31,7 +31,6 @@ HEADERS: tuple[str | Column, ...] = (
     *(header for each in SHOWN for header in (right("GB/s"), right("time", over=each.value))),
     "data",
 )
-RECOMMENDED = "with the .env"  # what a search ended with, as the job will have it
 GIVEN_UP = re.compile(r"(?:is|are) (.{1,2000}?) needed\? ")  # the reason of a trial that does without settings
 OTHER_STEPS = re.compile(rf"{CORNER}|{FEWEST}|only |hca .* for ")
 

@@ -118,7 +118,7 @@ def encoded(text: str) -> bytes:
 
 
 def why(error: OSError | ValueError) -> str:
-    """Return the operating system's reason for an error, with a small first letter; else the text of the error."""
+    """Return the text of an error; of an OSError, the system's reason, with its first letter in lowercase."""
     if not isinstance(error, OSError):
         return str(error)
     reason = error.strerror or type(error).__name__

@@ -48,7 +48,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
     if found.sum_s > found.cap_s:
         pause_s = found.longest_pause_s
         times = found.pg_timeout_s / pause_s if pause_s else 0.0
-        covers = f". This is {times:.1f} times the longest pause: {_longest(found)}" if pause_s else ""
+        covers = f". This timeout is {times:.1f} times the longest pause: {_longest(found)}" if pause_s else ""
         return f"{asked}, but preflight's limit makes the timeout {found.cap_s:,} s{covers}"
     if found.sum_s <= found.floor_s:
         return f"{asked}, so the minimum of {found.floor_s:,} s is enough"

@@ -77,7 +77,7 @@ def test_a_machine_without_gpus_says_so_in_one_line_at_most(facts: NodeFacts) ->
 def test_the_newest_xid_lines_are_shown_and_the_others_counted() -> None:
     lines = tuple(f"NVRM: Xid (PCI:0000:1b:00): 79, number {i}" for i in range(7))
     text = "\n".join(lines_of(xid_section(gpu_node(1, xid_lines=lines)), STYLE))
-    assert "2 older ones" in text
+    assert "2 older lines are not shown; the newest:" in text
     assert ["number 1" in text, "number 2" in text, "number 6" in text] == [False, True, True]
     assert xid_section(gpu_node(1)) == []
 

@@ -15,6 +15,7 @@ from preflight.model.trial import AS_IS, DEFAULT, FAILED, CollectiveResult, Outc
 from preflight.model.units import rate_text, size_text
 from preflight.search.settings.duel import decision_results
 from preflight.search.settings.minimise import env_of
+from preflight.search.settings.search import shown_name
 
 ENDINGS = {
     Outcome.OK: "gave no verified result",
@@ -77,7 +78,7 @@ def comments_of(
     (name, value), *others = sorted(required.setting.env, reverse=True)  # NCCL's before gloo's
     lines = [
         _without(required.failed),
-        f"When set: {figure(best, cpu_path)}, verified (trial '{best.candidate}').",
+        f"When set: {figure(best, cpu_path)}, verified (trial '{shown_name(best.candidate)}').",
         _cost(best, cpu_path, context),
     ]
     repair = repair_of(name, value, contained=context.is_contained(), inherited=inherited)
@@ -92,8 +93,8 @@ def _without(failed: TrialResult | None) -> str:
         return "When unset: unknown, because time ran out before that trial."
     what = f"{ending(failed)}{_log_line(failed)}"
     if failed.candidate == DEFAULT:
-        return f"When unset, the default settings {what}."
-    return f"When unset, trial '{failed.candidate}' {what}."
+        return f"When unset: the default settings {what}."
+    return f"When unset: trial '{shown_name(failed.candidate)}' {what}."
 
 
 def _log_line(failed: TrialResult) -> str:
@@ -120,7 +121,7 @@ def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
 
 def _until(context: MachineContext) -> str:
     when = f" Measured on {learnt}." if (learnt := context.learnt()) else ""
-    return f"After the repair, run `preflight check`. If it needs no such setting, delete this line.{when}"
+    return f"After the repair, run `preflight check`. Delete each line that it no longer recommends.{when}"
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:

@@ -120,6 +120,6 @@ CAUSE = Cause(
     remedy=remedy,
     confirmed_if="a message of the kernel or the scheduler names the process, or its memory reaches the limit",
     confirm_with='sudo dmesg -T | grep -i -e "killed process" -e oom   '
-    "# on that host; `preflight check` tests the other parts of this host",
+    "# on the host of the killed rank; `preflight check` tests the rest",
     outranks=("dataset_worker_died",),
 )  # fmt: skip

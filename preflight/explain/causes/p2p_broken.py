@@ -43,8 +43,8 @@ OF_ENGINES = (
     ),
 )  # fmt: skip
 INFERRED = (
-    "All ranks reached the first collective, but no data arrived. The path between the GPUs is likely broken "
-    "(on one machine, usually direct P2P copies)."
+    "All ranks reached the first collective, but no data arrived. The path between the GPUs may be broken. "
+    "On one machine, direct P2P copies are the usual cause."
 )
 STOPPED = "The log stops at the first copies between the GPUs of one machine. Usually direct copies (P2P) hang there."
 DIAGNOSED = "NCCL's own check of direct copies failed from rank {from} to rank {to} over {path}{others}{values}."
@@ -171,8 +171,8 @@ OF_GPUS = fixed(
     f"Also {ACS}. In a virtual machine, {PASS_THROUGH}.",
     "If NVLink joins some of the GPUs, set NCCL_P2P_LEVEL=NVL instead of NCCL_P2P_DISABLE=1. This level turns off "
     "only direct copies over PCIe.",
-    "If you use GeForce cards (RTX 40 and others), update drivers before 525.105/535: they wrongly report P2P, which "
-    "these cards do not have.",
+    "If you use GeForce cards (RTX 40 and others), replace a driver older than 525.105 or 535: it wrongly reports P2P, "
+    "which these cards do not have.",
     "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. An "
     "image whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
     "If several machines take part, the network may be at fault instead. NCCL_DEBUG=INFO shows which path NCCL uses.",

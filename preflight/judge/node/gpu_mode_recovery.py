@@ -25,7 +25,7 @@ def gpu_mode(node: NodeFacts, case: Case) -> Findings:
     for gpu in gpus:
         for severity, problem, fix, evidence in _modes(gpu):
             yield gpu_mode.finding(severity, subject(node, gpu), problem, fix, evidence)
-    must_be_known(((gpu, value) for gpu in gpus for value in (gpu.mig_mode, gpu.compute_mode)), "mode")
+    must_be_known(((gpu, value) for gpu in gpus for value in (gpu.mig_mode, gpu.compute_mode)), "MIG or compute mode")
 
 
 def _modes(gpu: Gpu) -> Iterator[tuple[Severity, str, str, Evidence]]:

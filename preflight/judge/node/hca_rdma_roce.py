@@ -113,6 +113,9 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
     if case.policy is not None and "active_ports" in case.policy.expect:
         raise NotApplicable("the policy says how many ports must be active")
     if not verbs_nics(node):
+        unknown = next((nic for nic in known(node.nics) if isinstance(nic.kind, Gap)), None)
+        if unknown is not None and isinstance(unknown.kind, Gap):
+            raise UnreadableFact(f"the type of {unknown.name} could not be read: {unknown.kind.reason}")
         raise NotApplicable("there is no InfiniBand or RoCE adapter")
     for port in _missing(node):
         yield hca_port_inactive.finding(

@@ -83,7 +83,7 @@ def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
 
 def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveResult]) -> str:
     first = min(wrong, key=lambda result: result.size_bytes)
-    more = f"; {counted(len(wrong) - 1, 'other size')} did too" if wrong[1:] else ""
+    more = f"; {counted(len(wrong) - 1, 'other size')} also failed" if wrong[1:] else ""
     where = f"on {ranks_text(trial.culprits)}" if trial.culprits else "on an unknown rank"
     elements = f"{first.wrong_elements} wrong element{'' if first.wrong_elements == 1 else 's'}"
     return f"{collective.value} of {fine_size(first.size_bytes)} delivered {elements} {where}{more}"
@@ -94,7 +94,7 @@ def _evidence(trial: TrialResult, wrong: list[CollectiveResult]) -> tuple[Eviden
     return tuple(
         Evidence(
             f"{each.collective.value} {fine_size(each.size_bytes)}",
-            f"{counted(each.wrong_elements, 'wrong element')} on all ranks together",
+            f"{counted(each.wrong_elements, 'wrong element')} over all ranks",
             source,
         )
         for each in wrong

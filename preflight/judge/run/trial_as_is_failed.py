@@ -31,7 +31,7 @@ from preflight.model.nccl_variables import assignment
 from preflight.model.repairs import BEFORE_THE_JOB
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 from preflight.search.settings.duel import FAR_SLOWER, slowdown
-from preflight.search.settings.search import FEWEST
+from preflight.search.settings.search import shown_name
 
 WORDS = {
     Outcome.HANG: "hung",
@@ -156,7 +156,7 @@ def _how_it_ended(end: RankEnd) -> str:
 
 def _working(trial: TrialResult) -> Evidence:
     settings = " ".join(assignment(*each) for each in trial.env)
-    name = "with the .env" if trial.candidate == FEWEST else trial.candidate  # as the table of trials calls it
+    name = shown_name(trial.candidate)
     return Evidence("settings that work", settings or name, f"trial {name}" if settings else "its own trial")
 
 

@@ -24,7 +24,6 @@ from preflight.model.units import size_text
 from preflight.search.gpus.locality import NVLINK, Locality, islands, locality_of
 
 NO_GPU_TRIED = Gap("no GPU was tested, and the expected speed of a CPU path is unknown")
-ALMOST_ALL = 0.995  # a share that two digits show as 1.00
 NVLINK_PATH, NVLS_PATH, PCIE_PATH = "nvlink", "nvls", "pcie"
 
 
@@ -61,18 +60,15 @@ def expected_busbw(
         (limit, words), path = _pcie_limit(links, chosen), PCIE_PATH
     reach, curve = next(row for row in links.reach if row.path == path), links.curve[0]
     share = grown(size_bytes, limit, len(gpus), curve.hop_us)
-    least, most = (f"{end:.0%}" for end in (reach.low, reach.high))
-    if share < ALMOST_ALL:
-        least, most = f"{least} x {share:.2f}", f"{most} x {math.sqrt(share):.2f}"
+    # A small message may come nearer to the links than the least healthy machine's, but not as near as a large one.
+    low, high = reach.low * share, reach.high * math.sqrt(share)
     formula = [
         f"{words} on the slowest GPU",
-        f"healthy busbw at {size_text(size_bytes)} is {least} to {most} of this rate",
+        f"healthy busbw at {size_text(size_bytes)} is {low:.0%} to {high:.0%} of this rate",
     ]
     if path == NVLS_PATH:
         formula.append(f"NVLS applies to all-reduce over {len(gpus)} GPUs and may exceed the links")
-    # A small message may come nearer to the links than the least healthy machine's, but not as near as a large one.
-    low, high = reach.low * limit * share, reach.high * limit * math.sqrt(share)
-    return Expected(collective.value, size_bytes, path, limit, low, high, "; ".join(formula))
+    return Expected(collective.value, size_bytes, path, limit, low * limit, high * limit, "; ".join(formula))
 
 
 def expected_of_trials(

@@ -39,6 +39,12 @@ from preflight.search.settings.steps import Again, Compare, Known, Next, Repeat,
 from preflight.search.settings.suspicion import by_suspicion, suspected_families
 
 FEWEST = "fewest settings"  # the result of a search among settings, measured at every size of a workaround
+RECOMMENDED = "with the .env"  # the same on pages: what a search ended with, as the job will have it
+
+
+def shown_name(candidate: str) -> str:
+    """Return the name of a trial, `candidate`, as the table of trials shows it."""
+    return RECOMMENDED if candidate == FEWEST else candidate
 
 
 @dataclass(frozen=True, slots=True)

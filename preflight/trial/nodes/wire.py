@@ -84,7 +84,7 @@ class Link:
     def refuse_silence(self) -> None:
         """Raise MeetingError if nothing has arrived for SILENT_S seconds: the other end then counts as gone."""
         if time.monotonic() - self.heard_at > SILENT_S.value:
-            raise MeetingError(f"not a word for {SILENT_S.value:.0f} s: the host or its network is down")
+            raise MeetingError(f"no message for {SILENT_S.value:.0f} s: the host or its network is down")
 
     def send(self) -> None:
         """Send as much as the other end accepts now. Raise MeetingError if the other end is gone."""

@@ -44,7 +44,7 @@ PAUSED_S = "paused_s"  # in a child's outcome: how long its supervisor itself st
 Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it
 Listener = Callable[[children.Child], None]
 LEAST_S = Bound(
-    15.0, "s as the least limit for the first collective of each later trial",
+    15.0, "s as the least time limit of a trial's first collective, after another trial worked",
     "ranks on a busy machine take some seconds to start and to connect",
     JUDGMENT,
     "too low: a slow start is counted as a hang; too high: the search has time for fewer trials",

@@ -95,7 +95,7 @@ def test_for_each_variable_is_said_what_was_seen_what_it_costs_the_repair_and_wh
     done = searched(parse(f"hang:stage=first,unless={P2P};crash:unless={IB}"), plan.settings)
     advice = advised(done, plan.settings)
     about = dict(advice.evidence)["NCCL_P2P_DISABLE"].splitlines()
-    assert about[0].startswith("When unset, trial 'without ")
+    assert about[0].startswith("When unset: trial 'without ")
     assert [text.partition(":")[0] for text in about[1:4]] == ["When set", "Costs", "Repair"]
     assert "NCCL_P2P_DISABLE" in about[0] or "' hung (" in about[0]
     assert "verified" in about[1]

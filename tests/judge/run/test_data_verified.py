@@ -32,7 +32,7 @@ def test_wrong_data_names_collective_size_elements_and_rank() -> None:
 def test_wrong_data_at_many_sizes_is_one_finding_per_collective() -> None:
     many = corrupt(wrong(8), wrong(MIB), wrong(MIB, Collective.ALL_GATHER), result())
     first, second = found(data_verified, case(many))
-    assert first.problem.endswith("; 1 other size did too")
+    assert first.problem.endswith("; 1 other size also failed")
     assert len(first.evidence) == 2
     assert second.problem.startswith("all_gather")
 
