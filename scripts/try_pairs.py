@@ -20,7 +20,7 @@ PAIRS = ("3.10=2.4.0", "3.12=2.6.0", "3.13=2.9.0", "3.11=2.13.0", "3.13=2.15.0")
 PROBE = ("python", "-c", "import preflight; preflight.probe()")
 CHECK = ("preflight", "check", "--nproc", "2", "--profile", "quick")
 INSTALL_S, RUN_S = 1500, 300
-HEAD = "| Python | torch | pip kept torch | `pip check` | `preflight.probe()` | `preflight check` | headline (as recorded) |\n"
+HEAD = "| Python | torch | pip kept torch | `pip check` | `preflight.probe()` | `preflight check` | its headline |\n"
 
 
 def main() -> int:
