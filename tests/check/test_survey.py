@@ -102,6 +102,8 @@ GOOD = {"preflight_capture": 1, "reads": {"text": {"proc/x": {"value": "1"}}}, "
     [
         "", "nonsense", "[]", "1", "null", "{}", '{"preflight_capture": 2}', '{"preflight_capture": true, "reads": {}}',
         '{"preflight_capture": 1}', '{"preflight_capture": 1, "reads": []}', "[" * 100_000, '{"a": ' * 50_000,
+        json.dumps(GOOD | {"preflight_capture": 2}),
+        json.dumps(GOOD | {"preflight_capture": True}),
         json.dumps(GOOD | {"silent": {"nvml": 1}}),
         json.dumps(GOOD | {"silent": []}),
         json.dumps(GOOD | {"reads": {"text": []}}),

@@ -54,6 +54,13 @@ def test_shreds_of_messages_get_an_answer(fragments: list[str], glue: str) -> No
     assert explain_bytes(glue.join(fragments).encode()).verdict in ExplainVerdict
 
 
+def test_small_pieces_of_a_log_change_nothing_of_the_answer() -> None:
+    """The end of a log is kept from piece to piece."""
+    whole = b"".join(b"step %d/900 loss: 2.%d\n" % (i, i) for i in range(900)) + b"saving the last state\n"
+    pieces = [whole[at : at + 50] for at in range(0, len(whole), 50)]
+    assert explain([Log("x", pieces)]) == explain([Log("x", [whole])])
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from([m for messages in MESSAGES.values() for m in messages]), st.data())
 def test_where_the_pieces_of_a_log_end_does_not_matter(message: str, data: st.DataObject) -> None:

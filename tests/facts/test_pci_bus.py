@@ -178,6 +178,12 @@ def test_every_control_word_is_read_bit_by_bit(word: int) -> None:
     assert parse_acs(_config(_acs(word))) == tuple(n for bit, n in enumerate(CONTROLS) if word >> bit & 1)
 
 
+def test_a_device_without_acs_has_no_controls_and_one_whose_space_ends_early_is_unknown() -> None:
+    assert parse_acs(_config((0x0003, bytes(8)))) == ()
+    with pytest.raises(UnreadableFact, match="without root only 64 bytes"):
+        parse_acs(_config(_acs(0x5D))[:64])
+
+
 @given(st.binary(min_size=65, max_size=5000))
 def test_any_config_space_is_read_to_an_end(config: bytes) -> None:
     assert set(parse_acs(config)) <= set(CONTROLS)

@@ -57,6 +57,11 @@ def test_ranks_are_gpus_by_their_place_among_the_chosen() -> None:
     assert finding.subject.endswith("GPU pair 2-6")
 
 
+def test_a_rank_beyond_the_chosen_gpus_names_no_pair() -> None:
+    beyond = FAILED.replace("srcRank=1", "srcRank=2")
+    assert not any("GPU pair" in finding.subject for finding in found(nccl_diagnosis, of(beyond, ending=None)))
+
+
 def test_what_preflight_alone_saw_is_said_with_the_reach_of_both() -> None:
     finding = only(found(nccl_diagnosis, of(VERIFIED, ending=Ending.HANG)))
     assert (
