@@ -56,7 +56,10 @@ def test_shreds_of_messages_get_an_answer(fragments: list[str], glue: str) -> No
 
 def test_small_pieces_of_a_log_change_nothing_of_the_answer() -> None:
     """The end of a log is kept from piece to piece."""
-    whole = b"".join(b"step %d/900 loss: 2.%d\n" % (i, i) for i in range(900)) + b"saving the last state\n"
+    whole = b"".join(b"step %d/900 loss: 2.%d\n" % (i, i) for i in range(900))
+    whole += (
+        b"ChildFailedError:\n  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 8874)\n  error_file: <N/A>\n" * 2
+    )
     pieces = [whole[at : at + 50] for at in range(0, len(whole), 50)]
     assert explain([Log("x", pieces)]) == explain([Log("x", [whole])])
 
