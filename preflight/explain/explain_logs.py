@@ -356,7 +356,6 @@ def _meanings() -> dict[str, str]:
 
 
 def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
-    several = [source for source in evidence.sources if source.earlier.lines]
     notes = list(useless_advice(evidence)) if _is_timeout(named) or evidence.timeout_options_s else []
     if _is_timeout(named):
         notes = [*when_ranks_parted(evidence), *notes]
@@ -369,15 +368,19 @@ def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
         )
     if (nan := evidence.of("context.nan")) and not evidence.sources[nan[0].source].note:
         notes.append(f"The loss is nan since line {nan[0].line}: {nan[0].text.strip()[-TEXT // 2 :]}")
-    return (*map(_earlier_runs, several[:1]), *notes, *_diagnosed(evidence, named))
+    return (*_earlier_runs(evidence), *notes, *_diagnosed(evidence, named))
 
 
-def _earlier_runs(source: SourceState) -> str:
-    lines = source.earlier.lines
-    return (
-        f"{source.name} has several runs. Only the last run, from line {lines + 1}, is explained. To explain the run "
-        f"before it: head -n {lines} FILE | preflight explain -"
-    )
+def _earlier_runs(evidence: LogEvidence) -> Iterator[str]:
+    several = [source for source in evidence.sources if source.earlier.lines]
+    for source in several[:1]:
+        lines = source.earlier.lines
+        who = f"{source.name} has" if len(several) == 1 else f"{len(several)} logs have"
+        begins = f"line {lines + 1}" if len(several) == 1 else f"line {lines + 1} of {source.name}"
+        yield (
+            f"{who} several runs. Only the last run, from {begins}, is explained. To explain the run before it: "
+            f"head -n {lines} FILE | preflight explain -"
+        )
 
 
 def _diagnosed(evidence: LogEvidence, named: tuple[Ranked, ...]) -> Iterator[str]:

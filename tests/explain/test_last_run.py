@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.explain import last_run
+from preflight.explain.explain_logs import Log, explain
 from preflight.explain.last_run import Earlier
 from preflight.model.explanation import ExplainVerdict
 from tests.explain.logs import explain_bytes
@@ -63,6 +64,15 @@ def test_the_last_of_two_runs_is_explained_with_its_own_line_numbers() -> None:
     assert explanation.notes[0] == (
         "train.log has several runs. Only the last run, from line 11, is explained. To explain the run before it: "
         "head -n 10 FILE | preflight explain -"
+    )
+
+
+def test_of_several_logs_one_is_named() -> None:
+    logs = [Log(f"rank_{rank}.log", [(FIRST + SECOND).encode()]) for rank in range(2)]
+    assert (
+        explain(logs)
+        .notes[0]
+        .startswith("2 logs have several runs. Only the last run, from line 11 of rank_0.log, is explained.")
     )
 
 
