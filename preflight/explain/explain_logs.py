@@ -252,7 +252,8 @@ def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEv
         case ExplainVerdict.CAUSE_NAMED:
             return capitalized(named[0].claim.verdict)
         case ExplainVerdict.HEALTHY:
-            return "Nothing in this log failed; the job reached its end."
+            what = "the last run" if any(source.earlier.lines for source in evidence.sources) else "this log"
+            return f"Nothing in {what} failed; the job reached its end."
         case _ if not evidence.alarms() and any(looks_like_prose(source.tail) for source in evidence.sources):
             return PROSE
         case ExplainVerdict.UNFINISHED:
@@ -295,7 +296,8 @@ def _known_lines(evidence: LogEvidence) -> Iterator[str]:
     """Yield what the known messages among the unusual lines say, although no line proves that they ended the run."""
     for each in evidence.unusual(frozenset()):
         if found := find([each.text], evidence.versions, names=True):
-            yield f"If line {each.line} ended the run: {found.row.says}. What helps: {found.remedy}"
+            where = f"line {each.line}" + (f" of {evidence.sources[each.source].name}" if evidence.sources[1:] else "")
+            yield f"If {where} ended the run: {found.row.says}. What helps: {found.remedy}"
 
 
 def _errors(evidence: LogEvidence) -> tuple[UnusualLine, ...]:

@@ -12,6 +12,7 @@ from preflight.explain.event import Moment
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.linear_patterns import compile_any
 from preflight.explain.log_order import take
+from preflight.explain.work_steps import STEP
 
 LIMIT = 16 << 20  # bytes; a longer log is read whole
 OPENING_LINES, LEAST_LINES = 12, 4
@@ -37,6 +38,7 @@ ENDED = compile_any((
         *run_ends.ALARMS, run_ends.EXCEPTION, run_ends.SUCCESS, run_ends.DONE, run_ends.LEFT,
     )),
     r"^[\w.-]{1,60}: error: ",  # argparse
+    r"ProcessGroupNCCL destruct",  # Paddle, at any exit
 ))  # fmt: skip
 ALARM = compile_any(run_ends.RUN_ENDS[name] for name in (*run_ends.ALARMS, run_ends.EXCEPTION))
 
@@ -53,7 +55,7 @@ def last_run(chunks: Iterable[bytes], *, is_of_one_rank: bool) -> tuple[Iterable
 
     A run begins where the log's opening, its first lines before anything failed, is repeated after the end of a run.
     The ranks of one run may print the same opening, one after the other. Unless the log is of one rank
-    (`is_of_one_rank`), a run must therefore begin a minute or more after the run before it.
+    (`is_of_one_rank`), a run must therefore begin a minute or more after the run before it, and have reported steps.
     """
     rest = iter(chunks)
     head: list[bytes] = []
@@ -61,7 +63,7 @@ def last_run(chunks: Iterable[bytes], *, is_of_one_rank: bool) -> tuple[Iterable
     if len(text) > LIMIT:
         return chain(head, rest), Earlier()
     begins = _last_start(text, is_of_one_rank=is_of_one_rank)
-    if not begins:
+    if not begins or not _stands_alone(text, begins, is_of_one_rank=is_of_one_rank):
         return head, Earlier()
     return [text[begins:]], Earlier(text.count(b"\n", 0, begins), begins)
 
@@ -75,6 +77,16 @@ def _last_start(text: bytes, *, is_of_one_rank: bool) -> int:
         if ENDED.search(before) and _is_new(text, start, repeat, is_of_one_rank=is_of_one_rank):
             start = repeat
     return start
+
+
+def _stands_alone(text: bytes, begins: int, *, is_of_one_rank: bool) -> bool:
+    """Return whether what begins there is a run and no rest of one: it worked, or it failed and no other rank wrote it.
+
+    A later stage of a script, a node that starts late or a child process may print the opening again.
+    """
+    if STEP.search(text, begins) is not None:
+        return True
+    return (is_of_one_rank or text.startswith(DETACHED, begins)) and ALARM.search(text, begins) is not None
 
 
 def _opening(text: bytes) -> dict[bytes, bytes]:

@@ -48,6 +48,7 @@ class SourceState:
     tail: tuple[str, ...] = ()
     table: dict[str, str] = field(default_factory=dict)  # exit code by rank, of torchrun's table of failures
     steps: int = 0  # of its work, counted for a while after each alarm
+    prepared: int = 0  # steps of data preparation after the last alarm
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ class LogEvidence:
         self.events[run_ends.SUCCESS] = of_the_job(self.of(run_ends.SUCCESS), deaths, starts)
         stops = self.of(run_ends.TOLD_TO_STOP)
         successes, lefts = self.of(run_ends.SUCCESS), self.of(run_ends.LEFT)
-        self.survival = Survival(steps, successes, deaths, restarts, readies, starts, stops, lefts)
+        prepared = {number: source.prepared for number, source in enumerate(self.sources)}
+        self.survival = Survival(steps, successes, deaths, restarts, readies, starts, stops, lefts, prepared)
         for sign, events in self.events.items():
             if sign in run_ends.ALARMS:
                 self.events[sign] = list(filter(self._is_left, events))
@@ -161,7 +163,8 @@ class LogEvidence:
     def _proves_nothing(self, event: Event) -> bool:
         """Return whether an event is a Python warning, or tells of another node's end after ranks left on their own."""
         lefts = (left for left in self.of(run_ends.LEFT) if left.source == event.source)
-        return event.is_warning or (event.sign == NODE_ENDED and any(left.order < event.order for left in lefts))
+        has_left = any(0 < event.line - left.line < CLEARLY_LINES for left in lefts)
+        return event.is_warning or (event.sign == NODE_ENDED and has_left)
 
     def _is_left(self, event: Event) -> bool:
         return not self.survival.survived(event)
@@ -210,7 +213,9 @@ class LogEvidence:
         first = next((event for event, _ in raised if event.rank.isdigit()), None)
 
         def is_script_s(event: Event) -> bool:
-            if first is None or event.rank or event.source != first.source or event.line > FIRST_LINES:
+            if first is None or event.rank or event.source != first.source:
+                return False
+            if event.line - self.sources[event.source].earlier.lines > FIRST_LINES:
                 return False
             return first.line - event.line > CLEARLY_LINES
 

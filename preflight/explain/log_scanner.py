@@ -69,10 +69,9 @@ NO_FAULT = (
         re.IGNORECASE | re.DOTALL,
     )),
 )  # fmt: skip
-FILE_RANK = re.compile(
-    r"(?:rank|worker(?:log)?|task)[_.-]?(\d{1,6})(?![0-9A-Za-z])|/(\d{1,6})/std(?:err|out)", re.IGNORECASE
-)
-ONE_PROCESS = re.compile(r"(?i)rank[_.-]?\d|workerlog\.\d|/\d{1,6}/std(?:err|out)")  # a pod "worker-0" has many
+FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})(?![0-9A-Za-z])|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
+# A pod "worker-0" has many, and so has "lora_rank16".
+ONE_PROCESS = re.compile(r"(?i)(?<!lora)(?<!lora[_.-])rank[_.-]?\d|workerlog\.\d|/\d{1,3}/std(?:err|out)")
 TABLE = re.compile(
     rb"\brank {1,12}: (\d{1,7}) \(local_rank: \d{1,7}\)[^\n]{0,20}\n[^\n]{0,60}exitcode {1,9}: (-?\d{1,5})"
 )
@@ -154,7 +153,7 @@ class Scanner:
             self._block(source, carry)
             tail = (tail + carry)[-TAIL_BYTES:]
         self._read_unusual(source, list(self._recent))
-        source.steps = self._work.count
+        source.steps, source.prepared = self._work.count, self._work.prepared
         phase = None if source.phases else last_phase(list(self._recent))
         # Others may give up while one rank still prepares the data: its lines come later than theirs.
         if phase is not None and (source.failed_at is None or phase.phase is Phase.PREPROCESSING):

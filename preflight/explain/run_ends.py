@@ -32,7 +32,7 @@ RUN_ENDS: dict[str, str] = {
     # Printed as a process exits on its own, or by `time` of the shell: it is an end if nothing alarming precedes it.
     LEFT: r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit|"
     r"Application shutdown complete\.|Finished server process \[|^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d|"
-    r"receive shutdown event and so quit from MasterDaemon|ProcessGroupNCCL destruct|"  # Paddle
+    r"receive shutdown event and so quit from MasterDaemon|"  # the store of Paddle's rank 0
     r"Shutting down FastAPI HTTP server|Total (?:running|(?:pre-?)?training) time:? {1,3}\d{1,4}:\d\d:\d\d|"
     r"^peak memory consumption: \d|^final_\w{1,40} val_loss:",  # modded-nanogpt
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.

@@ -24,9 +24,9 @@ class Survival:
     def __init__(
         self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event],
         restarts: Iterable[Event], readies: Iterable[Event] = (), starts: Iterable[Event] = (),
-        stops: Iterable[Event] = (), lefts: Iterable[Event] = (),
+        stops: Iterable[Event] = (), lefts: Iterable[Event] = (), prepared: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
-        self._steps = steps
+        self._steps, self._prepared = steps, prepared or {}
         self._successes, self._deaths = tuple(successes), tuple(deaths)
         self._restarts, self._readies = tuple(restarts), tuple(readies)
         self._starts, self._stops, self._lefts = tuple(starts), tuple(stops), tuple(lefts)
@@ -55,7 +55,8 @@ class Survival:
         after = total - event.steps
         if event.authority <= Authority.KILLED:
             return after >= MANY and not has_died
-        return after >= (MANY if has_died else FEW)
+        # Another rank may go on with its data until the launcher ends it.
+        return after >= MANY if has_died else after + self._prepared.get(event.source, 0) >= FEW
 
     def _after(self, event: Event, others: Iterable[Event]) -> list[Event]:
         """Return those of `others` that are in the event's log and not before the event, in order."""

@@ -30,8 +30,8 @@ STEP = compile_any((
     r"[^\n]{1,40}\"POST /[^\n]{1,80}\" 200",
     r"\b(?:float|half|bfloat16) +(?:sum|none) +-?\d{1,3} +[\d.]{1,9}",
 ))  # fmt: skip
-# Bars that are no work: vLLM's client goes on without the engine, and another rank may prepare its data.
-NO_WORK = re.compile(rb"Adding requests|\b(?:Map|Filter|Tokeniz\w{1,5}|Grouping|Generating \w{1,30} split)\b")
+QUEUED = b"Adding requests"  # the bar of vLLM's client goes on without the engine
+PREPARES = re.compile(rb"\b(?:Map|Filter|Tokeniz\w{1,5}|Grouping|Generating \w{1,30} split)\b")
 FAR = 12  # more steps than any decision needs: `read` stops counting after these
 READ_BYTES = 8 << 20  # after something alarming; a log without one step in it says no more
 LONGEST = 160
@@ -50,6 +50,7 @@ class StepCounter:
 
     def __init__(self) -> None:
         self.count = 0
+        self.prepared = 0  # steps of data preparation since `begin`
         self.alarms = 0  # lines that tell of something alarming, also those that are not kept
         self._until = 0
         self._left_bytes = 0
@@ -57,6 +58,7 @@ class StepCounter:
 
     def begin(self) -> None:
         """Let `read` count steps from here on, because an alarming line was kept."""
+        self.prepared = 0
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 
@@ -75,11 +77,13 @@ class StepCounter:
         while self.is_counting and (match := STEP.search(text, position)) is not None:
             start, end = match.span()
             step = text[start : min(end, start + LONGEST)]
-            if step not in self._recent and NO_WORK.search(text, _line_start(text, start), start) is None:
+            begins = _line_start(text, start)
+            if step not in self._recent and QUEUED not in text[begins:start]:
                 if len(self._recent) >= FAR * 4:
                     self._recent.clear()
                 self._recent.add(step)
-                self.count += 1
+                is_work = PREPARES.search(text, begins, start) is None
+                self.count, self.prepared = self.count + is_work, self.prepared + (not is_work)
             position = max(_line_end(text, end), start + 1)
 
 

@@ -57,6 +57,8 @@ def test_a_node_that_outlives_the_rendezvous_endpoint_after_its_ranks_left_has_n
     )
     assert verdict_of(*work, left, late) is ExplainVerdict.HEALTHY
     assert verdict_of(*work, late) is ExplainVerdict.CAUSE_NAMED
+    an_hour = [f"step {i}/900 loss: 2.{i}" for i in range(60)]
+    assert verdict_of("real\t12m31.268s", *an_hour, late) is ExplainVerdict.CAUSE_NAMED  # of `time` before the job
     assert verdict_of(*work, late, left) is ExplainVerdict.CAUSE_NAMED
     assert verdict_of(*work, *RAISED, left, late) is ExplainVerdict.CAUSE_NAMED
 

@@ -105,12 +105,47 @@ def test_ranks_without_time_stamps_may_be_one_run() -> None:
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    [("log/workerlog.3", "disk_full"), ("rank_3.log", "disk_full"), ("job-worker-3.log", "cuda_oom_masked")],
+    [
+        ("log/workerlog.3", "disk_full"),
+        ("rank_3.log", "disk_full"),
+        ("job-worker-3.log", "cuda_oom_masked"),
+        ("lora_rank16.log", "cuda_oom_masked"),
+    ],
 )
 def test_the_name_tells_whether_a_log_is_of_one_process(name: str, cause: str) -> None:
     """The log of a pod has all ranks of the pod."""
     explanation = explain_bytes(_without_stamps(FIRST + SECOND).encode(), name)
     assert explanation.causes[0].cause == cause
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "All done\n",
+        "Traceback (most recent call last):\nDistNetworkError: The client socket has timed out after 60000ms\n",
+    ],
+    ids=["a stage of the same script", "a node that starts late"],
+)
+def test_what_prints_the_opening_again_and_does_no_work_is_no_run(later: str) -> None:
+    """A container's banner is printed before each stage of a script, and by each node."""
+    gave_up = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    text = FIRST + gave_up + _run("2026-03-01 10:20", later)
+    assert _lines_left_out(text) == 0
+    assert explain_bytes(text.encode()).causes[0].cause == "cuda_oom_masked"
+
+
+def test_what_a_rank_left_in_its_buffer_is_no_run() -> None:
+    """The opening is in the buffer of standard output, and comes after the traceback on standard error."""
+    raised = OOM.partition("\n")[2]
+    opening, again = _run("2026-03-01 10:00", ""), _run("2026-03-01 10:20", "")
+    assert _lines_left_out(f"{opening}{raised}{again}", is_of_one_rank=True) == 0
+
+
+def test_a_healthy_last_run_says_nothing_of_the_ones_before() -> None:
+    done = _run("2026-03-01 10:20", "{at}:30,100 train INFO step 10 loss 2.31\nTraining completed.\n")
+    explanation = explain_bytes((FIRST + done).encode(), "train.log")
+    assert explanation.summary == "Nothing in the last run failed; the job reached its end."
+    assert explanation.notes[0].startswith("train.log has several runs.")
 
 
 def test_a_run_that_did_not_end_goes_on() -> None:

@@ -159,6 +159,7 @@ def test_data_that_another_rank_prepares_does_not_excuse_an_error() -> None:
     )  # fmt: skip
     gave_up = "0: torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
     assert cause_of_lines([*raised, *bars, gave_up]) == "not_nccl"
+    assert cause_of_lines([*raised, *bars]) == "unfinished"  # nothing has ended: somebody caught it
     steps = [f"1: step {i}/900 loss: 2.{i}" for i in range(40)]
     assert cause_of_lines([*raised, *steps]) == "unfinished"
 
