@@ -113,11 +113,12 @@ def find(
     for text in texts:
         for row in rows:
             if match := row.pattern.search(text):
-                return KnownMessage(row, _filled(row.remedy, match))
+                return KnownMessage(row, filled(row.remedy, match))
     return None
 
 
-def _filled(remedy: str, match: re.Match[str]) -> str:
+def filled(text: str, match: re.Match[str]) -> str:
+    """Return `text` with the groups of `match` in the places of {1}, {2} and so on."""
     for number, value in enumerate(match.groups(), 1):
-        remedy = remedy.replace(f"{{{number}}}", value or "")
-    return remedy
+        text = text.replace(f"{{{number}}}", value or "")
+    return text

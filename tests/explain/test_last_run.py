@@ -161,9 +161,11 @@ def test_other_settings_are_other_forms() -> None:
     assert _lines_left_out(FIRST + other) == 0
 
 
-def test_a_log_over_the_limit_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_run, "LIMIT", len(FIRST + SECOND) - 1)
-    assert _lines_left_out(FIRST + SECOND) == 0
+def test_a_log_over_the_limit_is_read_whole() -> None:
+    step = "2026-03-01 10:00:31,100 train INFO step 11 loss 2.31\n"
+    for size, left_out in ((last_run.LIMIT // 2, True), (last_run.LIMIT, False)):
+        text = FIRST + SECOND + step.replace("10:00", "10:21") * (size // len(step))
+        assert bool(_lines_left_out(text)) is left_out
 
 
 @pytest.mark.parametrize("line", ["", "a", "step 1 of the loading\n", "nohup: ignoring input\n", "\n" * 9, "ab\r" * 5])

@@ -7,13 +7,13 @@ import re
 from preflight.explain.cause import Cause, Claim, Remedy, Sign, by_nccl, by_signs, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.signatures import filled
 from preflight.model.nccl_diagnostics import VERSION_DIFFERS, printed
 
 VERDICT = "Software versions do not fit together ({who}{host}): NCCL, CUDA, the driver or the GPU's generation."
 DIFFERS = "The ranks run different versions. NCCL's own check says: {said}."
 IMPORT_SIGN = "version.import"
 IMPORT = re.compile(r"cannot import name '(\w{1,60})' from '([\w.]{1,120})")
-NOTHING, GROUP = re.compile(r"a^"), re.compile(r"\{(\d)\}")
 # What a line says more precisely; its groups are inserted as {1}, {2}.
 PRECISE = (
     (IMPORT, "Python packages of different releases are mixed ({who}{host}): {2} has no {1}."),
@@ -48,10 +48,10 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 def _verdict(text: str) -> str:
     """Return the first sentence for a line: the most precise one, if the line says what does not fit."""
-    pattern, verdict = next((each for each in PRECISE if each[0].search(text)), (NOTHING, VERDICT))
-    said = pattern.search(text)
-    groups = said.groups() if said else ()
-    return GROUP.sub(lambda number: groups[int(number[1]) - 1], verdict)
+    for pattern, verdict in PRECISE:
+        if match := pattern.search(text):
+            return filled(verdict, match)
+    return VERDICT
 
 
 def _lacks(events: tuple[Event, ...]) -> re.Match[str] | None:
