@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from preflight.errors import UnreadableFact
 from preflight.stuck.collect.jobs import FoundJob, ListedProcess, ProcessTable
-from preflight.system.machine import Tree
+from preflight.system.machine import Json, Tree
 from tests.command import Command
 
 pytestmark = pytest.mark.heavy(4)
@@ -75,6 +76,37 @@ def test_a_process_that_is_ending_gets_no_number_but_one_that_cannot_end_does() 
     for state, hidden in (("D", ""), ("Z", ""), ("S", "the call is stuck")):
         cannot = replace(forked[2], arguments=(), state=state, hidden=hidden)
         assert found(*forked[:2], cannot) == {0: 20, 1: 21, 2: 22}
+
+
+@dataclass(frozen=True)
+class _EndsWhileRead(Tree):
+    """A tree in which the memory of every process is gone after `left` reads of it; without it Linux refuses some."""
+
+    left: list[int] = field(default_factory=list)
+    refused: bool = False
+
+    def read(self, kind: str, key: str) -> Json:
+        if key.endswith(("/environ", "/cmdline")):
+            self.left[0] -= 1
+            if self.left[0] < 0 and self.refused and key.endswith("/environ"):
+                raise UnreadableFact(f"/{key}: no such process")
+            return super().read(kind, key) if self.left[0] >= 0 else ""
+        return super().read(kind, key)
+
+
+@pytest.mark.parametrize("refused", [False, True])  # as before Linux 6.14 and since
+def test_a_process_that_ends_while_it_is_read_is_no_further_rank(tmp_path: Path, refused: bool) -> None:
+    folder = tmp_path / "proc" / "30"
+    (folder / "task" / "30").mkdir(parents=True)
+    (folder / "stat").write_text(f"30 (python) R 1 {'0 ' * 17}7 0\n")
+    (folder / "status").write_text("Uid:\t0\t0\t0\t0\n")
+    (folder / "task" / "30" / "comm").write_text("pt_nccl_watchdg\n")
+    (folder / "cmdline").write_text("python\0train.py\0")
+    (folder / "environ").write_text("RANK=3\0WORLD_SIZE=4\0")
+    for reads, expected in ((0, None), (1, 3), (2, 3)):
+        table = ProcessTable.read(_EndsWhileRead(tmp_path, left=[reads], refused=refused), lambda _: True)
+        ranks = [rank.rank for job in table.jobs() for rank in job.ranks]
+        assert ranks == ([] if expected is None else [expected]), reads
 
 
 def test_a_number_that_int_refuses_is_no_rank() -> None:

@@ -439,13 +439,17 @@ def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
 def _read_memory(machine: Machine, pid: int) -> Json:
     """Return a process's arguments, and those of its variables that preflight uses.
 
-    `hidden` says why variables are missing.
+    `hidden` says why variables are missing. The arguments are read last: if they are there, the process still had its
+    memory when its variables were read. If they are not, nothing is hidden: Linux 6.14 and newer refuse to open the
+    variables of a process that is ending (ESRCH), and older ones give none.
     """
-    command, environ, hidden = machine.data(f"proc/{pid}/cmdline"), b"", ""
+    environ, hidden = b"", ""
     try:
         environ = machine.data(f"proc/{pid}/environ")
     except FAILURES as error:
         hidden = str(error)
+    command = machine.data(f"proc/{pid}/cmdline")
+    hidden = hidden if command else ""
     arguments, pairs = (
         [part.decode("utf-8", "backslashreplace") for part in data.split(b"\0") if part] for data in (command, environ)
     )
