@@ -45,9 +45,10 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def _cannot_load(error: BaseException) -> int:
+    why = " ".join(f"{type(error).__name__}: {error}".split())
     try:
-        why = " ".join(f"{type(error).__name__}: {error}".split()) + _limit_behind(error)
-        os.write(2, f"preflight: this installation can't be loaded: {why}\n".encode(errors="backslashreplace"))
+        said = f"preflight: this installation can't be loaded: {why}{_limit_behind(error)}\n"
+        os.write(2, said.encode(errors="backslashreplace"))
         from preflight.system.last_resort import retire_outputs  # noqa: PLC0415
 
         retire_outputs(sys.argv[1:])
@@ -57,15 +58,11 @@ def _cannot_load(error: BaseException) -> int:
 
 
 def _limit_behind(error: BaseException) -> str:
-    """Return a hint about `ulimit -v` if the error says that address space ran out, else ""."""
-    if not isinstance(error, MemoryError) and "failed to map segment" not in str(error):
-        return ""
     try:
-        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit  # noqa: PLC0415  this too has to be mapped
-    except ImportError:
-        return "; is there memory, or a limit of `ulimit -v`?"
-    allowed = getrlimit(RLIMIT_AS)[0]
-    return "" if allowed == RLIM_INFINITY else f"; `ulimit -v` allows {allowed >> 20} MiB only: raise it"
+        from preflight.system.last_resort import limit_behind  # noqa: PLC0415  this too takes memory
+    except Exception:  # noqa: BLE001
+        return ""
+    return limit_behind(error)
 
 
 def _leave_out_where_the_user_stands() -> None:

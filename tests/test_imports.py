@@ -39,7 +39,7 @@ START_UP = {
     ("preflight/__init__.py", "preflight"),
     ("preflight/__main__.py", "preflight.cli"),
     ("preflight/__main__.py", "preflight.system.last_resort"),
-    ("preflight/__main__.py", "resource"),
+    ("preflight/system/last_resort.py", "resource"),
     ("preflight/cli/fleet_baseline.py", "preflight.show.fleet_html"),
     ("preflight/cli/probe_capture.py", "preflight.show.drain_nagios_k8s"),
     ("preflight/cli/probe_capture.py", "preflight.show.probe_json"),

@@ -26,7 +26,7 @@ from preflight.cli.plain_values import take_plain_values
 from preflight.errors import BrokenInstallation, PreflightError, Stopped
 from preflight.model.units import counted
 from preflight.show.text import clean
-from preflight.system.last_resort import retire_outputs
+from preflight.system.last_resort import limit_behind, retire_outputs
 from preflight.system.signals import ignore_signals, raise_dropped, raise_on_signals
 from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
@@ -171,7 +171,8 @@ def _load(file: str) -> Any:
     try:
         return importlib.import_module(f"preflight.cli.{file}")
     except Exception as error:
-        raise BrokenInstallation(f"this installation can't be loaded: {type(error).__name__}: {error}") from error
+        what = f"{type(error).__name__}: {error}{limit_behind(error)}"
+        raise BrokenInstallation(f"this installation can't be loaded: {what}") from error
 
 
 def options_record(command: str) -> Any:
@@ -316,9 +317,10 @@ def _global(
 def main() -> NoReturn:
     """Run the command line and exit, without a traceback. The exit code is 1 only for a verdict."""
     open_missing_streams()
+    code = 3  # if even the handlers below fail
     try:
-        code = app(standalone_mode=False, prog_name=PROGRAM)
-        code = code if isinstance(code, int) else 0
+        answer = app(standalone_mode=False, prog_name=PROGRAM)
+        code = answer if isinstance(answer, int) else 0
     except WrongCommandLine as error:
         said, meant = _first_line(error), _hint(error)
         code = _fail(2, f"{said.rstrip('.') if meant else said}{meant} (see {_asked(error)} --help)")
@@ -329,9 +331,12 @@ def main() -> NoReturn:
     except SystemExit:
         code = 0  # typer's answer to a reader of --help that went away: its 1 would be a verdict
     except Exception as error:  # noqa: BLE001  Python's own exit code for it, 1, would reject a good node
-        code = _fail(3, f"a defect in preflight: {type(error).__name__}: {error}")
-    # Nothing is left to clean up, and a closed stdout must not have the last word through the interpreter's exit.
-    os._exit(code)
+        limit, what = limit_behind(error), f"{type(error).__name__}: {error}"
+        code = _fail(3, f"memory ran out ({what}){limit}" if limit else f"a defect in preflight: {what}")
+        retire_outputs(sys.argv[1:])
+    finally:
+        # Nothing is left to clean up, and a closed stdout must not have the last word through the interpreter's exit.
+        os._exit(code)
 
 
 def _fail(code: int, message: str) -> int:

@@ -1,4 +1,4 @@
-"""A fallback if preflight's own modules can't be loaded: rename an earlier check's outputs, so that none looks new."""
+"""What is left if preflight can't be loaded, or fails unforeseen: no earlier result looks new, and a limit is named."""
 
 from __future__ import annotations
 
@@ -40,3 +40,17 @@ def outputs_of(argv: Sequence[str]) -> tuple[str, ...]:
             else:
                 more.append(value.partition("=")[2] if option == "--also" else value)
     return tuple(path for path in (*named.values(), *more) if path not in ("", "-"))
+
+
+def limit_behind(error: BaseException) -> str:
+    """Return a hint at `ulimit -v` if `error` says that address space ran out, else ""."""
+    if not isinstance(error, MemoryError) and "failed to map segment" not in str(error):
+        return ""
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit  # noqa: PLC0415  this too has to be mapped
+    except ImportError:
+        return "; is there memory, or a limit of `ulimit -v`?"
+    allowed = getrlimit(RLIMIT_AS)[0]
+    if allowed == RLIM_INFINITY:
+        return "; see `free -m`, and the memory limit of this container or job"
+    return f"; `ulimit -v` allows {allowed >> 20} MiB only: raise it"

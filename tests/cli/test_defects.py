@@ -67,6 +67,14 @@ CRASHING_JUDGE = """
         raise ZeroDivisionError("made\\non purpose")
     verdict._for_the_job = crash
 """
+NO_MEMORY = """
+    import resource
+    import preflight.cli.program as program
+    def starve(*_, **__):
+        raise ERROR
+    program.app = starve
+    resource.getrlimit = lambda _: LIMIT
+"""
 CHECK = ("check", "--backend", "gloo", "--nproc", "1")
 
 
@@ -159,6 +167,28 @@ def test_a_defect_on_the_way_is_3_names_itself_in_one_line_and_sets_the_old_env_
     assert old.with_name("preflight.env.stale").read_text() == OLD_ENV
     assert "renamed to preflight.env.stale" in ran.stderr
     assert len(ran.stderr.splitlines()) <= 3, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "hint"),
+    [("(-1, -1)", "see `free -m`"), ("(64 << 30, -1)", "`ulimit -v` allows 65536 MiB only: raise it")],
+    ids=["no limit", "limit"],
+)
+@pytest.mark.parametrize("error", ["MemoryError()", "ImportError('x.so: failed to map segment')"])
+def test_no_memory_before_anything_is_written_is_no_defect_and_leaves_no_old_answer(
+    command: Command, error: str, limit: str, hint: str
+) -> None:
+    old = write_old_env(command)
+    ran = drive(command, NO_MEMORY.replace("ERROR", error).replace("LIMIT", limit), *CHECK)
+    assert ran.code == 3
+    assert ran.stderr.startswith("preflight: memory ran out (") and hint in ran.stderr
+    assert "defect" not in ran.stderr and len(ran.stderr.splitlines()) == 1
+    assert not old.exists()
+
+
+def test_if_even_the_message_fails_the_exit_code_is_no_verdict(command: Command) -> None:
+    broken = NO_MEMORY + "    program._fail = program.app\n"
+    assert drive(command, broken.replace("ERROR", "MemoryError()").replace("LIMIT", "(-1, -1)"), *CHECK).code == 3
 
 
 @pytest.mark.integration
