@@ -129,12 +129,14 @@ TEXTS = {
     "topology.file": ErrorText("NCCL could not parse the topology file that it was given",
         r"XML Parse(?: error)? : (?:expect|unexpect|untermin)|Error : XML parser is limited to", ("topology",)),
     "interface.none": ErrorText("the network interface that was asked for is not there",
-        r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
+        r"no socket interface found|No usable listening interface found|"
         r"Unable to find (?:address|interface) for|ifa != nullptr|[Nn]o interface found|"
         r"[Uu]nable to resolve hostname to a \(local\) address|Socket creation failed|"
         r"[Cc]all to bind failed ?: Cannot assign|NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)|"
         r"HCCL_(?:SOCKET_IFNAME|IF_IP)[^\n]{0,60}(?:not found|no such|invalid|error)|No such device \(eth|"
         r"Network interface [^\n]{1,40} (?:not found|does not exist)", ("socket",)),
+    "interface.no_address": ErrorText("NCCL was given an address that is no address of a network",
+        r"with family \d{1,6} is neither AF_INET", ("socket",)),
     "interface.connect": ErrorText("a connection to another rank's address could not be made",
         r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|unreachable|"
         r"assign|Invalid argument)|ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|connection abort|route|timed out|"

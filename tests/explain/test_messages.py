@@ -61,6 +61,16 @@ def test_a_plugin_that_only_some_hosts_found_is_named() -> None:
     assert cause_of_lines([line.replace("node-2", "node-1") for line in lines]) == "unfinished"
 
 
+def test_an_address_that_the_socket_transport_refuses_is_another_plugin_s_and_no_missing_interface() -> None:
+    node = "node-1:4411:4420 [0] "
+    refused = f"{node}misc/socket.cc:717 NCCL WARN ncclSocketInit: connecting to address with family 33022 is neither AF_INET(2) nor AF_INET6(10)"  # noqa: E501
+    in_transport = [f"{node}NCCL INFO transport/net_socket.cc:331 -> 3", f"{node}NCCL INFO transport/net.cc:687 -> 3"]
+    assert cause_of_lines([refused, *in_transport]) == "nccl_plugin_problem"
+    assert cause_of_lines([refused, f"{node}NCCL INFO bootstrap.cc:554 -> 3"]) == "wrong_socket_interface"
+    missing = f"{node}bootstrap.cc:68 NCCL WARN Bootstrap : no socket interface found"
+    assert cause_of_lines([missing, *in_transport]) == "wrong_socket_interface"
+
+
 def test_every_cause_of_the_list_has_a_file_of_its_own() -> None:
     inferred = {
         "checkpoint_save_timeout",

@@ -21,6 +21,12 @@ VERSIONS = (
 )
 ANSWERS = (
     Variant(
+        r"with family \d{1,6} is neither",
+        "A peer gave {who}{host} an address that NCCL's socket code can't use: the two use different network plugins, "
+        "or different versions of NCCL.",
+        SAME,
+    ),
+    Variant(
         r"Creating new endpoint[^\n]{0,60}failed|GDR disabled on GDR-supported",
         "NCCL's network plugin found EFA, but could not set it up ({who}{host}). Without GPUDirect RDMA, NCCL then "
         "uses sockets.",
@@ -69,6 +75,10 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports the error"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))
+    refused = evidence.of("interface.no_address")
+    if refused and evidence.has("plugin.foreign_address"):
+        because = "the socket transport refuses the address, after the ranks had found each other"
+        return Claim(Authority.SETUP, refused, Confidence.MEDIUM, because, fill_in(_variant(refused).verdict, refused))
     loaded, internal = evidence.of("plugin.loaded"), evidence.of("plugin.internal")
     with_it, without = ({event.host for event in some if event.host} for some in (loaded, internal))
     if not with_it or not without or with_it & without or evidence.successes():
@@ -95,6 +105,8 @@ CAUSE = Cause(
              r"Plugin Path : \S{1,200}|NET/Plugin ?: Loaded net plugin"),
         Sign("plugin.internal", Authority.SILENCE, "this host found no network plugin",
              r"Using internal net(?:work)? plugin|No plugin found"),
+        Sign("plugin.foreign_address", Authority.SILENCE, "NCCL's socket transport refuses what a peer gave",
+             r"transport/net_socket\.cc:\d{1,5} -> 3\b"),
     ),
     judge=judge,
     remedy=remedy,

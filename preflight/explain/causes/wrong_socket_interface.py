@@ -30,7 +30,14 @@ HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a network interface is missing, has an unreachable address or does not suit; else None."""
+    """Return the claim that a network interface is missing, has an unreachable address or does not suit; else None.
+
+    If NCCL's socket transport refuses a peer's address, the interface was found: see nccl_plugin_problem.
+    """
+    if evidence.has("plugin.foreign_address"):
+        events = tuple(event for event in events if event.sign != "interface.no_address")
+        if not events:
+            return None
     if events[0].authority is Authority.SETUP:
         because = "the library did not find this interface or address"
         verdict = UNNAMED if _is_unnamed(events) else MISSING
@@ -138,7 +145,7 @@ CAUSE = Cause(
     promise="A machine has several network interfaces. The program chose an interface that does not reach the other "
     "machines.",
     signs=(
-        *shared(Authority.SETUP, "interface.none"),
+        *shared(Authority.SETUP, "interface.none", "interface.no_address"),
         *shared(Authority.TRANSPORT, "interface.connect", "interface.gloo"),
         Sign("interface.retried", Authority.SILENCE, "a connection to another rank was refused and retried",
              r"[Cc]all to connect returned [^\n]{0,40}(?:refused|route|timed out|unreachable)"),
