@@ -84,7 +84,7 @@ NCCL_LOG = (
     "export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log   # writes one file per process: interfaces, paths, "
     "warnings"
 )
-KERNEL = 'sudo dmesg -T | grep -i -e xid -e oom -e "killed process"   # on every host, right after the failure'
+KERNEL = 'sudo dmesg -T | grep -i -e xid -e oom -e amdgpu -e "killed process"   # on every host, after the failure'
 CAPTURE = (
     NCCL_LOG,
     "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # flight recorder: shows where each rank "

@@ -37,7 +37,6 @@ MEANS = {
     run_ends.DEATH: "a process or the whole job failed",
     run_ends.SUCCESS: "the job reached its end",
 }
-KERNEL = 'sudo dmesg -T | grep -i -e xid -e oom -e amdgpu -e "killed process"   # on the host that failed first'
 NCCL = "NCCL_DEBUG=WARN   # set it on all ranks; NCCL then names the failed call in the line before the exception"
 
 
@@ -84,8 +83,6 @@ def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
     if any("NCCL" in event.text for event, _ in evidence.echoes):
         yield f"Run it again with {NCCL}"
     yield from way(OTHER_LOGS, evidence.launchers)
-    if evidence.alarms():
-        yield KERNEL
 
 
 def _tells(event: Event) -> int:
