@@ -30,7 +30,7 @@ TEXTS = {
     "p2p.failed": ErrorText("direct copies between GPUs failed",
         r"peer access is not supported|cudaErrorPeerAccess|cudaErrorTooManyPeers|"
         r"transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|transport\.cc:\d{1,5} NCCL WARN Cuda failure|IO_PAGE_FAULT|"
-        r"DMAR: \[DMA (?:Read|Write)|P2P access (?:failed|check failed)|"
+        r"DMAR: \[DMA (?:Read|Write)|P2P access (?:failed|check failed)|when batch testing peer-to-peer access|"
         r"doesn't support faster communication broadband via P2P|IPC memory creation failed|"
         r"hipIpc\w{3,20}(?: ->|[^\n]{0,40}fail|: [1-9])|Failed to create memory for IPC|"
         r"cudaIpc(?:Open|Get)MemHandle[^\n]{0,60}(?:fail|error|invalid)|"
@@ -73,7 +73,8 @@ TEXTS = {
     "ib.verbs": ErrorText("a call into the InfiniBand library failed",
         r"[Cc]all to (?:wrap_)?ibv_(?:create|reg|modify|alloc|query|poll|post|dereg|destroy)\w{0,40} failed|"
         r"ibv_(?:create|reg|modify|alloc|poll|post)\w{0,40}(?:\([^)\n]{0,120}\))? failed|"
-        r"[Ff]ailed to modify QP", ("ib",)),
+        r"[Ff]ailed to modify QP|Failed to register memory 0x[0-9a-f]{1,16}: |"
+        r"Memory region not registered by any active device", ("ib",)),
     "ib.open": ErrorText("an InfiniBand device could not be opened; NCCL goes on without it",
         r"[Cc]all to ibv_(?:open|get|close)\w{3,40} failed|NET/IB[^\n]{0,10} Unable to open device", ("ib",)),
     "ib.async": ErrorText("the InfiniBand port reports an error",
@@ -97,7 +98,7 @@ TEXTS = {
         r"Got completion (?:from|with)|\bibv_\w{2}|async (?:\w{1,20} )?event ?:|local catastrophic|"
         r"transport retry counter", ("ib",)),
     "plugin.ofi": ErrorText("the OFI network plugin (AWS EFA and others) reports an error",
-        r"NCCL WARN NET/OFI|NET/OFI (?:Request|Couldn|Unable|Error|Failed|Invalid)|"
+        r"NCCL WARN NET/OFI|NET/OFI (?:Request|Couldn|Unable|Error|Failed|Invalid|Unexpected)|"
         r"fi_getinfo[^\n]{0,60}(?:empty|fail|error)|provider efa output empty|"
         r"Creating new endpoint[^\n]{0,60}failed", ("plugin",)),
     "plugin.other": ErrorText("a network plugin of NCCL reports an error",

@@ -37,6 +37,7 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         + "register_rail_mr_buffer:617 NCCL WARN NET/OFI Unable to register memory (type = 2) for device 7. RC: -22, Error: Invalid argument",
     ),
     "nvshmem_or_deepep": (
+        "RuntimeError: Failed: Assertion error csrc/kernels/runtime.cu:41 'nvshmem_team_split_strided(TEAM_WORLD, rank)'",
         "DeepEP timeout check failed: rank = 3, thread = 2, value = 512)",
         "all_to_all: NVSHMEM timeout waiting for peer 3",
         "RuntimeError: DeepEP error: timeout (dispatch CPU)",

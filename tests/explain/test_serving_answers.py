@@ -11,6 +11,15 @@ ENGINE = "(Worker_TP0 pid=74) ERROR 05-19 14:01:02 [multiproc_executor.py:597] W
 FRAMES = ("Traceback (most recent call last):", '  File "/opt/vllm/device_communicators/comm.py", line 88, in __init__')
 AT = "[1745499308.854013] [pod-7:760 :0] "
 ANSWERS = {
+    ("RuntimeError: Error happened when batch testing peer-to-peer access from (0, 1) to (1, 0):",): (
+        "p2p_broken", "own test of direct copies", "expandable_segments:True",
+    ),
+    ("E0311 07:52:40.118 4711 rdma_transport.cpp:323] Memory region not registered by any active device(s): 0x7f",): (
+        "ib_broken", "Mooncake's transfer engine", "modprobe nvidia_peermem",
+    ),
+    ("NET/OFI Unexpected number of remote rails for dev 2. Expected 1 but got 4",): (
+        "nccl_plugin_problem", "different numbers of network adapters", "OFI_NCCL_FORCE_NUM_RAILS",
+    ),
     ("Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:164 'invalid argument'",): (
         "p2p_broken", "own all-reduce could not use the GPU memory", "--disable-custom-all-reduce",
     ),
@@ -213,3 +222,27 @@ def test_a_stack_or_a_demand_that_a_server_survived_is_no_cause() -> None:
     for text in (DUMP + GOES_ON, PENDING + GOES_ON * 5, IDLE):
         assert explain_bytes(text.encode()).causes == ()
     assert explain_bytes((IDLE + DUMP).encode()).causes[0].cause == "hang_no_error"
+
+
+CHILD = "[2026-03-11 07:52:40] Received sigquit from a child process. It usually means the child failed."
+OWN = (
+    "[2026-03-11 07:52:40 TP3] Scheduler hit an exception: Traceback (most recent call last):",
+    '  File "/opt/sglang/srt/pynccl.py", line 108, in __init__',
+    "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
+)
+
+
+def test_a_child_that_told_its_own_error_did_not_lose_another_process() -> None:
+    told = explain_bytes("\n".join([*OWN, CHILD, ""]).encode())
+    assert told.verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE and told.causes == ()
+    assert any("NCCL_DEBUG=WARN" in note for note in told.notes)
+    assert explain_bytes(f"{CHILD}\n".encode()).causes[0].cause == "remote_peer_died"
+
+
+def test_a_crash_while_a_library_is_loaded_names_the_file_and_not_the_shared_memory() -> None:
+    lines = [
+        "[node-1:71:0:71] Caught signal 7 (Bus error: nonexistent physical address)",
+        '#2 _dl_map_object_from_fd (name="/opt/plugins/libnccl-profiler.so", ...) at ./elf/dl-load.c:1258',
+    ]
+    assert "/opt/plugins/libnccl-profiler.so" in explain_bytes("\n".join(lines).encode()).summary
+    assert explain_bytes(lines[0].encode()).causes[0].cause == "shm_too_small"

@@ -92,6 +92,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "Socket recv failed while polling for opId=0x7f22ff731e10",
     ),
     "segfault_worker": (
+        '#2 _dl_map_object_from_fd (name="/opt/plugins/libnccl-profiler.so", ...) at ./elf/dl-load.c:1258',
         "!!!!!!! Segfault encountered !!!!!!!",
         "double free or corruption (!prev)",
         "srun: error: gpu-2: task 3: Segmentation fault (core dumped)",
@@ -137,8 +138,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "ib_broken": (
         "Failed to modify QP to RTR: Connection timed out",
         " Completion with error at client: transport retry counter exceeded",
+        "E0311 07:52:40.118201 4711 rdma_context.cpp:203] Failed to register memory 0x7f3a40000000: Bad address [14]",
     ),
     "nccl_plugin_problem": (
+        "NET/OFI Unexpected number of remote rails for dev 2. Expected 1 but got 4",
         "node-1:1:9 [0] ucx_plugin.c:290 NCCL WARN Failed: UCX error ucx_plugin.c:290 `-22` No such device",
     ),
     "nvlink_or_fabric_manager": (
@@ -185,6 +188,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "submitit WARNING (2022-08-12 02:06:11,453) - Caught signal SIGUSR2 on gpu-12: this job is preempted.",
     ),
     "p2p_broken": (
+        "RuntimeError: Error happened when batch testing peer-to-peer access from (0, 1) to (1, 0):",
         "DMAR: [DMA Write NO_PASID] Request device [3b:00.0] fault addr 0x388000000000 [fault reason 0x05] PTE Write access is not set",
     ),
     "not_nccl": ("/var/spool/slurmd/job7/slurm_script: line 4: torchrun: command not found",),

@@ -85,6 +85,13 @@ OF_THE_MACHINE = (
          "the module.", "Use the same release of the transfer engine (Mooncake, NIXL) and of UCX on both sides."),
     ),
     Variant(
+        r"to register memory 0x|Memory region not registered",
+        "The adapter of {who}{host} could not register memory for Mooncake's transfer engine. For GPU memory, the "
+        "driver's module nvidia_peermem is usually missing.",
+        (f"{PEERMEM}.", "`ulimit -l` must say unlimited where the engine runs (docker: --ulimit memlock=-1).",
+         "If both are right, run the engine once with its transfer over TCP to see whether the rest works."),
+    ),
+    Variant(
         r"event ?: port error|mlx[45]_core[^\n]{0,80}(?:[Ll]ink [Dd]own|Cable)",
         "The InfiniBand or RoCE port of {who}{host} went down, or reported an error.",
         (LOOK_AT_PORTS, TEST_PATH, CHOOSE_PORTS),

@@ -62,6 +62,7 @@ CAUSE = Cause(
              r"ibgda\w{0,20}\.c\w{0,2}:[^\n]{0,60}(?:[Ff]ail|NULL|non-zero|cannot|error)|"
              r"cannot allocate mlx5dv_devx|"
              r"/nvshmem/[^\n]{0,160}(?:[Ff]ailed|non-zero status|not accessible|NULL value)|"
+             r"Assertion error [^\n]{0,160}'nvshmem|"
              r"NVSHMEM[^\n]{0,30} (?:ERROR|FATAL)|nvshmemi?_\w{1,60}[^\n]{0,40}(?:failed|error)"),
     ),
     judge=judge,

@@ -30,6 +30,12 @@ OF_ENGINES = (
         (IF_NCCL_TOO,),
     ),
     Variant(
+        r"when batch testing peer-to-peer access",
+        "The engine's own test of direct copies between its GPUs failed{host}.",
+        ("If PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True, unset it: other processes can't open such memory.",
+         IF_NCCL_TOO),
+    ),
+    Variant(
         r"symm_mem\.rendezvous\(",
         "The engine's all-reduce over symmetric memory could not be set up between its GPUs{host}.",
         ("export VLLM_ALLREDUCE_USE_SYMM_MEM=0 (SGLang: leave out --enable-symm-mem). The engine then uses NCCL.",

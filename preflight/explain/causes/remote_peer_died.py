@@ -30,9 +30,11 @@ FEWEST = 2  # logs of ranks: of two, the other one's error says as much
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the claim that another process died first, with its address or rank if known.
 
-    Return None if `events` has only a SIGTERM or transfers over TCP.
+    Return None if `events` has only a SIGTERM or transfers over TCP, or only the end of children whose own errors the
+    log shows.
     """
-    if all(event.sign in ("peer.sigterm", "peer.over_tcp") for event in events):
+    told = ("peer.sigterm", "peer.over_tcp", *(("peer.child",) if _of_engine(evidence) else ()))
+    if all(event.sign in told for event in events):
         return None
     if events[0].sign == "peer.nixl":
         events = (*events[:2], *evidence.of("peer.over_tcp")[-1:])
@@ -165,8 +167,8 @@ CAUSE = Cause(
         Sign("peer.actor", Authority.ECHO, "a worker process is gone",
              r"RayActorError|ActorDiedError|The actor (?:died|is dead)|WorkerCrashedError|worker died or was killed|"
              r"ActorUnavailableError|LocalRayletDiedError|NodeDiedError|"
-             r"has been marked dead because|Engine core (?:initialization failed|proc[^\n]{0,30}died)|"
-             r"Received sigquit from a child process"),
+             r"has been marked dead because|Engine core (?:initialization failed|proc[^\n]{0,30}died)"),
+        Sign("peer.child", Authority.ECHO, "a worker process is gone", r"Received sigquit from a child process"),
         Sign("peer.nixl", Authority.ECHO, "a transfer of NIXL lost the process at the other end",
              r"NIXL_ERR_REMOTE_DISCONNECT|NIXL transfer failure: handshake"),
         Sign("peer.over_tcp", Authority.SILENCE, "UCX moves data over TCP, not over RDMA",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
@@ -10,6 +12,11 @@ from preflight.model.explanation import Confidence
 VERDICT = (
     "{who}{host} crashed in native code (segmentation fault). The other ranks only lost their connection to this rank."
 )
+LOADING = (
+    "A process crashed while it loaded {name}. This file is probably damaged or cut short: compare its size with the "
+    "original, and install it again."
+)
+LIBRARY = re.compile(r'name="([^"\n]{1,200})"')
 ABORTED = (
     "{who}{host} aborted in native code and printed its Python stack. The other ranks only lost their connection to "
     "this rank."
@@ -22,6 +29,11 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     An abort counts only if every other failure is the framework's later report of a dead worker. The reason is that a
     watchdog that times out, or an exception in C++, aborts in the same way.
     """
+    loading = [event for event in events if event.sign == "segv.loading"]
+    if loading:
+        name = next((match[1] for event in loading if (match := LIBRARY.search(event.text))), "a library")
+        because = "the native stack ends in the dynamic linker"
+        return Claim(Authority.SETUP, (*loading[:1], *events), Confidence.MEDIUM, because, LOADING.format(name=name))
     if events[0].authority is not Authority.ECHO:
         because = "the log says so explicitly"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
@@ -42,6 +54,8 @@ CAUSE = Cause(
         Sign("segv.fatal_bus", Authority.UNEXPLAINED_DEATH,
              "a process died of a bus error in native code; a truncated mapped file can cause this",
              r"Fatal Python error: Bus error"),
+        Sign("segv.loading", Authority.UNEXPLAINED_DEATH, "a library was being loaded when the process died",
+             r"_dl_map_(?:object_from_fd|segments) \("),
         Sign("segv.text", Authority.UNEXPLAINED_DEATH, "a process died of a segmentation fault",
              r"Segmentation fault|Caught signal 11|SIGSEGV (?:received|\(@)|general protection fault|"
              r"Signal: Segmentation|segfault at [0-9a-f]{1,16}|Segfault encountered|double free or corruption|"

@@ -38,7 +38,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if events[0].authority is not Authority.UNEXPLAINED_DEATH:
         because = "the library that asked for the memory says so"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_verdict(events), events))
-    if evidence.has("segv.fatal_bus"):
+    if evidence.has("segv.fatal_bus", "segv.loading"):
         return None
     because = "a bus error (SIGBUS, -7) without a reason"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(BUS_ERROR, events))
