@@ -39,11 +39,11 @@ LATE = (
 
 
 def pg_timeout(environ: Mapping[str, str] | None = None) -> timedelta | None:
-    """Return the process group's timeout from a sourced `preflight.env`: PREFLIGHT_PG_TIMEOUT_S, whole seconds.
+    """Return the timeout in the variable PREFLIGHT_PG_TIMEOUT_S, for torch's process group.
 
-    The result is None if the variable is unset or empty; `torch.distributed.init_process_group(timeout=None)` then uses
-    torch's default. Raises UsageError if the variable is anything but 1 to 604800. `environ` defaults to this process's
-    environment. The function imports neither torch nor the rest of preflight.
+    A sourced `preflight.env` sets the variable, in seconds. Return None if the variable is unset or empty. With None,
+    `torch.distributed.init_process_group` uses its default timeout. Raise UsageError if the value is not an integer
+    from 1 to 604800. `environ` defaults to the environment of this process.
     """
     text = (os.environ if environ is None else environ).get(PG_TIMEOUT, "").strip()
     if not text:

@@ -1,4 +1,4 @@
-"""`python -m preflight`, and the entry point of the `preflight` command."""
+"""The entry point of the `preflight` command and of `python -m preflight`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)  # before anything large is lo
 def main() -> NoReturn:
     """Run the command line.
 
-    If the installation can't be loaded, the exit code is 3, since this says nothing about the node.
+    The exit code is 3 if preflight's modules can't be loaded, because this failure says nothing about the node.
     """
     for number in STOPPING:
         if _signal.getsignal(number) != _signal.SIG_IGN:

@@ -1,7 +1,7 @@
-"""The Python API: `check`, `probe`, `explain`, `stuck` and `timeout`, which return records; see docs/python.md.
+"""The Python API: the functions `check`, `probe`, `explain`, `stuck` and `timeout`.
 
-`check`, `probe` and `stuck` run in a separate process: these functions fork, which a process with threads or a CUDA
-context must not do.
+The functions return records, which docs/python.md describes. `check`, `probe` and `stuck` fork, so they run in a
+separate process. A process that has threads or a CUDA context must not fork.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ARGUMENTS = {"deadline": "deadline_s", "watch": "watch_s", "current": "current_s
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Probed(Printable):
-    """The result of `probe`: one node's facts, the findings from these facts alone, and each check's outcome."""
+    """The result of `probe`: the values read from one node, the problems found, and the outcome of each check."""
 
     nodes: tuple[NodeFacts, ...]
     findings: tuple[Finding, ...]
@@ -77,12 +77,12 @@ class Probed(Printable):
 
     @property
     def node(self) -> NodeFacts:
-        """Return the facts of the node."""
+        """Return the values that were read from the node."""
         return self.nodes[0]
 
     @property
     def in_short(self) -> str:
-        """Return the node and the number of findings."""
+        """Return the name of the node and the number of problems found, as text."""
         return f"{self.node.host}, {counted(len(self.findings), 'finding')}"
 
 
@@ -102,11 +102,11 @@ def check(
     sizes: str | None = None,
     skip: str | Sequence[str] | None = None,
 ) -> Report:
-    """Run `preflight check` and return its report. The options are those of the command. No file is written.
+    """Run `preflight check` and return its report, without writing output files.
 
-    `gpus` are NVML indices or text such as "0-3". `Report.raise_unless_ready` raises NotReady if the job may not start.
-
-    UsageError: the options make no sense here. HarnessError: there is no report.
+    The parameters are the options of the command. `gpus` are NVML indices or text such as "0-3".
+    `Report.raise_unless_ready` raises NotReady if the job may not start. Raise UsageError if the options are invalid.
+    Raise HarnessError if the check returned no report.
     """
     thorough = _chosen(Profile, "profile", profile)
     with _arguments_named(), tempfile.TemporaryDirectory(prefix="preflight-api-") as folder:
@@ -126,10 +126,10 @@ def check(
 
 
 def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None = None) -> Probed:
-    """Return this node's facts and the findings that follow from them.
+    """Return the values that were read from this node, and the problems found in these values.
 
-    The call takes under a second, and at most `deadline_s` seconds. It starts no rank and needs no torch. UsageError:
-    there are no such GPUs. HarnessError: the probe returned nothing.
+    The call takes less than a second, and never more than `deadline_s` seconds. The call starts no rank and needs no
+    torch. Raise UsageError if a GPU in `gpus` does not exist. Raise HarnessError if the probe returned nothing.
     """
     with _arguments_named():
         ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
@@ -139,9 +139,9 @@ def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None =
 
 
 def explain(paths: Path | Sequence[Path]) -> Explanation:
-    """Return what ended a run, from its logs, folders of logs, or flight recorder dumps.
+    """Return why a training run ended, according to its logs or flight recorder dumps.
 
-    UsageError: a path does not exist or can't be read, or no path is given.
+    `paths` are files or folders. Raise UsageError if no path is given, or if a path does not exist or can't be read.
     """
     listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not listed:
@@ -150,11 +150,11 @@ def explain(paths: Path | Sequence[Path]) -> Explanation:
 
 
 def stuck(pid: int | None = None, *, job: str | None = None, watch_s: float | None = None) -> StuckReport:
-    """Return where each rank of a hung job on this node waits, and why; the ranks are not disturbed.
+    """Return where each rank of a hung job on this node waits, and why. The ranks are not disturbed.
 
-    `pid` is the pid of a rank or of the job's launcher; `pid` and `job` are not needed if only one job runs here. The
-    ranks are watched for at most `watch_s` seconds. If no such job runs here, the verdict is unknown. UsageError:
-    several jobs run here, and no job was named. HarnessError: there is no report.
+    `pid` is the pid of a rank or of the job's launcher. `pid` and `job` are not needed if only one job runs here. The
+    ranks are watched for at most `watch_s` seconds. If no job is found, the verdict is unknown. Raise UsageError if
+    several jobs run here and no job was named. Raise HarnessError if there is no report.
     """
     with _arguments_named():
         ran = run_own(["stuck", "--json", "-", *_options(pid=pid, job=job, watch=watch_s)])
@@ -177,10 +177,11 @@ def safe_timeout(
     current_s: float | None = None,
     report: Report | None = None,
 ) -> SafeTimeout:
-    """Return how long a collective of this job may wait, with the reasoning; `report` has the measurements.
+    """Return how long a collective of this job may wait, and how this time was computed.
 
-    The fields of the result are in seconds: `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `world_size` defaults
-    to that of the report, or to 1 without a report. UsageError: a value makes no sense.
+    All times are in seconds, as in `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `report` is a report with
+    measured speeds. `world_size` defaults to the world size of the report, or to 1 without a report. Raise UsageError
+    if a value is invalid.
     """
     ranks = world_size or (report.world_size if report else 0) or 1
     if ranks < 1 or min(preprocess_s, eval_s, compile_s) < 0:

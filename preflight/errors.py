@@ -25,13 +25,16 @@ A message gives, in one line, what failed, where, what was found there and what 
 
 
 class PreflightError(Exception):
-    """The base class of preflight's errors; `exit_code` is the exit code of the command line."""
+    """The base class of preflight's errors.
+
+    `exit_code` is the exit code of the command line.
+    """
 
     exit_code = 3
 
 
 class UsageError(PreflightError):
-    """The request can't be carried out as given."""
+    """The request of the user is invalid, or can't be carried out."""
 
     exit_code = 2
 
@@ -45,31 +48,37 @@ class OutputError(PreflightError):
 
 
 class HarnessError(PreflightError):
-    """A part of preflight failed; this says nothing about the machine."""
+    """A part of preflight failed. This error says nothing about the machine."""
 
 
 class BrokenInstallation(HarnessError):
-    """A part or a dependency of preflight can't be imported, or can't be imported within this process's limits."""
+    """A part or a dependency of preflight can't be imported."""
 
 
 class LaunchError(HarnessError):
-    """The launcher, torchrun or a per-rank agent (supervisor) did not start, or died."""
+    """A process that starts or supervises the ranks did not start, or died."""
 
 
 class MeetingError(HarnessError):
-    """The nodes did not join, or a node left; the message names the node and the reason."""
+    """The nodes did not join the run, or a node left the run.
+
+    The message names the node and the reason.
+    """
 
 
 class UnreadableFact(PreflightError):
-    """The machine did not give a fact; the message is the reason."""
+    """A value could not be read from the machine. The message gives the reason."""
 
 
 class DispensableFact(UnreadableFact):
-    """A fact needs other permissions, or no source has it; a node can be accepted without it."""
+    """A value could not be read, but a node can be accepted without this value.
+
+    To read the value, other permissions are needed, or no source has the value.
+    """
 
 
 class NotRecorded(UnreadableFact):
-    """A recorded machine does not contain this read."""
+    """The recording of a machine does not contain the value to read."""
 
 
 class OutOfGpuMemory(UnreadableFact):
@@ -77,15 +86,18 @@ class OutOfGpuMemory(UnreadableFact):
 
 
 class NotApplicable(PreflightError):
-    """A check does not apply here; the message gives the reason."""
+    """A check does not apply here. The message gives the reason."""
 
 
 class NotRun(PreflightError):
-    """The trial or test that a check judges was not run; the message gives the reason."""
+    """The test that a check needs was not run. The message gives the reason."""
 
 
 class NotReady(PreflightError):
-    """A report does not let the job start; the message is the report's headline, and `exit_code` is the report's."""
+    """The report does not allow the job to start.
+
+    The message is the headline of the report. `exit_code` is the exit code of the report.
+    """
 
     def __init__(self, headline: str, exit_code: int) -> None:
         super().__init__(headline)
@@ -95,7 +107,7 @@ class NotReady(PreflightError):
 class Stopped(BaseException):
     """A signal ended the current work.
 
-    Stopped is no Exception, because a library that catches every Exception would continue.
+    Stopped is not a subclass of Exception, because a library that catches every Exception would continue.
     """
 
     exit_code = 3

@@ -68,15 +68,15 @@ def check(
     save: Callable[[Report], None] = lambda _: None,
     silent: Mapping[str, str] | None = None,
 ) -> Checked:
-    """Run a check and return its report; `started_at` (monotonic seconds) is when the time to the deadline began.
+    """Run a check and return its report.
 
-    `agent` runs the ranks; the caller ends it. `machine` is the machine whose facts are read. `process` is the machine
-    whose Python, environment and limits are judged: the live one, unless another machine is simulated. `watch` is
-    called with the results so far. `silent` maps each probe that has no result in a capture to the reason.
+    The time limit counts from `started_at`, in monotonic seconds. `agent` runs the ranks, and the caller must end
+    `agent`. The hardware is read from `machine`. The Python installation, the environment and the limits are read from
+    `process`. `process` is this machine, unless another machine is simulated. `watch` is called with the results so
+    far. `silent` maps each probe without a result in the capture to the reason.
 
-    Before the ranks start, `save` gets the report that is valid if this process is killed. Without that report, an
-    earlier run's report could be taken for this run's. Raises UsageError before the ranks start, or after the ranks
-    found that the module of --backend registers no such backend. Any other error after the start is in the report.
+    Before the ranks start, `save` gets the report that is valid if this process is killed. Raise UsageError before the
+    ranks start, or if the module of --backend does not register the backend. The report contains any later error.
     """
     hardware = HardwareWatch(machine, xids=agent.xids)
     try:

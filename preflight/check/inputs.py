@@ -1,4 +1,4 @@
-"""Read the files by which a check is judged: a policy, a baseline, perftest's results, and earlier reports."""
+"""Read the input files of a check: a policy, a baseline, results of perftest, and earlier reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ LEAST_BYTES = 16 << 10  # to open a small file costs as much
 
 
 def read_policy(path: str | None) -> Policy | None:
-    """Return the policy in the TOML file `path`; None if `path` is None. MalformedInput names the invalid entry."""
+    """Return the policy in the TOML file `path`, or None if `path` is None.
+
+    Raise MalformedInput if an entry is invalid.
+    """
     if path is None:
         return None
     names = {check.name for check in all_checks()}
@@ -35,22 +38,21 @@ def read_policy(path: str | None) -> Policy | None:
 
 
 def read_baseline(path: str | None) -> Baseline | None:
-    """Return the baseline (the speeds of known-good nodes) in the file `path`; None if `path` is None."""
+    """Return the speeds of known-good nodes from the baseline file `path`, or None if `path` is None."""
     return None if path is None else load_baseline(read_input(path, BASELINE), path)
 
 
 def read_fabric(path: str | None) -> tuple[LinkTest, ...]:
-    """Return the link tests in the file `path`, the output of perftest; () if `path` is None."""
+    """Return the link tests in `path`, a file with the output of perftest. Return () if `path` is None."""
     return () if path is None else parse_perftest(read_input(path, PERFTEST), path)
 
 
 def read_history(path: str | None, node: NodeFacts, *, is_quiet: bool) -> tuple[Report, ...]:
-    """Return the newest reports in the folder `path` that tried GPUs or RDMA ports of `node`, the oldest first.
+    """Return the earlier reports in the folder `path` that tested this node's GPUs or RDMA ports, the oldest first.
 
-    The host's name is not compared, because it changes with each pod. Raises UsageError if other users may write to the
-    folder, because its reports can decide that a node is rejected. A file that is not a preflight report is left out.
-    All files together are limited to the size of one report, because the folder may hold the reports of a whole
-    cluster. The result is () if `path` is None.
+    Return () if `path` is None. A file that is not a preflight report is skipped. The files that are read are together
+    no larger than the size limit of one report, and newer files are preferred. Host names are not compared, because the
+    host name changes with each pod. Raise UsageError if other users can write to the folder.
     """
     if path is None:
         return ()

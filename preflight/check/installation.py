@@ -1,4 +1,4 @@
-"""Read the state of this installation of preflight. torch is not imported, because its version file is enough."""
+"""Read the state of this preflight installation, without importing torch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STRANGER = (
 def read_installation(machine: Machine, is_linux: bool) -> Installation:
     """Return the state of each part of this installation, as read on `machine`.
 
-    If `is_linux`, the parts include the driver, the right to read stacks, and /dev/shm.
+    If `is_linux` is true, the parts include the GPU driver, the permission to read stacks, and /dev/shm.
     """
     parts = [_own_files(), _python(), *_torch_and_driver(machine, is_linux)]
     if is_linux:

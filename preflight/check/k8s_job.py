@@ -1,4 +1,4 @@
-"""The Job for `--on k8s:N`, from data/k8s_job.yaml, which checks several Kubernetes nodes together, and kubectl."""
+"""Build the Kubernetes Job for `--on k8s:N`, and create the Job with kubectl."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STDERR = 2
 
 
 def k8s_job(request: Request) -> str:
-    """Return the service and the Job of `request` as YAML.
+    """Return the Kubernetes service and Job for `request`, as YAML.
 
-    Raise UsageError if a Job can't express one of its options.
+    Raise UsageError if the Job can't express an option of `request`.
     """
     named = NODES.fullmatch(str(request.on))
     if named is None:
@@ -58,9 +58,9 @@ def k8s_job(request: Request) -> str:
 
 
 def create(job: str) -> None:
-    """Pass `job`, a text in YAML, to kubectl, which prints on stderr what it created.
+    """Create the Kubernetes Job `job`, which is YAML text, with kubectl.
 
-    Raise LaunchError if that fails.
+    The output of kubectl goes to stderr. Raise LaunchError if kubectl fails.
     """
     with Crew[str]() as crew:
         crew.start("kubectl", ("sh", "-c", KUBECTL, "sh", job), os.environ, KUBECTL_S, STDERR)

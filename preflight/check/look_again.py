@@ -1,4 +1,4 @@
-"""Read the parts of the machine that may have changed, once more after the ranks have ended."""
+"""Read the parts of the machine that may have changed, after the ranks have ended."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ REPORT_S = 0.4  # for judging and writing
 
 @dataclass(frozen=True, slots=True)
 class LookedAgain:
-    """What was read once more after the ranks had ended, with the results of the GPU tests (`hardware`).
+    """The values that were read again after the ranks had ended.
 
-    `disturbed` is a text on GPUs that another process used, or "". `outside` are the kernel's kills and refusals during
-    the run, and `before` is the kernel log from before the run.
+    `hardware` has the results of the GPU tests. `disturbed` says that another process used the GPUs, or is "".
+    `outside` has the processes that the kernel killed and the requests that the kernel refused during the run. `before`
+    is the kernel log from before the run.
     """
 
     disturbed: str  # why no speed counts, "" if no other process used the GPUs
@@ -39,7 +40,7 @@ class LookedAgain:
 def look_again(run: RunRecord) -> LookedAgain:
     """Return the counters, kernel events and kernel log, read after the ranks of `run` have ended.
 
-    A value is a Gap if no time is left.
+    If no time is left to read a value, a `Gap` object replaces the value.
     """
     left_s = 0.0 if run.launch.interrupted else run.ends_at() - time.monotonic() - REPORT_S
     disturbed = why_disturbed(run.path.gpus)

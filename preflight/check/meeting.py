@@ -1,4 +1,4 @@
-"""A run of several nodes: how this node joins the others, the time limit for joining, and whose report counts."""
+"""Join this node to the other nodes of a run, and choose the report that counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ JOINT_MARGIN_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times (monotonic seconds) at which this node's run, the rendezvous, and the node's own trials must end."""
+    """The deadlines of this node's run, of the rendezvous, and of this node's own test runs, in monotonic seconds."""
 
     ends_by: float
     meet_by: float
@@ -46,7 +46,7 @@ class Times:
 
 
 def times_of(now: float, ends_at: float) -> Times:
-    """Return the times by which the parts of a run must end; these times divide the time from `now` to `ends_at`.
+    """Divide the time from `now` to `ends_at`, and return the deadline of each part of the run.
 
     All times are in seconds of the monotonic clock.
     """
@@ -56,10 +56,10 @@ def times_of(now: float, ends_at: float) -> Times:
 
 
 def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peers | None]:
-    """Return the specification of this node's own trials, and the connection to the other nodes.
+    """Connect this node to the other nodes.
 
-    If the nodes can't join, the second item is None, `launched` gets the reason, and the ranks run only their own
-    trials.
+    Return the specification of this node's own test runs, and the connection. If the nodes can't join, the connection
+    is None, and `launched` gets the reason. The ranks then run only their own tests.
     """
     make_joint_dir(run.run_dir)
     times = times_of(time.monotonic(), run.ends_at())
@@ -75,8 +75,8 @@ def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peer
 def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrupted | None]:
     """Return the report of the run, and the signal that cut the run short, or None.
 
-    With several nodes (`peers`), the result is node 0's report if it arrived, else this node's own report. Node 0 sends
-    its report to the other nodes.
+    In a run of several nodes, node 0 sends its report to the other nodes. Each node then returns the report of node 0.
+    If this report did not arrive, the node returns its own report.
     """
     origins = (*run.place.origins, *(peers.node.origins if peers else ()))
     why_stopped = str(run.launch.interrupted or "")

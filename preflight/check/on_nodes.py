@@ -1,7 +1,7 @@
 """Run preflight on the nodes of `--on` through ssh or srun, and collect one report per node.
 
-Each node runs the preflight that is installed at the same path as here. The remote preflight writes its report to
-stdout. It stops and cleans up when its stdin closes, so that a lost connection leaves nothing behind.
+preflight must be installed at the same path on every node. The remote preflight writes its report to stdout. The remote
+preflight stops and cleans up if its stdin closes.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ ArgumentsOf = Callable[[int, Sequence[str]], Sequence[str]]  # of a node, by its
 
 @dataclass(frozen=True, slots=True)
 class NodeCommands:
-    """The command that runs preflight on each node, by host.
+    """The commands that run preflight on the nodes: one command for each host.
 
-    `leave_s` is the time in seconds in which a command must end once its stdin was closed.
+    A command must end within `leave_s` seconds after its stdin was closed.
     """
 
     commands: Mapping[str, Sequence[str]]
@@ -61,9 +61,10 @@ class NodeCommands:
 
 
 def check_there(request: Request, run_id: str) -> ArgumentsOf:
-    """Return a function of (place, hosts) that returns preflight's arguments on the host number `place` of `hosts`.
+    """Return a function that gives the preflight arguments for one host.
 
-    With these arguments, preflight checks the node alone, or with --together joins run `run_id`.
+    The function takes the position of the host and the list of hosts. With these arguments, preflight checks the host
+    alone. With --together, preflight joins the run `run_id`.
     """
     there = replace(
         request, on=ANSWERS_BACK, together=False, slurm_args=None, nnodes=1, json=None, verbose=False, quiet=False,
@@ -90,9 +91,9 @@ def check_there(request: Request, run_id: str) -> ArgumentsOf:
 def way_to(
     on: str, arguments_of: ArgumentsOf, environ: Mapping[str, str], slurm_options: Sequence[str] = ()
 ) -> Iterator[NodeCommands]:
-    """Yield the commands that run this preflight on the nodes that `--on` (`on`) names.
+    """Yield the commands that run this preflight on the nodes that `on`, the value of `--on`, names.
 
-    `arguments_of` gives each node's arguments. Raise UsageError if `on` or the arguments are invalid.
+    `arguments_of` gives the arguments for each node. Raise UsageError if `on` or the arguments are invalid.
     """
     kind, _, named = on.partition(":")
 
@@ -132,11 +133,11 @@ def _hosts_in(named: str) -> tuple[str, ...]:
 def visit(
     way: NodeCommands, limit_s: float, take: Callable[[str, Json], None], watch: Callable[[Sequence[str], int], None]
 ) -> dict[str, str]:
-    """Run the commands of `way`, one per node; return {host: reason} for the nodes that sent no report.
+    """Run the commands of `way`, and return {host: reason} for the nodes that sent no report.
 
-    `take` gets each node's report when the report arrives. About once a second, `watch` gets the nodes that are at work
-    and the number of nodes that are not started. Each node has `limit_s` seconds. At the end, also after Ctrl-C, every
-    connection is closed, so preflight ends on every node.
+    `take` gets the report of a node when the report arrives. About once a second, `watch` gets the nodes at work and
+    the number of nodes that are not started. Each node has `limit_s` seconds. At the end, and after Ctrl-C, every
+    connection is closed. preflight then ends on every node.
     """
     waiting, problems, reported, started = list(way.commands), dict[str, str](), set[str](), set[str]()
     with contextlib.ExitStack() as opened, Crew[str](leave_s=way.leave_s) as crew:

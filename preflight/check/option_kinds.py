@@ -1,4 +1,4 @@
-"""The kinds of options, the groups of options in --help, and the options that nearly every command has."""
+"""Helpers that create typer options, and the options that nearly every command has."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def switch(what: str, *names: str, group: str | None = None, envvar: str | None 
 
 
 def words(kind: type[Enum]) -> str:
-    """Return the values of the enum `kind` as a list in words, for a help text."""
+    """Return the values of the enum `kind`, separated by commas, for a help text."""
     return ", ".join(str(each.value) for each in kind)
 
 

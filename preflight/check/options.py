@@ -1,4 +1,4 @@
-"""The options that several commands share, and the parsers of their values. A name means the same in every command."""
+"""The options that several commands share, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -333,9 +333,10 @@ SysrootOption = Annotated[
 
 
 def parse_collectives(text: str) -> tuple[Collective, ...]:
-    """Return the collectives in `text`, names separated by commas; `all` means all.
+    """Return the collectives that are named in `text`, a list separated by commas.
 
-    The names of nccl-tests' programs are valid too. Raise UsageError for another name.
+    The name `all` selects every collective. The program names of nccl-tests are valid, too. Raise UsageError if a name
+    is unknown.
     """
     known = {each.value: each for each in Collective} | {"alltoall": Collective.ALL_TO_ALL}
     names = [name.strip().lower().removesuffix("_perf") for name in text.split(",")]
@@ -348,9 +349,9 @@ def parse_collectives(text: str) -> tuple[Collective, ...]:
 
 
 def parse_tests(text: str) -> frozenset[GpuTests]:
-    """Return the GPU tests in `text`, the value of `--tests`.
+    """Return the GPU tests that are named in `text`, the value of `--tests`.
 
-    The result is empty for `collectives`, which are always tested.
+    The name `collectives` adds no test to the result, because collectives are always tested.
     """
     known = {each.value: {each} for each in GpuTests} | {"collectives": set(), "all": ALL_TESTS}
     chosen: set[GpuTests] = set()
@@ -362,12 +363,15 @@ def parse_tests(text: str) -> frozenset[GpuTests]:
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names in `text`, a list that is separated by commas."""
+    """Return the names in `text`, a list separated by commas, in lower case."""
     return [name.strip().lower() for name in text.split(",") if name.strip()]
 
 
 def parse_words(name: str, text: str) -> tuple[str, ...]:
-    """Return the words of `text`, split as a shell does; error messages name the option `name`."""
+    """Return the words of `text`, split as a shell splits them.
+
+    Raise UsageError if `text` can't be split. The error message names the option `name`.
+    """
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -375,9 +379,9 @@ def parse_words(name: str, text: str) -> tuple[str, ...]:
 
 
 def slurm_words(text: str | None, on: str | None) -> tuple[str, ...]:
-    """Return the words of `text`, the value of --slurm-args; () if it is None.
+    """Return the words of `text`, the value of --slurm-args, or () if `text` is None.
 
-    Raise UsageError if `on`, the value of --on, does not call Slurm.
+    Raise UsageError if `on`, the value of --on, does not use Slurm.
     """
     if text and not str(on).startswith("slurm:"):
         raise UsageError("--slurm-args: only --on slurm:... calls Slurm")
@@ -387,8 +391,8 @@ def slurm_words(text: str | None, on: str | None) -> tuple[str, ...]:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Return the message sizes in bytes for a text such as `1K:1G`, `8:128M:4` or a single size.
 
-    In `1K:1G`, each size is twice the one before; a third number is another factor. K is 1024. These forms and units
-    are those of nccl-tests.
+    In `1K:1G`, each size is twice the previous size. A third number is another factor. K is 1024. nccl-tests uses the
+    same format.
     """
     found = SIZES.fullmatch(text.strip())
     if not found:
@@ -405,7 +409,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def burn_seconds(minutes: float | None, profile: Profile) -> float | None:
-    """Return `minutes` (the value of --minutes) in seconds, or None if it is None.
+    """Return `minutes`, the value of --minutes, in seconds. Return None if `minutes` is None.
 
     Raise UsageError if `minutes` is given but `profile` has no burn-in.
     """

@@ -1,4 +1,4 @@
-"""Build the report of a run: findings, advice and verdict; also build the report of a run that was cut short."""
+"""Build the report of a run, also if the run was cut short."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ KILLED = "preflight was killed, or the machine went down, before it could answer
 def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupted | None]:
     """Return the report of `run`, and the signal that cut the run short, or None.
 
-    If judging fails or is interrupted, the report has everything except the judgment.
+    If an error or a signal stops the judging of the results, the report lacks only the judgment.
     """
     try:
         return _judged(run, joint, look_again(run)), run.launch.interrupted
@@ -75,7 +75,7 @@ def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupte
 
 
 def solo_result_of(run: RunRecord, free_bytes_per_rank: int) -> SoloResult:
-    """Return the result of this node's own trials, to be sent to node 0."""
+    """Return the results of this node's own test runs, which are sent to node 0."""
     path = run.path
     report = _judged(run, NO_JOINT_PHASE, look_again(run))
     return SoloResult(
@@ -204,9 +204,9 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
 
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckResults:
-    """Return the results of all checks on `case` (all nodes together), plus the findings on each node's own trials.
+    """Return the results of all checks of all nodes together, and the problems that each node's own test runs showed.
 
-    `solo_results` has each node's single-node result by node rank.
+    `case` describes all nodes. `solo_results` has the results of each node, by node rank.
     """
     left_out = [(solo.host, e) for solo in solo_results.values() for e in solo.skipped_checks if e.reason in BY_ORDER]
     checked = run_checks(all_checks(), replace(case, skip={e.check: f"{host}: {e.reason}" for host, e in left_out}))
@@ -215,7 +215,7 @@ def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckR
 
 
 def separate_findings(solo_results: Mapping[int, SoloResult]) -> CheckResults:
-    """Return the results of the checks in `solo_results`, for a run without trials on all nodes together."""
+    """Return the results of the checks in `solo_results`, for a run that tested no nodes together."""
     skipped = (
         replace(each, reason=f"{solo.host}: {each.reason}")
         for solo in solo_results.values()
@@ -289,7 +289,7 @@ def _with_timeouts(
 def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
     """Return the report of `run` without a judgment.
 
-    `why` is the headline's reason. `judged` says why judging failed; None if judging did not start.
+    `why` is the reason in the headline. `judged` says why judging failed. `judged` is None if judging did not start.
     """
     launched = run.launch
     progress = RunProgress(
@@ -316,7 +316,7 @@ def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, flo
 
 
 def without_file(finding: Finding, advice: Advice) -> Finding:
-    """Return `finding` with the settings of `advice` written out wherever its text says to source the settings file.
+    """Return `finding` with the settings of `advice` instead of the instruction to source the settings file.
 
     The settings file exists only after exit code 0.
     """

@@ -1,7 +1,6 @@
-"""The request of `preflight check`: typed, given to `preflight.check`, or passed on by `preflight run`.
+"""The options of `preflight check`, from the command line, from the Python API or from `preflight run`.
 
-The fields are the options that typer reads. Reading arguments and printing help load only this file. The modules of the
-phases take many times as long to load.
+typer reads the options from the fields. This module must load fast, because --help needs only this module.
 """
 
 from __future__ import annotations
@@ -79,7 +78,10 @@ class Request:
     default_only: ClassVar[bool] = False  # test the default settings only
 
     def must_make_sense(self, checks: Set[str]) -> None:
-        """Raise UsageError if the options are invalid or exclude each other; `checks` are the names of all checks."""
+        """Raise UsageError if the options are invalid or exclude each other.
+
+        `checks` are the names of all checks.
+        """
         _ = self.burn_s, self.slurm_options, self.wanted_tests, self.wanted_collectives, self.sizes_bytes
         if self.sysroot is not None and self.machine is not None:
             raise UsageError("--sysroot and --machine: one machine at a time")
@@ -120,7 +122,7 @@ class Request:
 
     @property
     def burn_s(self) -> float | None:
-        """Return how many seconds the tests are repeated under load; None means the profile's default."""
+        """Return how many seconds the tests repeat under load, or None for the default of the profile."""
         return options.burn_seconds(self.minutes, self.profile)
 
     @property
@@ -140,7 +142,7 @@ class Request:
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Return the message sizes in bytes that replace the sizes of the profile; empty without --sizes."""
+        """Return the message sizes in bytes that replace the sizes of the profile, or () without --sizes."""
         return () if self.sizes is None else options.parse_sizes(self.sizes)
 
     @property
@@ -150,23 +152,32 @@ class Request:
 
     @property
     def narrowed(self) -> str:
-        """Return the options that narrow the check, as on the command line; "" if there are none."""
+        """Return the given options that limit the check, as on the command line, or "" if no such option is given."""
         left_out = ",".join(sorted(self.skipped)) or None
         given = {"tests": self.tests, "collectives": self.collectives, "sizes": self.sizes, "skip": left_out}
         return " ".join(f"--{name} {''.join(text.split())}" for name, text in given.items() if text is not None)
 
     @property
     def is_other_machine(self) -> bool:
-        """Return whether the facts come from another machine; the result then counts as simulated."""
+        """Return whether another machine is checked, from recorded data.
+
+        The result then counts as simulated.
+        """
         return self.sysroot is not None or self.machine is not None
 
     @property
     def is_played(self) -> bool:
-        """Return whether a simulated backend plays back a captured machine, with one rank for each of its GPUs."""
+        """Return whether a simulated backend plays back a captured machine.
+
+        The backend has one rank for each GPU of the captured machine.
+        """
         return self.machine is not None
 
     def arguments(self) -> list[str]:
-        """Return the command-line arguments that produce an equal request; times are rounded to milliseconds."""
+        """Return the command-line arguments that produce an equal request.
+
+        Times are rounded to milliseconds.
+        """
         given = []
         for field in fields(self):
             value, name = getattr(self, field.name), f"--{field.name.rstrip('_').replace('_', '-')}"
@@ -180,16 +191,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest(Request):
-    """The request of `preflight bench`: only the default settings, and only the collectives."""
+    """The options of `preflight bench`, which tests only the default settings and only the collectives."""
 
     default_only: ClassVar[bool] = True
 
     @property
     def wanted_tests(self) -> Set[GpuTests]:
-        """Return no tests, because `bench` times only collectives."""
+        """Return an empty set, because `bench` times only collectives."""
         return frozenset()
 
     @property
     def narrowed(self) -> str:
-        """Return "", because a report of `bench` lacks nothing that was requested."""
+        """Return "", because a report of `bench` contains everything that was requested."""
         return ""

@@ -51,13 +51,19 @@ class RunRecord:
 
     @property
     def past(self) -> tuple[Report, ...]:
-        """Return the earlier reports to compare with: simulated ones for a simulated run, else real ones."""
+        """Return the earlier reports to compare with this run.
+
+        A simulated run is compared only with simulated runs, and a real run only with real runs.
+        """
         simulated = self.request.is_other_machine or self.launch.simulated
         return tuple(each for each in self.history if each.simulated == simulated)
 
     @property
     def parts_tried(self) -> tuple[str, ...]:
-        """Return this node's GPUs and RDMA ports that were tried; empty if the run was cut short or no trial ran."""
+        """Return the GPUs and RDMA ports of this node that were tested.
+
+        The result is empty if the run was cut short or nothing was tested.
+        """
         if self.launch.interrupted or all(trial.outcome is Outcome.SKIPPED for trial in self.launch.trials):
             return ()
         gpus = [part for index in self.chosen for part in part_of_gpu(self.node, index)]

@@ -1,4 +1,4 @@
-"""`--on slurm:`: the Slurm job on whose nodes preflight runs, which is the current job or a new job from `salloc`."""
+"""Use the current Slurm job for `--on slurm:`, or get a new job with `salloc`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A Slurm job that has nodes: its number, the hosts on which preflight runs, and options for srun in it."""
+    """A Slurm job: its number, the hosts that run preflight, and the options for srun."""
 
     number: str
     hosts: Sequence[str]
@@ -41,10 +41,11 @@ class SlurmJob:
 
 @contextlib.contextmanager
 def slurm_job(named: str, options: Sequence[str], environ: Mapping[str, str]) -> Iterator[SlurmJob]:
-    """Yield a Slurm job with the nodes in `named` (host names, or a number of nodes).
+    """Yield a Slurm job that has the nodes in `named`.
 
-    Inside a job, this is the current job. Outside, `salloc` gets a job, which is given back at the end. `options` are
-    options of srun inside a job, else of salloc. Raises LaunchError if there is no job.
+    `named` is a list of host names or a number of nodes. Inside a Slurm job, the current job is used. Outside, `salloc`
+    gets a new job, which is given back at the end. `options` are options of srun inside a job, and options of salloc
+    outside. Raise LaunchError if there is no job.
     """
     if number := environ.get("SLURM_JOB_ID"):
         hosts = expand_hosts(environ.get("SLURM_JOB_NODELIST", ""))

@@ -1,4 +1,4 @@
-"""The work of this node's ranks: the plan of their trials, and the specification that the ranks get."""
+"""Plan the test runs of this node, and build the specification for the ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GIB = 1 << 30
 
 
 def plan_trials(run: RunRecord) -> NcclPlan:
-    """Return the plan of this node's trials: the configurations to try, and those that are not worth a trial."""
+    """Return the plan of this node's test runs: the configurations to try, and the configurations to leave out."""
     if run.request.default_only:
         return NcclPlan((DEFAULT_CANDIDATE,), (), ())
     if run.path.dialect == "nccl":
@@ -39,9 +39,9 @@ def plan_trials(run: RunRecord) -> NcclPlan:
 
 
 def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
-    """Return the specification of this node's own trials.
+    """Return the specification of this node's own test runs.
 
-    If `machine_path` is not empty, the ranks simulate the machine whose facts are in that file.
+    If `machine_path` is not empty, the ranks simulate the machine in that file.
     """
     request, path = run.request, run.path
     gpus = () if path.on_cpu else path.gpus
@@ -84,7 +84,7 @@ def _on_gpu(run: RunRecord) -> bool:
 
 
 def too_little_memory(run: RunRecord) -> str:
-    """Return why ranks on the CPU have too little memory for a useful trial, and the fix; "" if there is enough."""
+    """Return an error text if ranks on the CPU have too little free memory, or "" if there is enough memory."""
     need, ranks = profiles.BUFFERS_PER_SIZE * MIB, run.path.world_size
     if not run.path.on_cpu or free_bytes_per_rank(run) >= need:
         return ""
@@ -96,9 +96,9 @@ def too_little_memory(run: RunRecord) -> str:
 
 
 def without_room(run: RunRecord) -> str:
-    """Return a text on the message sizes that ranks on the CPU leave out for lack of memory; "" if all sizes fit.
+    """Return a text that names the message sizes that do not fit into memory, or "" if all sizes fit.
 
-    For GPUs, the check gpu-memory reports a lack of memory.
+    The text is only for ranks on the CPU. For GPUs, the check gpu-memory reports a lack of memory.
     """
     room = free_bytes_per_rank(run)
     left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room, run.request.sizes_bytes)
@@ -126,8 +126,8 @@ def _comparable_baseline(run: RunRecord) -> Baseline:
 def free_bytes_per_rank(run: RunRecord) -> int:
     """Return how many bytes one rank may use.
 
-    On GPUs the result is a share of the free memory of the fullest GPU. On CPUs the ranks share a part of the free host
-    memory within the cgroup's limit.
+    On GPUs, the result is a share of the free memory of the GPU that has the least free memory. On CPUs, the ranks
+    share a part of the free host memory within the cgroup's limit.
     """
     if not run.path.on_cpu:
         free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]

@@ -1,4 +1,7 @@
-"""Survey this machine, a /sys tree, a pasted topology or a capture without starting ranks; also write a capture."""
+"""Check a machine without starting ranks, or record the machine in a capture.
+
+The machine can be this machine, a /sys tree, a pasted topology or a capture.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ EXPECTED_BYTES = 1 << 30  # large enough that bandwidth decides
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A node's facts, the findings that follow from these facts alone, and the advice on the requested GPUs."""
+    """The values read from a node, the problems found in these values, and advice on the requested GPUs."""
 
     node: NodeFacts
     checked: CheckResults
@@ -34,10 +37,10 @@ class Survey:
 
 
 def survey_machine(machine: Machine, gpus: str | None = None, ends_at: float | None = None) -> Survey:
-    """Return the survey of `machine`; probing stops at `ends_at`, in seconds of the monotonic clock.
+    """Return the values read from `machine`, and the problems found in these values.
 
-    `gpus` are the GPUs that `--gpus` names, None for all. Call this function only from a process with a single thread,
-    because it forks.
+    Reading stops at `ends_at`, in seconds of the monotonic clock. `gpus` is the value of `--gpus`, or None for all
+    GPUs. Call this function only from a process with a single thread, because the function forks.
     """
     node, _ = probe_node(machine, meanwhile=fact_checks, ends_at=_read_by(ends_at))
     return survey(node, gpus)
@@ -49,16 +52,19 @@ def _read_by(ends_at: float | None) -> float | None:
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
-    """Return the survey of `text`, a pasted `nvidia-smi topo -m`; MalformedInput if it is something else."""
+    """Return the GPUs and links in `text`, the output of `nvidia-smi topo -m`, and the problems found in them.
+
+    Raise MalformedInput if `text` is something else.
+    """
     from preflight.facts.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
 
     return survey(topology_facts(text), gpus)
 
 
 def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = None) -> Survey:
-    """Return the survey of `text`, a capture. Raise MalformedInput if it is something else.
+    """Return the values recorded in the capture `text`, and the problems found in these values.
 
-    Probing stops at `ends_at`, in seconds of the monotonic clock.
+    Reading stops at `ends_at`, in seconds of the monotonic clock. Raise MalformedInput if `text` is not a capture.
     """
     from preflight.facts.capture import open_capture  # noqa: PLC0415 - nor for reading captures
 
@@ -68,7 +74,7 @@ def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = N
 
 
 def capture(machine: Machine) -> str:
-    """Read everything that the probes read on this machine (/sys, /proc, NVML), and return it as JSON for `--machine`.
+    """Return everything that the probes read from /sys, /proc and NVML, as JSON for `--machine`.
 
     Names that identify the machine or its users are replaced.
     """
@@ -80,9 +86,9 @@ def capture(machine: Machine) -> str:
 
 
 def survey(node: NodeFacts, gpus: str | None) -> Survey:
-    """Return the survey of `node`; `gpus` are the GPUs that `--gpus` names, None for all usable ones.
+    """Return the values read from `node`, the problems found in these values, and advice on the GPUs.
 
-    Raise UsageError if a named GPU is missing.
+    `gpus` is the value of `--gpus`, or None for all usable GPUs. Raise UsageError if a named GPU is missing.
     """
     chosen = chosen_gpus(node, gpus)
     wants_gpus = has_nvidia_hardware(node) or bool(other_gpus(node))

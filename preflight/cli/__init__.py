@@ -1,4 +1,4 @@
-"""The command line: `program` has the table of the commands and of the modules in which they are."""
+"""The command line. The module `program` lists the commands and their modules."""
 
 from preflight_nccl import stop_if_damaged
 

@@ -36,7 +36,7 @@ SHADOWED = (1, 3)  # a wrong request stays 2, and a signal what it is
 
 
 def check(request: Request, agent: AgentProcess) -> None:
-    """Carry out `preflight check` on this node: run it, write its outputs, and exit with the report's exit code."""
+    """Run `preflight check` on this node, write the outputs, and exit with the report's exit code."""
     outputs = open_outputs(request)
     if outputs.detail is not Detail.VERDICT and request.node_rank == 0 and request.nnodes and request.rdzv_endpoint:
         others = range(1, request.nnodes)
@@ -53,9 +53,10 @@ def check(request: Request, agent: AgentProcess) -> None:
 
 @contextmanager
 def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
-    """Write a report with the verdict "unknown" if the run in the block fails or is stopped.
+    """Write a report with the verdict "unknown" if the block fails or is stopped.
 
-    Without such a report, the report of an earlier run could be taken for this one's. A usage error writes no report.
+    Without this report, a reader could take the report of an earlier run for the report of this run. After a usage
+    error, no report is written.
     """
     try:
         yield
@@ -67,10 +68,9 @@ def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
 
 @contextmanager
 def shadowed(is_on: bool) -> Iterator[None]:
-    """If `is_on` (--shadow), exit with 0 where the block would exit with 1 or 3, and say so on stderr.
+    """If `is_on` (--shadow) is true, exit with 0 instead of 1 or 3, and say so on stderr.
 
-    A failure of preflight counts, too. The verdict is in the report only, so that a site can observe a gate before it
-    enforces it.
+    A failure of preflight also ends with exit code 0. The report contains the real verdict.
     """
     try:
         yield
@@ -91,7 +91,7 @@ def _exit_with_0(code: int, why: str) -> None:
 
 
 def bench(asked: commands.BenchOptions, agent: AgentProcess) -> None:
-    """Carry out `preflight bench`: time the collectives, print the result, and exit with the report's exit code."""
+    """Run `preflight bench`: time the collectives, print the result, and exit with the report's exit code."""
     check_outputs(asked.json)
     request = BenchRequest(**{field.name: getattr(asked, field.name) for field in fields(asked)})
     detail = detail_of(asked.verbose, asked.quiet)
@@ -105,7 +105,7 @@ def bench(asked: commands.BenchOptions, agent: AgentProcess) -> None:
 def run_ranks(
     request: Request, agent: AgentProcess, progress: Progress, save: Callable[[Report], None] = lambda _: None
 ) -> application.Checked:
-    """Run a check of this machine, of a recorded /sys and /proc tree, or of a capture that the backend simulates.
+    """Check this machine, a recorded /sys and /proc tree, or a captured machine that the backend simulates.
 
     `agent` runs the ranks, and `progress` shows the results so far. Before the ranks start, `save` gets the report that
     is valid if this process is killed. Raise UsageError if the options are invalid.

@@ -1,6 +1,6 @@
-"""The outputs of `preflight check`: the report, its other formats (`--also`), the settings, the page.
+"""Write the outputs of `preflight check`: the report, its other formats, the settings file, and the screen text.
 
-However a run ends, each output file is this run's or is renamed, so that a gate never reads an earlier verdict.
+An output file of an earlier run is replaced or renamed, so that a reader does not take it for this run's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Outputs:
     job: JobToStart = NO_JOB
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Yield each file as a pair: the option that named it, and its path."""
+        """Yield the option and the path of each output file."""
         yield "--env-out", self.env_path
         yield "--report", self.report_path
         if self.json_path not in (None, STDOUT):
@@ -59,7 +59,10 @@ class Outputs:
 
 
 def open_outputs(request: Request) -> Outputs:
-    """Return the outputs that `request` names. UsageError if a file can't be written, or is named by two outputs."""
+    """Return the outputs that `request` names.
+
+    Raise UsageError if a file can't be written, or if two outputs name the same file.
+    """
     outputs = Outputs(
         request.json, request.env_out, request.report, tuple(map(_parse_also, request.also or ())),
         detail_of(request.verbose, request.quiet),
@@ -92,17 +95,17 @@ def _parse_also(option: str) -> tuple[Format, str]:
 
 
 def save_interim(report: Report, outputs: Outputs) -> None:
-    """Write the report that is valid if this process is killed, but only into files that can be replaced.
+    """Write the report that is valid if this process is killed, but only to files that can be replaced.
 
-    A FIFO is left out, because its reader gets one document.
+    A FIFO gets no such report, because the reader of a FIFO gets only one document.
     """
     _save(report, outputs, is_replaceable)
 
 
 def save(report: Report, outputs: Outputs) -> None:
-    """Write the report and as many of its other formats as possible; OutputError names the first failure.
+    """Write the report in all its formats. Raise OutputError for the first format that could not be written.
 
-    A file that can't be written is renamed, because its content is another run's.
+    The remaining formats are still written. A file that can't be written is renamed, because an earlier run wrote it.
     """
     _save(report, outputs, lambda _: True)
 
@@ -137,9 +140,10 @@ def _render_also(form: Format, report: Report) -> str:
 
 
 def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
-    """Write the files in `outputs`, print the result, and exit with the report's exit code, or 3 if a write fails.
+    """Write the files in `outputs`, print the result, and exit.
 
-    The files come first, so that a closed pipe can't lose them.
+    The exit code is the report's exit code, or 3 if a write fails. The files are written before the result is printed,
+    so that a closed pipe can't lose the files.
     """
     report, failure = checked.report, None
     try:
@@ -202,7 +206,7 @@ def give_up(report: Report, outputs: Outputs) -> None:
 
 
 def retire(path: str, *, is_quiet: bool = False) -> None:
-    """Rename the file `path` of an earlier run, so that no reader takes it for this run's."""
+    """Rename the file `path` of an earlier run, and print its new name unless `is_quiet` is true."""
     stale = set_aside(path)
     if stale and not is_quiet:
         to_stderr(f"{PROGRAM}: {path} is from an earlier run and was renamed to {stale}\n")

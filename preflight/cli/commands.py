@@ -1,7 +1,7 @@
-"""The options of each command: their names, defaults and the text of --help.
+"""The options of each command: the names, the default values and the help texts.
 
-Each record is the argument of its command's function, which is in the file that the table in `program.py` names.
-Reading arguments and printing help load only this file. The modules of the functions take many times as long to load.
+Each class has the options of one command. The table in `program.py` names the function of each command. This module
+must load fast, because --help needs only this module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`preflight diff`: what changed on a node since it worked."""
+"""`preflight diff`: show what changed on a node since the node worked."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from preflight.system.kernel_queries import live_machine
 
 
 def diff(asked: DiffOptions) -> None:
-    """Carry out `preflight diff`: compare two states of a node, print the changes, and exit with the result's code.
+    """Run `preflight diff`: compare two states of a node, print the changes, and exit with the result's exit code.
 
-    The first state is a report. The second is a report too, or this machine as it is now.
+    The first state is a report. The second state is another report or the current state of this machine.
     """
     check_outputs(asked.json)
     before = _snapshot(asked.good)

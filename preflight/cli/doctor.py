@@ -1,4 +1,4 @@
-"""`preflight doctor`: whether this installation is sound."""
+"""`preflight doctor`: check whether this installation works."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from preflight.system.kernel_queries import live_machine
 
 
 def doctor(asked: DoctorOptions) -> None:
-    """Carry out `preflight doctor`: print the state of this installation, and exit with 0, or 3 if it is not sound."""
+    """Run `preflight doctor`: print the state of this installation, and exit.
+
+    The exit code is 0, or 3 if the installation has a fault.
+    """
     check_outputs(asked.json)
     installation = read_installation(live_machine(), is_linux())
     shown = installation_page(installation).shown(detail_of(False, asked.quiet), style())

@@ -1,4 +1,4 @@
-"""`preflight run --reuse`: whether an earlier check's report is valid for the job that starts now."""
+"""`preflight run --reuse`: decide whether the report of an earlier check is valid for the job that starts now."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ AGREE_S = 20.0  # for all nodes to say whether they hold the same report
 
 
 def use_again(wanted: Request, most_s: float, environ: Mapping[str, str], *, is_quiet: bool) -> bool:
-    """Return whether an earlier report is valid for this job on all its nodes; if so, write the report's `.env`.
+    """Return whether an earlier report is valid for this job on all nodes.
 
-    `most_s` is the greatest age of the report in seconds.
+    If the report is valid, write its `.env` file. `most_s` is the maximum age of the report in seconds.
     """
     path = wanted.report
     asked = Asked(wanted.nnodes, wanted.node_rank, wanted.rdzv_endpoint, wanted.rdzv_id)

@@ -1,4 +1,4 @@
-"""`preflight explain`: what ended a run, from its logs."""
+"""`preflight explain`: find out from the logs why a run ended."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SMALL_BYTES = 500_000  # 3 s without google-re2
 
 
 def explain(asked: ExplainOptions) -> None:
-    """Carry out `preflight explain`: print what ended a run, and exit with the explanation's exit code.
+    """Run `preflight explain`: print why a run ended, and exit with the result's exit code.
 
-    With `--env-out`, also write the settings that the cause justifies.
+    With `--env-out`, also write the settings that help against the cause.
     """
     refuse_stdout("--env-out", asked.env_out)
     check_outputs(asked.env_out, asked.json)

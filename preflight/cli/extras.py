@@ -1,4 +1,4 @@
-"""Requirements of some results, checked before the work: Linux, and packages that a plain installation omits."""
+"""Check the requirements of some commands: Linux, and optional packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from preflight.system.installed import module_exists
 
 
 def must_have_linux(asked: str) -> None:
-    """Raise HarnessError if the operating system is not Linux; `asked` names what needs Linux."""
+    """Raise HarnessError if the operating system is not Linux.
+
+    `asked` is the command that needs Linux, for the error message.
+    """
     if not is_linux():
         raise HarnessError(f"{asked} needs Linux; explain, timeout, fleet and render work on {sys.platform}, too")
 
@@ -21,6 +24,9 @@ def is_linux() -> bool:
 
 
 def must_have_html(asked: str) -> None:
-    """Raise UsageError if HTML pages can't be made here; `asked` is the option that requested one."""
+    """Raise UsageError if a package for HTML pages is not installed.
+
+    `asked` is the option that requested an HTML page.
+    """
     if missing := ", ".join(name for name in HTML_MODULES if not module_exists(name)):
         raise UsageError(f"{asked}: HTML needs {missing}: pip install 'preflight-nccl[html]'")

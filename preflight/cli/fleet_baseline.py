@@ -1,4 +1,4 @@
-"""`preflight fleet` compares many reports; `preflight baseline` records what known-good nodes reach."""
+"""`preflight fleet` and `preflight baseline`: compare many reports, and record the speeds of known-good nodes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ WOULD_DRAIN = "would_drain_nodes.txt"
 
 
 def fleet(asked: commands.FleetOptions) -> None:
-    """Carry out `preflight fleet`: compare the reports, print the overview, and exit with its exit code.
+    """Run `preflight fleet`: compare the reports, print the result, and exit with the result's exit code.
 
-    With `--out`, also write the HTML page and the lists of hosts.
+    With `--out`, also write an HTML page and lists of hosts.
     """
     out = asked.out
     if out is not None:
@@ -80,7 +80,7 @@ def _host_lists(compared: Fleet) -> dict[str, str]:
 
 
 def baseline(asked: commands.BaselineOptions) -> None:
-    """Carry out `preflight baseline`: compute a baseline from the reports, write it, and print its page."""
+    """Run `preflight baseline`: compute a baseline from the reports, write the baseline, and print a summary."""
     output = asked.output
     check_outputs(output)
     learnt = learn_from(read_reports(report_paths(asked.reports)))

@@ -28,7 +28,7 @@ REMOVED = "Names of hosts, users and\njobs, addresses, UUIDs and serial numbers 
 
 
 def gpu_report(asked: commands.GpuReportOptions) -> None:
-    """Carry out `preflight gpu-report` on this node: run the parts, write the archive, and exit with 0 or 1."""
+    """Run `preflight gpu-report` on this node: run all tests, write the archive, and exit with 0 or 1."""
     slurm_words(asked.slurm_args, asked.on)
     check_outputs(asked.output)
     results = pack(asked, asked.output, to_stdout)
@@ -42,9 +42,9 @@ def gpu_report(asked: commands.GpuReportOptions) -> None:
 
 
 def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], object]) -> tuple[PartResult, ...]:
-    """Run all parts of the report on this node, write `archive` (a path) and return the results in order.
+    """Run all parts of the report on this node, write the archive, and return the results in order.
 
-    `say` gets a line before the parts and a line after each.
+    `archive` is the path of the archive. `say` gets one line before the first part and one line after each part.
     """
     until = time.monotonic() + limit_s(asked)
     node, _ = probe_node(live_machine())
@@ -63,14 +63,18 @@ def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], ob
 
 
 def limit_s(asked: commands.GpuReportOptions) -> float:
-    """Return the time limit for all parts together, in seconds: `--deadline`, or else DEADLINE_S."""
+    """Return the time limit for all parts together, in seconds.
+
+    The limit is the value of `--deadline`, or DEADLINE_S by default.
+    """
     return asked.deadline or DEADLINE_S
 
 
 def free_gpus(node: NodeFacts, asked: str | None, visible: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs to use. Raise LaunchError if CUDA can't use any, UsageError if another process uses one.
+    """Return the GPUs to use.
 
-    `asked` is the value of --gpus, and `visible` is CUDA_VISIBLE_DEVICES; None means that it was not given.
+    `asked` is the value of --gpus, and `visible` is CUDA_VISIBLE_DEVICES. Either can be None. Raise LaunchError if CUDA
+    can't use any GPU. Raise UsageError if another process uses a chosen GPU.
     """
     if not has_nvidia_hardware(node):
         raise LaunchError("this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*, none in NVML)")

@@ -1,4 +1,7 @@
-"""`preflight gpu-report --on`: collect each node's archive in one folder. On each node, `answer_back` runs."""
+"""`preflight gpu-report --on`: collect the archives of all nodes in one folder.
+
+On each node, `answer_back` runs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ GRACE_S = 60.0  # to wake and probe the GPUs, and to send the archive
 def gpu_report(asked: GpuReportOptions) -> None:
     """Run `preflight gpu-report --on`, which collects an archive from each node.
 
-    If `--on` is ANSWERS_BACK, this process runs on one of the nodes: run the parts here and send the archive.
+    If `--on` is ANSWERS_BACK, another preflight has started this process. This process then tests its own node and
+    sends the archive back.
     """
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
@@ -76,14 +80,17 @@ def gpu_report(asked: GpuReportOptions) -> None:
 
 
 def there(asked: GpuReportOptions) -> list[str]:
-    """Return the arguments with which preflight runs on each node and sends its archive back."""
+    """Return the arguments of the preflight command that runs on each node and sends the archive back."""
     given = {"--gpus": asked.gpus, "--deadline": asked.deadline}
     values = [f"{name}={value}" for name, value in given.items() if value is not None]
     return ["gpu-report", f"--on={ANSWERS_BACK}", *values]
 
 
 def answer_back(asked: GpuReportOptions) -> None:
-    """Send this node's archive as one line on stdout, and leave no file on this node."""
+    """Run the tests on this node, and send the archive as one line on stdout.
+
+    No file is left on this node.
+    """
     end_with_stdin()
     say_back({"started": True})
     with tempfile.TemporaryDirectory(prefix="preflight-gpu-") as folder:

@@ -1,4 +1,4 @@
-"""Hints for a wrong command line: what the user probably meant, so that the user need not read --help."""
+"""Guess what the user meant by a wrong command line, for a hint in the error message."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ OptionsOf = Callable[[str], Collection[str]]
 
 
 def hint(message: str, command: str, typed: Sequence[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
-    """Return what the user probably meant by `typed`, with a leading semicolon; "" if nothing is likely.
+    """Return a hint on what the user probably meant by `typed`, or "" if there is no likely guess.
 
-    `message` is the error of the command line. `command` is "" if none was recognized. `examples` has one command line
-    for each command. `options_of` returns the options that a command takes.
+    The hint begins with a semicolon. `message` is the error message of the command line. `command` is "" if no command
+    was recognized. `examples` has one example command line for each command. `options_of` returns the options of a
+    command.
     """
     said = _meant(message, command, list(typed), examples, options_of)
     return f"; {said}" if said else ""

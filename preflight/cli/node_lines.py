@@ -24,10 +24,11 @@ MOST_SAID = 100  # characters of a node's answer
 def visit_all(
     way: NodeCommands, limit_s: float, take: Callable[[str, Any], str], *, is_quiet: bool
 ) -> tuple[dict[str, str], Interrupted | None]:
-    """Run the commands of `way`, one per node; return ({host: reason}, the signal that interrupted the run or None).
+    """Run the commands of `way`, one per node, and return the failed nodes and the signal that interrupted the run.
 
-    The reasons are those of nodes that sent no readable reply. Each node has `limit_s` seconds and the time for its
-    login. `take` stores a node's reply and returns a text about it; it may raise MalformedInput.
+    The failed nodes are {host: reason}, for nodes that sent no readable reply. The signal is None if the run was not
+    interrupted. Each node has `limit_s` seconds, plus time for the login. `take` stores the reply of a node and returns
+    a text about the reply. `take` may raise MalformedInput.
     """
     lines = NodeLines(len(way.commands), is_quiet)
     unread: dict[str, str] = {}
@@ -49,9 +50,9 @@ def visit_all(
 
 @contextlib.contextmanager
 def folder_made(option: str, folder: str) -> Iterator[None]:
-    """Create `folder`, the value of `option`; at the end of the block, remove it if it is new and empty.
+    """Create `folder` for the block. After the block, remove the folder if it is new and empty.
 
-    The folder is created before any node or scheduler is contacted. UsageError if that fails.
+    `option` is the option that names the folder. Raise UsageError if the folder can't be created.
     """
     is_new = not os.path.isdir(folder)
     try:
@@ -68,7 +69,10 @@ def folder_made(option: str, folder: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class NodeLines:
-    """The output on stderr about `count` nodes, and the nodes that answered; with `is_quiet`, nothing is written."""
+    """The progress lines on stderr about `count` nodes, and the nodes that answered.
+
+    If `is_quiet` is true, nothing is written.
+    """
 
     count: int
     is_quiet: bool
@@ -79,19 +83,19 @@ class NodeLines:
         self.progress = Progress(is_quiet=self.is_quiet)
 
     def say(self, host: str, words: str) -> None:
-        """Record that the node `host` has answered, and print the text `words` about it."""
+        """Record that the node `host` has answered, and print the text `words` about the node."""
         self.answered.append(host)
         if not self.is_quiet:
             self.progress.clear()
             to_stderr(f"{PROGRAM}: {host}: {line(shorten(words, MOST_SAID))}\n")
 
     def watch(self, at_work: Sequence[str], waiting: int) -> None:
-        """Show the progress: how many nodes answered, which are `at_work`, and how many are not started (`waiting`)."""
+        """Show how many nodes answered, which nodes are at work, and how many nodes are not started (`waiting`)."""
         more = f", {waiting} not started" if waiting else ""
         said = f"{len(self.answered)} of {counted(self.count, 'node')} answered{more}; waiting for {compress(at_work)}"
         self.progress.show(lambda width: shorten(said, max(MOST_NAMED, width - 1)))
 
 
 def say_back(message: dict[str, Any]) -> None:
-    """Print a message as one JSON line for the preflight that started this process on its node."""
+    """Print `message` as one JSON line, for the preflight process that started this process."""
     to_stdout(json.dumps(message) + "\n")

@@ -1,4 +1,7 @@
-"""`preflight check --on`: one page for many nodes. On each node, `answer_back` runs."""
+"""`preflight check --on`: check many nodes, and print one summary.
+
+On each node, `answer_back` runs.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,8 @@ FOLDER = "preflight-reports"
 def check(request: Request, agent: AgentProcess | None = None) -> None:
     """Run `preflight check --on`.
 
-    If `agent` is given, check only this node and report to the preflight process that started this one.
+    If `agent` is given, another preflight has started this process. This process then checks only its own node and
+    sends the report back.
     """
     if agent is not None:
         answer_back(request, agent)
@@ -57,9 +61,9 @@ def check(request: Request, agent: AgentProcess | None = None) -> None:
 
 
 def check_on_k8s(request: Request) -> None:
-    """Print the Job that checks Kubernetes nodes; with --apply, create it with kubectl and exit with 3.
+    """Print the Kubernetes Job that checks the nodes. With --apply, create the Job with kubectl instead.
 
-    The verdict comes from the pods of the Job, not from this process.
+    With --apply, the exit code is 3, because the verdict comes later from the pods of the Job.
     """
     request.must_make_sense({check.name for check in all_checks()})
     job = k8s_job(request)
@@ -76,7 +80,7 @@ def check_on_k8s(request: Request) -> None:
 
 
 def check_together(request: Request) -> None:
-    """Run one check on all named nodes together; print and write the report that covers most nodes."""
+    """Run one check on all named nodes together. Print and write the report that covers the most nodes."""
     request.must_make_sense({check.name for check in all_checks()})
     outputs = open_outputs(request)
     reports: dict[str, Report] = {}
@@ -116,7 +120,10 @@ def _with_unheard(report: Report, unheard: str) -> Report:
 
 
 def check_on(request: Request) -> None:
-    """Check every named node, and print one page about all; a node that sent no report is unknown."""
+    """Check each named node separately, and print one summary.
+
+    A node that sent no report counts as unknown.
+    """
     request.must_make_sense({check.name for check in all_checks()})
     folder = FOLDER if request.report == Request().report else request.report
     refuse_stdout("--report", folder)
@@ -174,9 +181,9 @@ def _with_exclude(page: Page, fleet: Fleet) -> Page:
 
 
 def answer_back(request: Request, agent: AgentProcess) -> None:
-    """Check this node and print the report as one line, for the preflight that started this process on the node.
+    """Check this node, and print the report as one line for the preflight process that started this process.
 
-    No file is left here. If stdin ends, the run ends, because the other preflight has gone.
+    No file is left on this node. If stdin ends, the run ends, because the other process has ended.
     """
     end_with_stdin()
     say_back({"started": True})

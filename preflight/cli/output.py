@@ -1,4 +1,4 @@
-"""The destination of a command's result: a document or a page, to stdout or into a file."""
+"""Print the result of a command on stdout, or write the result into a file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ STDOUT = "-"
 
 
 def detail_of(verbose: bool, quiet: bool) -> Detail:
-    """Return how much of a page to print: one line with -q, everything with -v (or PREFLIGHT_VERBOSE), else a screen.
+    """Return how much of the result to print: one line, one screen, or everything.
 
-    If both are given, -q counts.
+    -q selects one line. -v or PREFLIGHT_VERBOSE selects everything. If both options are given, -q counts.
     """
     if quiet:
         return Detail.VERDICT
@@ -35,9 +35,9 @@ def write_or_print(path: str, text: str) -> None:
 
 
 def print_result(json_path: str | None, as_json: Callable[[], str], as_page: Callable[[], str]) -> None:
-    """Print a command's result: the page, or with `--json -` the document instead of the page.
+    """Print the result of a command as text, or as JSON if `json_path` is `-`.
 
-    With `--json PATH`, the document is also written to PATH.
+    If `json_path` is a file, the JSON is also written to this file.
     """
     if json_path == STDOUT:
         to_stdout(as_json())
@@ -60,10 +60,7 @@ def say_where(run_dir: str) -> None:
 
 
 def refuse_stdout(option: str, path: str | None) -> None:
-    """Raise UsageError if `path`, the value of `option`, is `-`, because this output can't go to stdout.
-
-    A file with the name `-` would surprise every user.
-    """
+    """Raise UsageError if `path` is `-` or empty, because the output of `option` can't go to stdout."""
     if path in ("", STDOUT):
         raise UsageError(f"{option} {path}: give a path; stdout is for the page")
 

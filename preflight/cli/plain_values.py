@@ -1,4 +1,7 @@
-"""Accept command-line values that need no conversion without typer's converter, which loads pydantic (0.1 s)."""
+"""Accept simple command-line values without typer's converter.
+
+The converter loads pydantic, which takes 0.1 s.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PlainFirst:
-    """A converter that accepts plain values itself, and leaves a value that needs conversion to typer."""
+    """A converter that accepts simple values, and passes other values to typer's converter."""
 
     kind: Any
     parser: Callable[[str], Any] | None
     of_typer: Callable[[], Any]  # returns typer's converter; calling it loads pydantic
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return `value`, which was given for the parameter `param`, in the type that the command expects."""
+        """Return `value` in the type that the command expects.
+
+        `value` was given for the parameter `param`.
+        """
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         if self.kind == list[str] and isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
@@ -31,7 +37,10 @@ class PlainFirst:
 
 
 def take_plain_values(params: Iterable[Any]) -> None:
-    """Make typer's parameters accept values that need no conversion, without loading pydantic."""
+    """Make typer's parameters accept simple values without loading pydantic.
+
+    A simple value needs no conversion.
+    """
     for param in params:
         with contextlib.suppress(AttributeError):  # a typer with other insides, or without pydantic, does it by itself
             kind = param.type_descriptor

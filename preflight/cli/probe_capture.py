@@ -1,4 +1,4 @@
-"""`preflight probe` and `preflight capture`: the facts of one machine."""
+"""`preflight probe` and `preflight capture`: read the state of one machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from preflight.system.streams import to_stderr
 
 
 def probe(asked: commands.ProbeOptions) -> None:
-    """Carry out `preflight probe`: read the facts, run the checks of facts, print both, and exit with 0, 1 or 3."""
+    """Run `preflight probe`: read the machine, check the values, print the result, and exit with 0, 1 or 3."""
     ends_at = None if asked.deadline is None else STARTED_AT + asked.deadline
     if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe without a writer
         raise_at(ends_at, f"the deadline of {asked.deadline:g} s came before any result")
@@ -68,7 +68,7 @@ def _document(facts: survey.Survey) -> str:
 
 
 def capture(asked: commands.CaptureOptions) -> None:
-    """Carry out `preflight capture`: write a capture of this machine, or of a recorded tree of files."""
+    """Run `preflight capture`: write a capture of this machine, or of a recorded tree of files."""
     check_outputs(asked.output)
     write_or_print(asked.output, survey.capture(machine_at(asked.sysroot)))
 

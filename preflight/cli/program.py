@@ -1,6 +1,6 @@
-"""The program: the table of its commands, and `main`, which turns a command's outcome into an exit code.
+"""The main program: the table of commands, and `main`, which sets the exit code.
 
-Only the files of this package print and exit.
+Only the modules of this package print and exit.
 """
 
 from __future__ import annotations
@@ -122,10 +122,13 @@ QUESTIONS = (
 
 
 class Commands(TyperGroup):
-    """The program `preflight` itself, without a command; its own options come only from the command line."""
+    """The program `preflight` itself, without a command.
+
+    The options of the program can be given only on the command line.
+    """
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options; none of them can be set by an environment variable such as PREFLIGHT_VERSION."""
+        """Return the options of the program, which environment variables can't set."""
         found = super().get_params(ctx)
         for param in found:
             if isinstance(param, TyperOption):
@@ -133,7 +136,7 @@ class Commands(TyperGroup):
         return found
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
-        """Parse the program's own options; also take `help`, `help check` and `version`, as other tools do."""
+        """Parse the options of the program. Also accept `help`, `help check` and `version`, as other tools do."""
         take_plain_values(self.get_params(ctx))
         match args:
             case ["help", *names]:
@@ -145,7 +148,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write what preflight is, and which command to use for which question."""
+        """Write the description of preflight, and a list that shows which command answers which question."""
         super().format_help_text(ctx, formatter)
         with formatter.section("Which of these is you (`preflight help COMMAND` shows its options)"):
             formatter.write_dl(QUESTIONS)
@@ -176,7 +179,7 @@ def _load(file: str) -> Any:
 
 
 def options_record(command: str) -> Any:
-    """Return the class of a command's options, found by its name; None for a command whose function declares them."""
+    """Return the class with the options of `command`, or None if the command's function declares the options."""
     file = f"{command}_options" if command in OPTIONS_APART else "commands"
     return getattr(_load(file), "".join(map(str.capitalize, [*command.split("-"), "options"])), None)
 
@@ -196,7 +199,10 @@ WIDE = 50  # columns for names and texts of options in two columns
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose --help shows its options in groups, with "Output" last; a signal ends it in an orderly way."""
+    """A command whose --help shows the options in groups, with the group "Output" last.
+
+    A signal ends the command in an orderly way.
+    """
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
         """Parse the command's arguments."""
@@ -205,9 +211,9 @@ class GroupedCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, with its own handling of signals.
+        """Run the command, and control how the process reacts to signals.
 
-        Before that, while modules are loaded, a signal ends the process. Once the result is printed, a signal has no
+        A signal that arrives while modules are loaded ends the process. After the result is printed, a signal has no
         effect.
         """
         name = str(self.name)
@@ -227,14 +233,17 @@ class GroupedCommand(TyperCommand):
         return code
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the usage line after the command's name: the arguments as their help names them."""
+        """Return the words of the usage line after the command's name.
+
+        The arguments have the same names as in the help text.
+        """
         arguments: list[Any] = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
         if not all(param.metavar for param in arguments):
             return list(super().collect_usage_pieces(ctx))
         return ["[OPTIONS]", *(param.metavar if param.required else f"[{param.metavar}]" for param in arguments)]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write what the command does, after two examples."""
+        """Write two examples, and then the description of the command."""
         with formatter.section("Examples"):
             lines = COMMANDS[str(self.name)][2]
             if formatter.width >= WIDE:
@@ -244,9 +253,9 @@ class GroupedCommand(TyperCommand):
         super().format_help_text(ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a list for each group of options, in the order of their first options, "Output" last.
+        """Write the options in groups, with the group "Output" last.
 
-        Rare options are shown by --help-all only.
+        Rare options are shown only by --help-all.
         """
         groups: dict[str, list[tuple[str, str]]] = {}
         params: list[Any] = self.get_params(ctx)
@@ -270,16 +279,19 @@ class GroupedCommand(TyperCommand):
                 formatter.write_dl(groups[group], col_max=30 if formatter.width >= WIDE else 10)
 
     def get_help(self, ctx: Any) -> str:
-        """Return the help for a terminal of any width; Click's own help is never narrower than 52 columns."""
+        """Return the help text, made for the width of the terminal.
+
+        Click's own help text is never narrower than 52 columns.
+        """
         ctx.terminal_width = min(shutil.get_terminal_size().columns, ctx.max_content_width) - 2
         return str(super().get_help(ctx))
 
 
 class LazyCommand(TyperCommand):
-    """A command that is loaded only when it runs, so that `--help` need not load all commands."""
+    """A command that is loaded only when the command runs, which makes `--help` fast."""
 
     def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
-        """Load the real command, let it parse the arguments, and return its context, through which Click calls it."""
+        """Load the real command, parse the arguments with the real command, and return the command's Click context."""
         return real_command(str(self.name)).make_context(info_name, *args, **kwargs)
 
 
@@ -315,7 +327,10 @@ def _global(
 
 
 def main() -> NoReturn:
-    """Run the command line and exit, without a traceback. The exit code is 1 only for a verdict."""
+    """Run the command line, and exit without a traceback.
+
+    The exit code is 1 only if the command's verdict is negative, never after an error in preflight.
+    """
     open_missing_streams()
     code = 3  # if even the handlers below fail
     try:

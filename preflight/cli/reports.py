@@ -1,4 +1,4 @@
-"""`preflight render` shows a saved report in another format; `checks` and `schema` describe what a report contains."""
+"""`preflight render`, `preflight checks` and `preflight schema`: convert a saved report, and describe its content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from preflight.system.streams import to_stdout
 
 
 def render(asked: commands.RenderOptions) -> None:
-    """Carry out `preflight render`: write or print a saved report in another format."""
+    """Run `preflight render`: write or print a saved report in another format."""
     check_outputs(asked.output)
     wanted = asked.form or of_suffix(asked.output)
     if wanted is Format.HTML:
@@ -35,7 +35,7 @@ def render(asked: commands.RenderOptions) -> None:
 
 
 def checks(asked: commands.ChecksOptions) -> None:
-    """Carry out `preflight checks`: list all checks, or explain the named ones."""
+    """Run `preflight checks`: list all checks, or explain the named checks."""
     check_outputs(asked.json)
     known = {check.name: check for check in all_checks()}
     listed = [_named(name, known) for name in asked.names] if asked.names else list(known.values())
@@ -63,6 +63,6 @@ def _named(name: str, known: Mapping[str, CheckDescription]) -> CheckDescription
 
 
 def schema(asked: commands.SchemaOptions) -> None:
-    """Carry out `preflight schema`: print the JSON Schema of the report, or of the document of `stuck`."""
+    """Run `preflight schema`: print the JSON Schema of the report, or of the output of `stuck`."""
     made = report_schema() if asked.document is commands.DocumentKind.REPORT else stuck_schema()
     to_stdout(dumps(made, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""`preflight run`: check, start the job with the settings, explain it if it fails."""
+"""`preflight run`: check the node, start the job with the tested settings, and explain a failure of the job."""
 
 from __future__ import annotations
 

@@ -40,7 +40,10 @@ CLOCK_SKEW_S = 30.0  # between nodes and the file server
 
 
 def stuck(asked: StuckOptions) -> None:
-    """Carry out `preflight stuck` on this node, or on evidence that nodes wrote (`--merge`), and exit with its code."""
+    """Run `preflight stuck` on this node, and exit with the result's exit code.
+
+    With `--merge`, read the evidence that several nodes wrote, instead of this node.
+    """
     refuse_stdout("--out", asked.out)
     check_outputs(asked.json)
     if asked.of is not None and asked.pid is not None:
@@ -81,7 +84,10 @@ def stuck(asked: StuckOptions) -> None:
 
 
 def find_jobs(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[FoundJob, ...]:
-    """Return the jobs on this node that the options (or `pid`) select; if there are none, say so on stderr."""
+    """Return the jobs on this node that the options or `pid` select.
+
+    If no job is selected, write the reason to stderr.
+    """
     uid = _uid_of(asked.user) if asked.user is not None else os.geteuid()
     is_named = pid is not None or asked.job is not None or asked.all_jobs
     is_any = os.geteuid() == 0 and asked.user is None and is_named
@@ -99,10 +105,10 @@ def find_jobs(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[F
 def answered(
     asked: StuckOptions, nodes: tuple[NodeEvidence, ...], stopped: list[Interrupted], unseen: Sequence[str] = ()
 ) -> int:
-    """Judge the evidence, print and write the report, and return the exit code.
+    """Judge the evidence from the nodes, print and write the report, and return the exit code.
 
-    `stopped` has the signal that interrupted the command, if any. `unseen` has a line for each node that gave no
-    evidence, with the reason.
+    `stopped` has the signal that interrupted the command, if there was a signal. `unseen` has a line with the reason
+    for each node that gave no evidence.
     """
     report = answer(nodes, load_known_bugs())
     if unseen and report.verdict is StuckVerdict.NOT_STUCK:
@@ -120,13 +126,19 @@ def answered(
 
 
 def look_here(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: list[Interrupted]) -> NodeEvidence:
-    """Return this node's evidence about `job`; a signal that cuts the collection short is added to `stopped`."""
+    """Return this node's evidence about `job`.
+
+    If a signal cuts the collection short, the signal is added to `stopped`.
+    """
     options = CollectOptions(watch_s(asked), asked.native, asked.dump, ASKS[asked.ras])
     return collect_node(machine, job, options, platform.node(), stopped)
 
 
 def watch_s(asked: StuckOptions) -> float:
-    """Return how long the ranks are watched at most, in seconds: `--watch`, or else WATCH_S."""
+    """Return the maximum number of seconds for watching the ranks.
+
+    The result is the value of `--watch`, or WATCH_S by default.
+    """
     return WATCH_S if asked.watch is None else asked.watch
 
 

@@ -1,4 +1,7 @@
-"""`preflight stuck --on`: judge evidence from all nodes as evidence about one job. On each node, `answer_back` runs."""
+"""`preflight stuck --on`: collect the evidence about one job from all nodes, and judge the evidence together.
+
+On each node, `answer_back` runs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ NO_RANK = "no rank of the job is there"
 def stuck(asked: StuckOptions) -> None:
     """Run `preflight stuck --on`, which judges the evidence of all nodes together.
 
-    If `--on` is ANSWERS_BACK, this process runs on one of the nodes: collect its evidence and send it.
+    If `--on` is ANSWERS_BACK, another preflight has started this process. This process then collects the evidence of
+    its own node and sends the evidence back.
     """
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
@@ -64,7 +68,7 @@ def stuck(asked: StuckOptions) -> None:
 
 
 def there(asked: StuckOptions) -> list[str]:
-    """Return the arguments with which preflight runs on each node and sends its evidence back."""
+    """Return the arguments of the preflight command that runs on each node and sends the evidence back."""
     given = {"--job": asked.job, "--user": asked.user, "--watch": asked.watch}
     switches = {"--native": asked.native, "--dump": asked.dump, "--ras": asked.ras, "--no-ras": asked.ras is False}
     values = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -72,10 +76,10 @@ def there(asked: StuckOptions) -> list[str]:
 
 
 def around(asked: StuckOptions, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment for srun, changed so that its steps run inside the Slurm job that is examined.
+    """Return the environment for srun, changed so that srun runs inside the Slurm job to examine.
 
-    Outside that job, --job and the names of the nodes are needed. If `--on` does not begin with `slurm:`, nothing is
-    changed.
+    If `--on` does not begin with `slurm:`, the environment is unchanged. Outside the Slurm job, --job and the names of
+    the nodes are needed. Raise UsageError if one of the two is missing.
     """
     kind, _, named = str(asked.on).partition(":")
     own = environ.get("SLURM_JOB_ID")
@@ -89,7 +93,10 @@ def around(asked: StuckOptions, environ: Mapping[str, str]) -> Mapping[str, str]
 
 
 def answer_back(asked: StuckOptions) -> None:
-    """Send this node's evidence about the job as one line; null if no job, or more than one job, fits."""
+    """Send this node's evidence about the job as one line.
+
+    The evidence is null if no job fits. Raise UsageError if more than one job fits.
+    """
     end_with_stdin()
     say_back({"started": True})
     machine = live_machine()

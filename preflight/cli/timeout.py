@@ -1,4 +1,4 @@
-"""`preflight timeout`: how long a collective of this job may wait, the derivation, and whether the job fits."""
+"""`preflight timeout`: compute how long a collective of this job may wait, and whether the job fits into GPU memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
 
 
 def timeout(asked: TimeoutOptions) -> None:
-    """Carry out `preflight timeout`: compute the timeout, print it with its derivation, and exit with its code."""
+    """Run `preflight timeout`: compute the timeout, print how it was computed, and exit."""
     check_outputs(asked.json)
     job = Job(
         params=None if asked.params is None else parse_params(asked.params),
@@ -144,22 +144,28 @@ def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
 
 
 def seconds(option: str, text: str | None) -> float:
-    """Return `text`, the value of `option`, in seconds; 0 if `text` is None."""
+    """Return `text`, the value of `option`, in seconds, or 0 if `text` is None."""
     return 0.0 if text is None else parse_duration_s(text, option)
 
 
 def silences_of(record: str | None) -> tuple[Silence, ...]:
-    """Return for how long an earlier run printed nothing in each phase, from the file `record`; () if it is None."""
+    """Return how long an earlier run printed nothing in each phase, read from the file `record`.
+
+    Return () if `record` is None.
+    """
     return () if record is None else parse_run_record(read_input(record, RUN_RECORD), record)
 
 
 def shape_of(config: str | None) -> ModelShape | None:
-    """Return the model shape in the file `config`, a config.json; None if `config` is None."""
+    """Return the model shape from `config`, the path of a config.json, or None if `config` is None."""
     return None if config is None else parse_model_shape(read_input(config, MODEL_CONFIG), config)
 
 
 def batch_of(seq_len: str | None, micro_batch: str | None, config: str | None) -> Batch | None:
-    """Return the data that a GPU processes at once, from the three options' values; None if none describes it."""
+    """Return the batch that a GPU processes at once, or None if `seq_len` and `micro_batch` are None.
+
+    Raise UsageError if a required option is missing, or if the batch is too large.
+    """
     if seq_len is None and micro_batch is None:
         return None
     if seq_len is None or config is None:

@@ -1,4 +1,4 @@
-"""The data types of a cause: the log texts that show the cause, the causes that it outranks, and the remedy."""
+"""The data types of a cause: the text patterns in the logs, the conclusion, and the repair steps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from preflight.model.nccl_diagnostics import unusual
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A text that a library or another program prints, and that indicates a cause.
+    """A text pattern in a log that indicates a cause.
 
-    `means` says in words what the text shows. `pattern` is matched as bytes by a linear-time engine and again by `re`.
-    The pattern must therefore have no look-around and no nested repetition.
+    A library or another program prints the text. `means` says what the text shows. A linear-time engine matches
+    `pattern`, so the pattern must have no look-around and no nested repetition.
     """
 
     name: str
@@ -31,16 +31,19 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return the texts `names` of `model/error_texts.py`, which other packages use too, as `Sign` records."""
+    """Return the text patterns `names` of `model/error_texts.py` as `Sign` records.
+
+    Other packages use these patterns, too.
+    """
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A cause that the logs support, as a `judge` function returns it.
+    """A conclusion about the cause of a failure, which a `judge` function returns.
 
-    `events` are the evidence, the most important first. `because` says why they support the cause. `verdict` is the
-    headline. `detail` has values for the function `remedy` of the same cause.
+    `events` are the log lines that support the conclusion, the most important first. `because` says why the lines
+    support the conclusion. `verdict` is the headline. `detail` has values for the `remedy` function of the same cause.
     """
 
     authority: Authority
@@ -52,14 +55,14 @@ class Claim:
 
     @property
     def is_warning(self) -> bool:
-        """Return whether all of the evidence comes from Python warnings."""
+        """Return whether all events are Python warnings."""
         return bool(self.events) and all(event.is_warning for event in self.events)
 
 
 class Remedy:
-    """The steps to take for a cause, the environment lines that it justifies, and a way to confirm it.
+    """The steps to take for a cause, the environment variables to set, and a way to confirm the cause.
 
-    If the way to confirm the cause depends on the log, `confirm_with` replaces `Cause.confirm_with`.
+    If `confirm_with` is not empty, it replaces `Cause.confirm_with`.
     """
 
     def __init__(self, *steps: str, env: tuple[tuple[str, str], ...] = (), confirm_with: str = "") -> None:
@@ -70,7 +73,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A variant of a cause: the pattern of a library's or adapter's error text, with its own headline and steps."""
+    """A variant of a cause: a pattern of the error text, with its own headline and steps."""
 
     words: str  # a regular expression, searched in the lines
     verdict: str
@@ -80,7 +83,7 @@ class Variant:
 def variant_in(variants: tuple[Variant, ...], *texts: str) -> Variant:
     """Return the first variant whose pattern (`words`) matches one of the texts.
 
-    The variants start with the most specific one. The last variant fits any text.
+    The most specific variant comes first. The last variant matches any text.
     """
     return next(each for each in variants if any(re.search(each.words, text) for text in texts))
 
@@ -92,9 +95,9 @@ Judge = Callable[[LogEvidence, tuple[Event, ...]], Claim | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A possible cause of a failure, as one file of `causes/` defines it.
+    """A possible cause of a failure, defined in one file of `causes/`.
 
-    `outranks` names causes that this cause precedes although their `Authority` may be higher.
+    If this cause and a cause in `outranks` both apply, this cause comes first.
     """
 
     id: str = ""  # the name of its file
@@ -110,7 +113,10 @@ class Cause:
 
 @functools.cache
 def all_causes() -> tuple[Cause, ...]:
-    """Return every cause, one per file of `causes/`, sorted by name."""
+    """Return all causes, sorted by name.
+
+    Each file of `causes/` defines one cause.
+    """
     package = importlib.import_module("preflight.explain.causes")
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     return tuple(replace(importlib.import_module(f"{package.__name__}.{name}").CAUSE, id=name) for name in names)
@@ -119,15 +125,18 @@ def all_causes() -> tuple[Cause, ...]:
 def fixed(
     *steps: str, env: tuple[tuple[str, str], ...] = (), then: Callable[[LogEvidence], tuple[str, ...]] = lambda _: ()
 ) -> Callable[[LogEvidence, Claim], Remedy]:
-    """Return a `remedy` function that gives the same `steps` and lines `env` for any log; `then` may add steps."""
+    """Return a `remedy` function that returns the same steps and environment variables for any log.
+
+    The function `then` may add steps that depend on the log.
+    """
     return lambda evidence, _claim: Remedy(*steps, *then(evidence), env=env)
 
 
 def by_signs(verdict: str) -> Judge:
-    """Return a `judge` function that names its cause, at high confidence, if a log line matches a pattern of the cause.
+    """Return a `judge` function that reports its cause with high confidence if a log line matches the cause.
 
-    In `verdict`, the first sentence of the answer, `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}`
-    becomes " on HOST" or nothing.
+    `verdict` is the first sentence of the answer. In `verdict`, `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and
+    `{host}` becomes " on HOST" or nothing.
     """
 
     def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
@@ -138,11 +147,10 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Return the claim that an anomaly which NCCL's own diagnostics report caused timeouts.
+    """Return the conclusion that a problem in NCCL's own diagnostics caused timeouts.
 
-    Return None if no rank timed out. Timeouts are required because healthy runs also have slow cards and variables that
-    differ. `events` are the lines of NCCL's diagnostics. In `verdict`, the first sentence of the answer, `{said}`
-    becomes NCCL's words.
+    Return None if no rank timed out, because healthy runs also have such problems. `events` are the lines of NCCL's
+    diagnostics. `verdict` is the first sentence of the answer. In `verdict`, `{said}` becomes the text from NCCL.
     """
     timeouts = evidence.timeouts()
     if not timeouts:
@@ -154,9 +162,9 @@ def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> C
 
 
 def fill_in(verdict: str, events: tuple[Event, ...]) -> str:
-    """Return the sentence `verdict` with `{who}` and `{host}` replaced by the ranks and the host of `events`.
+    """Return `verdict` with `{who}` and `{host}` replaced by the ranks and the host of `events`.
 
-    At most four ranks are named. `{host}` becomes "" unless all events are from one host.
+    At most four ranks are named. `{host}` becomes "" unless the events name exactly one host.
     """
     ranks = list(dict.fromkeys(e.rank for e in events if e.rank))
     if not ranks:

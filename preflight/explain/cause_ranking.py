@@ -27,17 +27,17 @@ OTHERWISE = "it came after the cause, or usually follows from it"
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A cause and its `Claim`, which has the evidence for the cause."""
+    """A cause, and the `Claim` with the evidence for this cause."""
 
     cause: Cause
     claim: Claim
 
 
 def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
-    """Return (likely causes, consequences): the causes that the logs support, the best first.
+    """Return the likely causes and the consequences of the first cause, the best cause first.
 
-    A consequence is a cause that the best cause explains. The cause with the highest `Authority` comes first; of causes
-    with equal authority, the earliest comes first. A cause that lists another cause in `outranks` precedes that cause.
+    The causes are sorted by `Authority`, which says how close the evidence is to the root cause. If two causes have
+    equal authority, the earlier cause comes first. A cause that lists another cause in `outranks` precedes that cause.
     """
     asked = ((cause, evidence.best(cause.id)) for cause in causes)
     judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)
@@ -96,7 +96,10 @@ def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
-    """Return the first event of each kind, in order of time, among all failures and the evidence of `named[0]`."""
+    """Return the first event of each kind, in order of time.
+
+    The events are all failures in the log and the evidence for the first cause in `named`.
+    """
     chosen: dict[str, Event] = {}
     for event in earliest((*evidence.failures(), *(named[0].claim.events if named else ()))):
         chosen.setdefault(event.sign, event)

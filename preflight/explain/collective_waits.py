@@ -1,4 +1,4 @@
-"""Read in which collective each rank waited when its watchdog timed out, and infer which ranks were missing."""
+"""Find out in which collective each rank timed out, and which ranks were missing."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ COALESCED = (1 << 64) - 1  # (size_t)-1: a coalesced send/recv, not a size
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait of one rank for a collective of one group, with the numbers of the log line that reports the timeout.
+    """The wait of one rank for a collective, as reported by the log line about the timeout.
 
-    A `seq`, `numel_in`, `last_enqueued` or `last_completed` of -2, or a time of 0 ms, means that the log gives no
-    value.
+    If `seq`, `numel_in`, `last_enqueued` or `last_completed` is -2, the log gives no value. A time of 0 ms means the
+    same.
     """
 
     rank: str
@@ -46,12 +46,15 @@ class Wait:
 
     @property
     def shown(self) -> str:
-        """Return the collective as `ALLREDUCE number 7`; without a number if the log gives none."""
+        """Return the collective as text, such as `ALLREDUCE number 7`.
+
+        The text has no number if the log gives no number.
+        """
         return f"{self.op} number {self.seq}" if self.seq >= 0 else self.op
 
 
 class Waits:
-    """The timed-out waits for collectives that a log reports, at most one per rank and group."""
+    """The waits for collectives that timed out, as reported by a log: at most one wait per rank and group."""
 
     LIMIT = 65536
 
@@ -60,12 +63,10 @@ class Waits:
         self._group_of: dict[tuple[str, int], str] = {}
 
     def read(self, line: str, wrapped: str, rank: str) -> Wait | None:
-        """Return the wait that a line reports, and keep it; None if the line reports no wait.
+        """Return the wait that a log line reports, and store the wait. Return None if the line reports no wait.
 
-        `rank` is the rank in the line's prefix; a rank in the text itself replaces it.
-
-        `wrapped` is the line joined with the lines after it. `wrapped` is read only if the line itself is cut off. In a
-        complete line, the next line's number could be joined with this line's number.
+        `rank` is the rank in the prefix of the line. If the text of the line has a rank, this rank counts instead.
+        `wrapped` is the line joined with the following lines. `wrapped` is read only if the line is cut off.
         """
         for text in (line, wrapped):
             packed = "".join(text.split())
@@ -82,7 +83,10 @@ class Waits:
         return None
 
     def all(self) -> tuple[Wait, ...]:
-        """Return the waits, one per rank and group; a wait without a group gets the group that another line gives."""
+        """Return the waits, one per rank and group.
+
+        If a wait has no group, the group comes from another log line.
+        """
         merged: dict[tuple[str, str], Wait] = {}
         for wait in self._waits.values():
             group = wait.group or self._group_of.get((wait.rank, wait.seq), UNKNOWN)
@@ -125,10 +129,10 @@ def _merge(old: Wait, new: Wait) -> Wait:
 
 
 def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return the waits of two ranks in different collectives under the same sequence number of one group; else None.
+    """Return the waits of two ranks in different collectives with the same group and sequence number, or return None.
 
-    Waits without a known group are compared only if no line names a group other than the default one. Sequence numbers
-    of different groups are unrelated.
+    Sequence numbers of different groups can't be compared. A wait without a known group is compared only if all other
+    waits belong to the default group.
     """
     known = [wait for wait in waits if wait.op and wait.seq >= 0]
     groups = {wait.group for wait in known if wait.group}
@@ -144,12 +148,11 @@ def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return two waits of a group, or None: the first rank waits in a collective that the second rank has completed.
+    """Return two waits if the second rank has already completed the collective in which the first rank waits.
 
-    Every rank of a group takes part in its collectives, so no rank can complete one before all ranks enter it. The
-    first rank's collective was therefore a different operation on the second rank, unless the operation's last data
-    were lost. A rank may complete a collective a moment before its neighbor. If either rank has enqueued more behind
-    its wait, a difference of one number therefore proves nothing.
+    Return None if there are no two such waits. All ranks of a group must enter a collective before a rank can complete
+    the collective. The two ranks have therefore called different collectives, unless data were lost. A difference of
+    one sequence number proves nothing if either rank has enqueued more collectives.
     """
     # Thousands of ranks are in few states; two of each are enough, and pairs of all ranks would take minutes.
     states: dict[tuple[object, ...], dict[str, Wait]] = defaultdict(dict)
@@ -180,9 +183,9 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 
 
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks of a group that enqueued the fewest collectives, if another rank waits in a later one; else ().
+    """Return the ranks of a group that enqueued the fewest collectives, or ().
 
-    A rank that has enqueued the collective in which other ranks wait is not behind, even if they enqueued more.
+    The result is () unless another rank waits in a collective that these ranks did not enqueue.
     """
     by_group: dict[str, list[Wait]] = defaultdict(list)
     for wait in waits:
@@ -196,9 +199,10 @@ def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
 
 
 def behind_by_seq(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks that wait in the earliest collective, if they are fewer than half of the ranks; else ().
+    """Return the ranks that wait in the earliest collective, or ().
 
-    The result is also () if the waits belong to several groups.
+    The result is () unless these ranks are fewer than half of the ranks. The result is also () if the waits belong to
+    several groups.
     """
     known = [wait for wait in waits if wait.rank and wait.seq >= 0 and wait.op]
     if len({wait.group for wait in known}) > 1:

@@ -1,4 +1,4 @@
-"""Patterns of lines that do not indicate a failure but help to explain it, and of the last lines of tracebacks."""
+"""Patterns of log lines that only help to explain a failure, and patterns of the last lines of tracebacks."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ NAMES_BEFORE = re.compile(
 class Raised:
     """The exception in the last line of a traceback.
 
-    `is_echo` marks a secondary error: a launcher or a rank raised it because of another rank. `is_weak` marks an
-    exception that only looks secondary by its text; such an exception may be the program's own error.
+    `is_echo` is true if a launcher or a rank raised the exception because of another rank. `is_weak` is true if only
+    the text of the exception suggests this. The exception may then be the program's own error.
     """
 
     type: str
@@ -125,7 +125,7 @@ class Raised:
 
 
 def read_exception(text: str) -> Raised | None:
-    """Return the exception in the last line of a traceback; None if the line has no exception."""
+    """Return the exception in `text`, the last line of a traceback, or None if the line has no exception."""
     match = EXCEPTION_LINE.search(text)
     if match is None:
         return None
@@ -136,7 +136,7 @@ def read_exception(text: str) -> Raised | None:
 
 
 def begins_line(text: str, raised: Raised) -> bool:
-    """Return whether the exception `raised` begins the line `text`, apart from a launcher's prefix.
+    """Return whether the line `text` begins with the exception `raised`, apart from a launcher's prefix.
 
     Such a line counts without a traceback, because people often paste only the last line of a traceback.
     """

@@ -1,4 +1,4 @@
-"""The causes of `explain` that a library's bug can produce, with the effect of each on a job (see known_bugs.toml)."""
+"""The causes that a bug of a library can produce, and the effect of each cause on a job (see known_bugs.toml)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of processes: for each process its first abnormal line, how it ended, and what it waited for."""
+"""The table of processes: the first abnormal line of each process, how the process ended, and what it waited for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ MOST_RANKS = 4096
 
 
 def read_endings(evidence: LogEvidence) -> tuple[ProcessRow, ...]:
-    """Return a `ProcessRow` for every process in the logs: processes with errors first, the earliest error first."""
+    """Return a `ProcessRow` for every process in the logs.
+
+    Processes with errors come first, and the process with the earliest error is the first.
+    """
     raised = earliest(event for event, _ in (*evidence.frames.values(), *evidence.exceptions, *evidence.echoes))
     own = {id(event) for event, _ in evidence.exceptions}
     failures = evidence.failures()
@@ -52,7 +55,10 @@ def silent(rows: Iterable[ProcessRow]) -> tuple[str, ...]:
 
 
 def are_in_order(rows: Iterable[ProcessRow]) -> bool:
-    """Return whether the order of the first errors in `rows` is known, from a common log or a common time format."""
+    """Return whether the order in time of the first errors in `rows` is known.
+
+    The order is known if all errors are in one log, or if all time stamps have the same format.
+    """
     firsts = [row.first for row in rows if row.first is not None]
     clocks = {event.moment.clock for event in firsts}
     return len({event.source for event in firsts}) < 2 or (len(clocks) == 1 and "" not in clocks)

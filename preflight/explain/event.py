@@ -10,7 +10,10 @@ UNKNOWN = ""
 
 
 class Authority(IntEnum):
-    """How close a kind of error is to the root cause. A lower value means closer, and is ranked first."""
+    """How close a kind of error is to the root cause.
+
+    A lower value is closer to the root cause.
+    """
 
     HARDWARE = 1  # nothing in software produces these
     KILLED = 2  # the scheduler or the kernel says so
@@ -27,13 +30,19 @@ class Authority(IntEnum):
 
 
 def by_number(ranks: Iterable[str]) -> tuple[str, ...]:
-    """Return the ranks sorted by number, each rank once; ranks that are no numbers come first."""
+    """Return the ranks without duplicates, sorted by number.
+
+    Ranks that are not numbers come first.
+    """
     return tuple(sorted(set(ranks), key=lambda rank: int(rank) if rank.isdigit() else -1))
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time stamp in a log; two time stamps are comparable only if their `clock` (the format) is the same."""
+    """A time stamp in a log.
+
+    Two time stamps can be compared only if their `clock`, which is the format, is the same.
+    """
 
     clock: str = UNKNOWN
     seconds: float = 0.0
@@ -44,9 +53,9 @@ class Moment:
 class Event:
     """A log line that indicates a cause.
 
-    `sign` is the name of the pattern that matched, and `match` the matching text. `source` is the number of the log,
-    `line` the line in it, and `order` the number of the line over all logs. `steps` is the number of work steps of the
-    log before the line. An unknown `rank` or `host` is "".
+    `sign` is the name of the pattern that matched, and `match` is the matching text. `source` is the number of the log.
+    `line` is the line number in this log, and `order` is the line number over all logs. `steps` is the number of work
+    steps that the log reported before the line. `rank` and `host` are "" if they are unknown.
     """
 
     sign: str

@@ -1,4 +1,7 @@
-"""Build an explanation from paths: logs are streamed one after another; flight recorder dumps are read whole."""
+"""Build an explanation from the files at the given paths.
+
+Logs are read in pieces, one log after another. Flight recorder dumps are read completely.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,10 @@ STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --o
 
 
 def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Explanation:
-    """Explain the logs, folders of logs and dumps at these paths (`-` is standard input) as the logs of one run.
+    """Explain the logs, folders of logs and dumps at `paths` as the logs of one run.
 
-    `stuck` holds reports of `preflight stuck` from the time of the hang, in addition to such reports among the files.
-
-    Raises UsageError if a path does not exist or can't be read, or MalformedInput if the only input is a dump that
+    The path `-` is standard input. `stuck` holds additional reports of `preflight stuck` from the time of the hang.
+    Raise UsageError if a path does not exist or can't be read. Raise MalformedInput if the only input is a dump that
     can't be read.
     """
     found = find_logs(paths)
@@ -45,9 +47,9 @@ def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Ex
 
 
 def what_it_is(name: str, head: bytes) -> str:
-    """Return a message that says why a file is no log (a picture, a web page, a report); "" if it may be a log.
+    """Return a message if a file is a picture, a web page or a report, or "" if the file may be a log.
 
-    `head` has its first bytes.
+    `head` has the first bytes of the file.
     """
     for magic, kind in PICTURES.items():
         if head.startswith(magic):
@@ -77,7 +79,10 @@ class _Reader:
     entries: int = 0
 
     def logs(self, paths: Sequence[str]) -> Iterator[Log]:
-        """Yield the logs, each to be read before the next is opened; set aside dumps and `preflight stuck` reports."""
+        """Yield the logs one after another, and set aside dumps and `preflight stuck` reports.
+
+        The caller must read each log before the next log is opened.
+        """
         for path in paths:
             is_named = path not in self.in_folders
             with contextlib.ExitStack() as opened:

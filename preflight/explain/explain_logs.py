@@ -102,9 +102,9 @@ CAPTURE_OF_ENGINE = (
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A named log, whose bytes come in pieces that may end at any byte.
+    """A log: its name, and its bytes in pieces that may end at any byte.
 
-    After reading, `note()` says what was left out of the log, and `is_whole()` whether it was read to its end.
+    After reading, `note()` says what was left out of the log. `is_whole()` says whether the log was read to its end.
     """
 
     name: str
@@ -122,8 +122,8 @@ def explain(
 ) -> Explanation:
     """Read every log once, and return the explanation of why the run ended.
 
-    `recordings` are flight recorder dumps, and `stuck` are reports of `preflight stuck`. `refused` has the unreadable
-    files with the reasons, and `empty` has the ranks whose logs are empty.
+    `recordings` are flight recorder dumps, and `stuck` are reports of `preflight stuck`. `refused` maps each unreadable
+    file to the reason. `empty` has the ranks whose logs are empty.
     """
     causes = all_causes()
     scanner = Scanner(causes)

@@ -1,4 +1,4 @@
-"""Find the real cause of a failed trial of `preflight check`, from the output of its ranks."""
+"""Find the real cause of a failed test run of `preflight check`, from the output of the ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ OWN, LIBRARY = "error", "log"  # what a rank raised, and what its library wrote
 
 
 def with_cause(trial: TrialResult) -> TrialResult:
-    """Return `trial` with the cause that its ranks' errors and NCCL's logs prove; unchanged if no cause is proved."""
+    """Return `trial` with the cause that the errors of its ranks and NCCL's logs prove.
+
+    If no cause is proved, no cause is added.
+    """
     if trial.outcome not in FAILED:
         return trial
     causes = explain(_logs(_that_tell(trial))).causes

@@ -1,6 +1,6 @@
-"""Read the flight recorder's dumps (`nccl_trace_rank_N`): the collective that each rank has reached.
+"""Read torch's flight recorder dumps (`nccl_trace_rank_N`), which show the last collectives of each rank.
 
-The dumps are pickles. `plain_pickle` builds the plain values of a dump and refuses everything that could run code.
+The dumps are pickles. `plain_pickle` loads only plain values, and refuses everything that could run code.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Recording:
 class Lag:
     """The ranks of a group that enqueued only `seq` collectives, while another rank enqueued `ahead_seq`.
 
-    `missing` is the name of the first collective that these ranks did not enqueue, or of the last one of the other
-    ranks.
+    `missing` is the name of the first collective that these ranks did not enqueue. If this name is unknown, `missing`
+    is the last collective of another rank.
     """
 
     group: str
@@ -58,9 +58,10 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two ranks that enqueued different collectives under the number `seq`; each item is (rank, collective).
+    """Two ranks that enqueued different collectives under the same sequence number `seq`.
 
-    `differ` are all ranks that differ from the majority; it is empty if no majority of the ranks agrees.
+    `one` and `other` are pairs of a rank and its collective. `differ` has all ranks that differ from the majority.
+    `differ` is empty if there is no majority.
     """
 
     seq: int
@@ -75,9 +76,9 @@ def is_recording(name: str, head: bytes) -> bool:
 
 
 def read_recording(source: str, data: bytes, kept_per_group: int = KEPT_PER_GROUP) -> Recording:
-    """Return the last collectives of each group in `data`, a dump that was read from the file `source`.
+    """Return the last collectives of each group in `data`, a flight recorder dump from the file `source`.
 
-    Raise MalformedInput if the data are no dump, are too large for a dump, or hold anything but plain types.
+    Raise MalformedInput if `data` is not a dump, is too large, or contains anything but plain types.
     """
     document = load_plain(source, data)
     if not isinstance(document, dict) or not isinstance(document.get("entries"), list):
@@ -122,7 +123,7 @@ def _sizes(item: dict[Any, Any]) -> str:
 
 
 def find_lag(recordings: Iterable[Recording]) -> Lag | None:
-    """Return the ranks that enqueued fewer collectives than others of their group; None if all groups are even."""
+    """Return the ranks that enqueued fewer collectives than other ranks of their group, or None if no rank did."""
     for group, ends in sorted(_last_by_group(recordings).items()):
         if len(ends) < 2:
             continue
@@ -136,9 +137,9 @@ def find_lag(recordings: Iterable[Recording]) -> Lag | None:
 
 
 def find_clash(recordings: Iterable[Recording]) -> Clash | None:
-    """Return two ranks with different collectives or all_reduce sizes under one number of one group.
+    """Return two ranks that enqueued different collectives or all_reduce sizes with the same group and number.
 
-    Return None if none differ. If more than half of the ranks agree, the first of the two ranks differs from this
+    Return None if no ranks differ. If more than half of the ranks agree, the first of the two ranks differs from this
     majority.
     """
     held: dict[tuple[str, int], dict[str, Entry]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""The progress of a job: the job's phase when the waiting began, and the NCCL start-up step of each process."""
+"""The progress of a job: its phase when the ranks began to wait, and the step of NCCL's start in each process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PhaseRecord:
 
 
 def bar_elapsed_s(text: str) -> float | None:
-    """Return the elapsed time in seconds that the last progress bar in `text` shows; None if `text` has no bar."""
+    """Return the elapsed time in seconds in the last progress bar of `text`, or None if `text` has no bar."""
     matches = BAR.findall(text)
     if not matches:
         return None
@@ -59,11 +59,11 @@ def is_full_bar(text: str) -> bool:
 
 
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseRecord | None:
-    """Return the last line that names a phase of the job; None if there is none.
+    """Return the last log line that names a phase of the job, or None if no line names a phase.
 
     `blocks` are parts of a log in order, each with the number of its first line. A completed progress bar of the
-    training is skipped, because the bar is printed once more after the phase that really came last. If only training
-    comes before that bar, training had just finished.
+    training is skipped, because the bar is often printed again after a later phase. If the phase before the bar is
+    training, the result is the bar, because training had just finished.
     """
     finished: PhaseRecord | None = None
     for first_line, block in reversed(blocks):
@@ -91,7 +91,10 @@ def _kind(text: str) -> Phase | None:
 
 @dataclass(slots=True)
 class NcclStarts:
-    """The furthest step of NCCL's start-up that each process has reached (`steps`), by the process's "host:pid"."""
+    """The furthest step of NCCL's start that each process has reached.
+
+    `steps` contains the step of each process. The key is "host:pid".
+    """
 
     steps: dict[str, StartStep] = field(default_factory=dict)
     last_line: dict[str, tuple[int, str, int]] = field(default_factory=dict)  # source, text, line
@@ -99,7 +102,7 @@ class NcclStarts:
     paths: set[str] = field(default_factory=set)  # P2P, SHM, NET: what channels were connected by
 
     def read(self, text: str, source: int, line: int) -> None:
-        """Record the NCCL start-up step in a line of NCCL's INFO output, if the line has one."""
+        """Record the step of NCCL's start in `text`, a line of NCCL's INFO output, if the line shows a step."""
         key = process(text)
         if key not in self.steps and len(self.steps) >= MOST_PROCESSES:
             return

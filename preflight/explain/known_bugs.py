@@ -1,8 +1,8 @@
-"""Find the known bug that fits the symptom, the versions and the machine that a log shows.
+"""Find the known bug that fits the symptom, the versions and the machine in a log.
 
-A bug that prints a line of its own is a cause (causes/known_bug.py) or a known message (signatures.py). Other bugs
-appear only as a timeout of all ranks or as one crash. All versions and machine facts in the log therefore have to fit
-such a bug.
+This module handles bugs that print no line of their own, and that appear only as a timeout of all ranks or as a crash.
+All versions and machine data in the log must fit such a bug. The other bugs are in causes/known_bug.py and
+signatures.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GRACE = re.compile(r"GB(?:10|200|300)|aarch64")
 
 
 def surroundings(evidence: LogEvidence) -> Surroundings:
-    """Return the versions, the machine and the number of ranks, as far as the log shows them."""
+    """Return the versions, the machine and the number of ranks that the log shows."""
     words = {event.match for event in evidence.of("context.machine")}
     return Surroundings(
         {name: (version,) for name, version in evidence.versions.items()},
@@ -30,10 +30,10 @@ def surroundings(evidence: LogEvidence) -> Surroundings:
 
 
 def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
-    """Return the known bug that fits the log best, and a sentence about it; None if no bug fits.
+    """Return the known bug that fits the log best and a sentence about the bug, or None if no bug fits.
 
-    `cause` is the id of the cause that was found, and a bug must have its effect. For a hang whose cause has high
-    `confidence`, the result is None.
+    `cause` is the id of the cause that was found. The bug must have the same effect as this cause. Return None for a
+    hang whose cause has high `confidence`.
     """
     effect = EFFECTS.get(cause)
     if effect is None or (effect is Effect.HANGS and confidence is Confidence.HIGH):

@@ -1,4 +1,4 @@
-"""Find where a traceback ends: the last line of the user's own code, and the collective in which that line waits."""
+"""Find the last line of the user's own code in a traceback, and the collective in which this line waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ TOP_LEVEL = "<module>"  # outside of every function
 
 @dataclass(frozen=True, slots=True)
 class LastFrame:
-    """The innermost frame of the user's own code; of the whole traceback, if it has no frame of this code."""
+    """The innermost frame of the user's own code in a traceback.
+
+    If the traceback has no frame of the user's code, this is the innermost frame of the traceback.
+    """
 
     file: str
     line: int
@@ -49,20 +52,23 @@ class LastFrame:
 
     @property
     def place_and_function(self) -> str:
-        """Return file, line and function as `train.py:44 (training_step)`; outside a function only `train.py:44`."""
+        """Return the file, the line and the function as `train.py:44 (training_step)`.
+
+        Outside a function, return only the file and the line.
+        """
         return self.place if self.function == TOP_LEVEL else f"{self.place} ({self.function})"
 
 
 def process_of(text: str) -> str:
-    """Return the prefix of `text` that names the process which wrote the line; "" if the line has no such prefix."""
+    """Return the prefix of `text` that names the process that wrote the line, or "" if the line has no such prefix."""
     match = PROCESS.match(text)
     return match[1] if match else ""
 
 
 def read_last_frame(before: bytes, text: str) -> LastFrame | None:
-    """Return the last frame of the traceback that ends with the line `text`; None if there is no traceback.
+    """Return the last frame of the traceback that ends with the line `text`, or None if there is no traceback.
 
-    `before` is the part of the log before that line.
+    `before` is the part of the log before this line. Frames of the user's own code are preferred.
     """
     if b'File "' not in before:  # most lines of failures have no traceback before them
         return None

@@ -1,4 +1,4 @@
-"""Keep only the last run of a log to which several runs were appended (`>>`, `tee -a`, `nohup`, a requeued job)."""
+"""Keep only the last run of a log that contains several runs, for example because of `>>` or `tee -a`."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ ALARM = compile_any(run_ends.RUN_ENDS[name] for name in (*run_ends.ALARMS, run_e
 
 
 class Earlier(NamedTuple):
-    """The earlier runs of a log, which are not read."""
+    """The lines and bytes of the earlier runs in a log, which are not read."""
 
     lines: int = 0
     size_bytes: int = 0
 
 
 def last_run(chunks: Iterable[bytes], *, is_of_one_rank: bool) -> tuple[Iterable[bytes], Earlier]:
-    """Return the last run of a log, and how much was before it.
+    """Return the last run of a log, and the size of the earlier runs.
 
-    A run begins where the log's opening, its first lines before anything failed, is repeated after the end of a run.
-    The ranks of one run may print the same opening, one after the other. Unless the log is of one rank
-    (`is_of_one_rank`), a run must therefore begin a minute or more after the run before it, and have reported steps.
+    A new run begins if the first lines of the log are printed again after the end of a run. The ranks of one run may
+    also print the same first lines, one after the other. Unless the log is of one rank (`is_of_one_rank`), a run must
+    therefore begin at least a minute after the previous run, and must have reported steps.
     """
     rest = iter(chunks)
     head: list[bytes] = []

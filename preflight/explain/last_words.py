@@ -41,7 +41,10 @@ NCCL = "NCCL_DEBUG=WARN   # set it on all ranks; NCCL then names the failed call
 
 
 def looks_like_prose(lines: Sequence[str]) -> bool:
-    """Return whether `lines`, the end of a text, look like an article: most are sentences or marked-up text."""
+    """Return whether `lines`, the end of a text, look like an article instead of a log.
+
+    Most lines of an article are sentences or marked-up text.
+    """
     return len(lines) >= FEW_LINES and sum(map(_is_sentence, lines)) * 2 > len(lines)
 
 
@@ -53,9 +56,10 @@ def _is_sentence(line: str) -> bool:
 
 
 def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
-    """Return the last lines that report a failure, in the order of the logs; of similar lines, only the first.
+    """Return the last lines that report a failure, in the order of the logs.
 
-    If no line reports a failure, return the last line of each log.
+    Of several similar lines, only the first line is returned. If no line reports a failure, return the last line of
+    each log.
     """
     kinds: dict[str, Event] = {}
     for event in evidence.alarms():
@@ -68,7 +72,7 @@ def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
 
 
 def to_fetch(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return advice that names other logs that would show more, with the launcher's commands to get these logs."""
+    """Return advice on which other logs would show more, with the launcher's commands to get these logs."""
     return tuple(_to_fetch(evidence))
 
 

@@ -1,4 +1,4 @@
-"""The ways to carry out a remedy's step with the launcher in use: set a variable, raise a limit, get another log."""
+"""Instructions for the launcher in use: how to set a variable, raise a limit or get another log."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An action that a remedy's step may require, such as to set a variable.
+    """An action that a repair step may require, such as to set a variable.
 
-    `asked_by` is a pattern for the steps that require this action. `way` returns how a launcher does it; "" if unknown.
+    `asked_by` is a pattern for the steps that require this action. `way` returns how a launcher does the action, or ""
+    if this is unknown.
     """
 
     asked_by: re.Pattern[str]
@@ -31,20 +32,24 @@ OTHER_LOGS = Need(
 
 
 def launcher_of(match: str) -> str:
-    """Return the name of the launcher to which `match`, a text from the log, belongs; "" if it belongs to none."""
+    """Return the name of the launcher that the log text `match` indicates, or "" if the launcher is unknown."""
     return next((name for name, words in LOG_WORDS if re.search(words, match)), "")
 
 
 def way(need: Need, launchers: Iterable[str]) -> tuple[str, ...]:
-    """Return one instruction to meet `need` with the most specific of `launchers`; () if none has an instruction."""
+    """Return the instruction for the action `need` with the most specific launcher of `launchers`.
+
+    Return () if no launcher has an instruction for the action.
+    """
     used = set(launchers)
     return next(((need.way(each),) for each in LAUNCHERS if each.name in used and need.way(each)), ())
 
 
 def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variables: bool) -> tuple[str, ...]:
-    """Return `steps`, followed by one instruction for the launcher in use for each `Need` in the steps.
+    """Return `steps`, followed by instructions for the launcher in use.
 
-    `sets_variables` adds the instruction for variables even if no step mentions a variable.
+    There is one instruction for each action (`Need`) that the steps require. If `sets_variables` is true, the
+    instruction for variables is added even if no step mentions a variable.
     """
     steps, used = tuple(steps), frozenset(launchers)
     asked = [need for need in (VARIABLES, LIMITS, OTHER_LOGS) if any(map(need.asked_by.search, steps))]
@@ -54,6 +59,9 @@ def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variab
 
 
 def options_of_engines(cause: str, launchers: Collection[str]) -> tuple[EngineOption, ...]:
-    """Return the options that avoid `cause` (a cause's id) in the serving engines that `launchers` names."""
+    """Return the options of serving engines that avoid the cause `cause` (an id).
+
+    `launchers` names the serving engines in use.
+    """
     faults = [CAUSES[cause]] if cause in CAUSES else []
     return tuple(row for engine in Engine if engine.value in launchers for row in options_for(engine, faults))

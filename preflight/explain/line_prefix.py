@@ -1,4 +1,4 @@
-"""The origin of a line (process, host, time), from the prefixes of launchers, torch, glog and NCCL."""
+"""Find the process, the host and the time of a log line, from the prefixes of launchers, torch, glog and NCCL."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HEAD = 200
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The process, host and time of a line, as far as its prefixes show them."""
+    """The process, the host and the time in the prefixes of a log line."""
 
     rank: str
     host: str
@@ -49,16 +49,16 @@ class Prefix:
 
 
 def clean(raw: bytes) -> str:
-    """Return a line as it may be quoted: without color codes, NUL bytes, undecodable bytes and secrets."""
+    """Return a log line as text, without color codes, NUL bytes, undecodable bytes and secrets."""
     text = ESCAPES.sub("", raw.decode("utf-8", "replace"))
     return without_secrets(text) if may_hold_secrets(raw) else text
 
 
 def line_around(block: bytes, at: int, end: int, limit: int, before: int) -> tuple[int, int]:
-    """Return the start and the end of the line around a match (`at` to `end`); a carriage return ends a line, too.
+    """Return the start and the end of the line that contains the match from `at` to `end`.
 
-    If the line starts more than `limit` bytes before the match, the returned part starts `before` bytes before the
-    match. The line ends at most `limit` bytes after the match.
+    A carriage return also ends a line. If the line starts more than `limit` bytes before the match, the result starts
+    `before` bytes before the match. The result ends at most `limit` bytes after the match.
     """
     low, high = max(0, at - limit), end + limit
     start = max(block.rfind(b"\n", low, at), block.rfind(b"\r", low, at)) + 1
@@ -67,14 +67,15 @@ def line_around(block: bytes, at: int, end: int, limit: int, before: int) -> tup
 
 
 def read_prefix(text: str) -> Prefix:
-    """Return the origin and the time of a cleaned line."""
+    """Return the process, the host and the time of a cleaned log line."""
     return Prefix(_first(RANKS, text), _first(HOSTS, text[: HEAD * 2]), read_moment(text[: HEAD * 2]))
 
 
 def read_moment(text: str) -> Moment:
-    """Return the first time stamp of a line, with the stamp's format as `clock`.
+    """Return the first time stamp in a line, with the format of the time stamp as `clock`.
 
-    Stamps of two formats can't be compared. For example, glog's stamp has no year and is in local time.
+    Time stamps of different formats can't be compared. For example, a time stamp of glog has no year and is in local
+    time.
     """
     for clock, pattern in (("glog", GLOG), ("iso", ISO)):
         if match := pattern.search(text):

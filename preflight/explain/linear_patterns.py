@@ -1,4 +1,4 @@
-"""Find the few relevant lines of a log, in time linear in its size for any content."""
+"""Find the relevant lines of a log, in a time that grows only linearly with the size of the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEMORY_BYTES = 48 << 20  # with less, its DFA for all signs does not fit, and re
 
 
 class Match(Protocol):
-    """The methods of a regular expression's match that this package uses."""
+    """The methods that this package needs from a regular expression's match."""
 
     def start(self) -> int: ...
     def end(self) -> int: ...
@@ -25,18 +25,24 @@ class Match(Protocol):
 
 
 class Pattern(Protocol):
-    """The method of a compiled pattern over bytes that this package uses."""
+    """The method that this package needs from a compiled pattern over bytes."""
 
     def search(self, text: bytes, pos: int = ...) -> Match | None: ...
 
 
 def compile_any(patterns: Iterable[str]) -> Pattern:
-    """Return one pattern over bytes that matches any of the ASCII patterns; `^` and `$` match the ends of a line."""
+    """Return one pattern over bytes that matches any of the ASCII patterns in `patterns`.
+
+    `^` and `$` match the start and the end of a line.
+    """
     return _compile("(?m)" + "|".join(f"(?:{pattern})" for pattern in patterns))
 
 
 def compile_last(patterns: Iterable[str]) -> Pattern:
-    """Return a pattern whose match ends at the last place that any of `patterns` matches."""
+    """Return a pattern that finds the last match of any of `patterns` in a text.
+
+    The match of the returned pattern starts at the start of the text, and ends at the end of this last match.
+    """
     return _compile("(?s)\\A.*(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")")
 
 

@@ -1,4 +1,4 @@
-"""The data that one pass over the logs keeps as evidence for the causes, in bounded memory."""
+"""The evidence that one pass over the logs collects for the causes, in bounded memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PHASE = "phase: "  # with what the job does
 
 @dataclass(slots=True)
 class SourceState:
-    """The state of reading one log, and the data kept from it."""
+    """The state of reading one log, and the data collected from this log."""
 
     name: str
     size_bytes: int = 0
@@ -55,9 +55,9 @@ class SourceState:
 class ProcessRow:
     """What the logs show about one process.
 
-    `first` is the first abnormal line that the process wrote, never a launcher's line about the process. `raised` is
-    the line that ends its first traceback. `code` is the exit code that a launcher reports, negative for a signal.
-    `waited_for` is the collective in which it waited, or "".
+    `first` is the first abnormal line that the process itself wrote. `raised` is the last line of the first traceback.
+    `code` is the exit code that a launcher reports. A negative code is a signal. `waited_for` is the collective in
+    which the process waited, or "".
     """
 
     process: str  # "rank 3", else the prefix of a worker's lines or the name of its log
@@ -70,7 +70,10 @@ class ProcessRow:
 
     @property
     def how_it_ended(self) -> str:
-        """Return how the process ended: "KeyError, exit code 1", "SIGKILL", "no error in its log", or "" if unknown."""
+        """Return how the process ended, such as "KeyError, exit code 1", "SIGKILL" or "no error in its log".
+
+        Return "" if this is unknown.
+        """
         words = []
         if self.raised is not None and (error := read_exception(self.raised.text)) is not None:
             words.append(error.type.rpartition(".")[2])
@@ -85,7 +88,7 @@ class ProcessRow:
 
 @dataclass(slots=True)
 class LogEvidence:
-    """The events of all logs, by pattern and by cause, and all other data from which causes are judged."""
+    """All data from the logs that help to find the cause, such as the events by pattern and by cause."""
 
     events: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     by_cause: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -113,7 +116,10 @@ class LogEvidence:
     processes: tuple[ProcessRow, ...] = ()  # once it is settled (endings.py)
 
     def keep(self, event: Event) -> bool:
-        """Record an event, unless enough events of its kind and rank were recorded; return whether it was recorded."""
+        """Record an event, and return whether the event was recorded.
+
+        An event is not recorded if enough events of the same kind were recorded before, unless its rank is new.
+        """
         self.counts[event.sign] += 1
         known = self.ranks[event.sign]
         kept = self.events[event.sign]
@@ -134,7 +140,7 @@ class LogEvidence:
     def settle(self) -> None:
         """Drop the events that the run survived. Call this method once, after every log was read.
 
-        If only Python warnings remain, or torchrun's about another node that ended first, they are dropped too, because
+        If only Python warnings or torchrun's lines about another node remain, these events are dropped, too, because
         nothing ended the run.
         """
         steps = {number: source.steps for number, source in enumerate(self.sources)}
@@ -170,15 +176,18 @@ class LogEvidence:
         return not self.survival.survived(event)
 
     def has(self, *signs: str) -> bool:
-        """Return whether an event with one of the names `signs` (`Sign.name`) occurred that the run did not survive."""
+        """Return whether an event with one of the names `signs` occurred.
+
+        An event that the run survived does not count.
+        """
         return any(self.events.get(sign) for sign in signs)
 
     def of(self, *signs: str) -> tuple[Event, ...]:
-        """Return the events with the names `signs` (`Sign.name`), the earliest first."""
+        """Return the events with one of the names `signs`, the earliest first."""
         return earliest(event for sign in signs for event in self.events.get(sign, ()))
 
     def best(self, cause_id: str) -> tuple[Event, ...]:
-        """Return the events of the cause `cause_id` that have its highest authority, the earliest first."""
+        """Return the events of the cause `cause_id` that are closest to the root cause, the earliest first."""
         events = self.by_cause.get(cause_id, [])
         if not events:
             return ()
@@ -186,12 +195,15 @@ class LogEvidence:
         return earliest(event for event in events if event.authority == top)
 
     def failures(self) -> tuple[Event, ...]:
-        """Return every event that reports a failure, the earliest first, without texts that healthy runs also print."""
+        """Return every event that reports a failure, the earliest first.
+
+        Texts that healthy runs also print do not count.
+        """
         kept = (event for events in self.by_cause.values() for event in events)
         return earliest(event for event in kept if event.authority is not Authority.SILENCE)
 
     def timeouts(self) -> tuple[Event, ...]:
-        """Return the events that report a wait that timed out, the earliest first."""
+        """Return the events that report a timeout, the earliest first."""
         return earliest(e for e in self.failures() if e.authority is Authority.TIMEOUT)
 
     def alarms(self) -> tuple[Event, ...]:
@@ -204,9 +216,10 @@ class LogEvidence:
         return self.of(run_ends.SUCCESS)
 
     def raised(self) -> list[tuple[Event, Raised]]:
-        """Return the exceptions of the job, the earliest first, without exceptions of the script that starts the job.
+        """Return the exceptions in the job's logs, the earliest exception first, each with its log event.
 
-        A script's exception is in the first lines of its log, far before the first exception of a numbered rank.
+        Exceptions of the script that starts the job are left out. An exception is the script's if the exception is in
+        the first lines of its log, far before the first exception of a rank.
         """
         places = {event.order: place for place, event in enumerate(earliest(event for event, _ in self.exceptions))}
         raised = sorted(self.exceptions, key=lambda one: places[one[0].order])
@@ -222,16 +235,16 @@ class LogEvidence:
         return [(event, error) for event, error in raised if not is_script_s(event)]
 
     def frame(self, event: Event) -> LastFrame | None:
-        """Return the last frame of the traceback that ends with this event; None if there is no traceback."""
+        """Return the last frame of the traceback that ends at `event`, or None if there is no traceback."""
         framed = self.frames.get((event.source, event.line))
         return framed[1] if framed is not None else None
 
     def waited(self) -> tuple[tuple[Event, LastFrame], ...]:
-        """Return (last line, last frame) of the tracebacks that end in a collective called by the user's own code."""
+        """Return (last line, last frame) for each traceback that ends in a collective call in the user's own code."""
         return tuple(each for each in self.frames.values() if each[1].call and each[1].is_own)
 
     def of_phase(self, phase: PhaseRecord | None) -> tuple[Event, ...]:
-        """Return the line of `phase` as an event, so that it can be quoted; () if `phase` is None."""
+        """Return the log line of `phase` as an event to quote, or () if `phase` is None."""
         if phase is None:
             return ()
         source = next(number for number, source in enumerate(self.sources) if phase in source.phases)
@@ -240,30 +253,33 @@ class LogEvidence:
         return (Event(sign, "", Authority.SILENCE, source, phase.line, 0, "", "", moment, phase.text.strip()[-400:]),)
 
     def phase(self, *wanted: Phase) -> PhaseRecord | None:
-        """Return the first phase among the logs' phases that is in `wanted`; None if there is none.
+        """Return the phase of the first log whose phase is in `wanted`, or None if there is no such log.
 
-        A log's phase is the job's activity before the log's first failure.
+        A log's phase is the activity of the job before the first failure in the log.
         """
         firsts = (phase for source in self.sources for phase in source.phases[:1])
         return next((phase for phase in firsts if phase.phase in wanted), None)
 
     def recorded(self, rank: str, text: str) -> tuple[Event, ...]:
-        """Return `text`, a finding in the flight recorder dump of `rank`, as an event to quote; () without a dump."""
+        """Return `text`, a problem found in the flight recorder dump of `rank`, as an event to quote.
+
+        Return () if there is no dump of `rank`.
+        """
         found = (self.dumps[each.source] for each in self.recordings if each.rank == rank and each.source in self.dumps)
         return tuple(
             Event(RECORDED, "", Authority.SILENCE, source, 1, 0, rank, "", Moment(), text) for source in list(found)[:1]
         )
 
     def timeout_ms(self) -> int:
-        """Return the longest timeout among the collectives that timed out, in milliseconds; 0 if the log names none."""
+        """Return the longest timeout of the collectives that timed out, in milliseconds.
+
+        Return 0 if the log shows no timeout.
+        """
         return max((wait.timeout_ms for wait in self.waits.all()), default=0)
 
 
 def earliest(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return the events sorted by time if all time stamps have one format, else by position in the logs.
-
-    The position alone is not enough, because logs are exported in any order.
-    """
+    """Return the events sorted by time, or by position in the logs if the time stamps do not have one format."""
     listed = tuple(events)
     clocks = {event.moment.clock for event in listed}
     is_by_time = len(clocks) == 1 and "" not in clocks

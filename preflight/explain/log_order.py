@@ -1,4 +1,4 @@
-"""Reverse a log that has the newest line first, as cloud consoles export it."""
+"""Reverse a log whose newest line comes first. Cloud consoles export logs in this order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ CLEARLY = 0.9  # of all steps
 
 
 def oldest_first(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], int]:
-    """Return the log in the order of time, and the number of its lines if it was reversed, or else 0."""
+    """Return the log with the oldest line first, and the number of lines that were reversed.
+
+    The number is 0 if the order of the log was not changed.
+    """
     rest = iter(chunks)
     head: list[bytes] = []
     if not is_newest_first(take(rest, head, ENOUGH)):
@@ -29,7 +32,10 @@ def oldest_first(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], int]:
 
 
 def take(chunks: Iterator[bytes], taken: list[bytes], size: int) -> bytes:
-    """Add chunks to `taken` until it has more than `size` bytes or the log ends; return all bytes in `taken`."""
+    """Append chunks to `taken` until `taken` has more than `size` bytes or the log ends.
+
+    Return all bytes in `taken`.
+    """
     length = sum(map(len, taken))
     while length <= size and (chunk := next(chunks, None)) is not None:
         taken.append(chunk)
@@ -38,7 +44,7 @@ def take(chunks: Iterator[bytes], taken: list[bytes], size: int) -> bytes:
 
 
 def is_newest_first(text: bytes) -> bool:
-    """Return whether the times of a log's first lines decrease."""
+    """Return whether the first lines of a log run from newer to older times."""
     back = forth = 0
     last: tuple[str, float] = ("", 0.0)
     for line in text.split(b"\n", LOOKED_AT)[:LOOKED_AT]:

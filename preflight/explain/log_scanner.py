@@ -1,4 +1,4 @@
-"""Scan the bytes of a log in one pass: lines that match a pattern become events, and other lines are never decoded."""
+"""Scan the bytes of a log in one pass, and convert the lines that match a pattern to events."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART, run_
 
 
 def rank_of(name: str) -> str:
-    """Return the rank in the name of a log; "" if the name has no rank."""
+    """Return the rank in the file name of a log, or "" if the name has no rank."""
     match = FILE_RANK.search(name)
     return match[1] or match[2] if match else ""
 
@@ -97,7 +97,7 @@ def _frameworks(text: str) -> list[str]:
 
 
 class Scanner:
-    """A reader of any number of logs into one `LogEvidence`."""
+    """A reader that collects the evidence from any number of logs in one `LogEvidence`."""
 
     def __init__(self, causes: Iterable[Cause]) -> None:
         self.evidence = LogEvidence()
@@ -120,7 +120,7 @@ class Scanner:
         self.evidence.unusual = self._unusual.best
 
     def read(self, name: str, chunks: Iterable[bytes]) -> SourceState:
-        """Read one log; chunks may end anywhere."""
+        """Read one log. A chunk may end in the middle of a line."""
         source = SourceState(name)
         source.file_rank = rank_of(name)
         self.evidence.sources.append(source)

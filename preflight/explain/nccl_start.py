@@ -1,4 +1,4 @@
-"""The steps of NCCL's start-up, as its INFO log shows them, and the process that printed a line."""
+"""Recognize the steps of NCCL's startup in its INFO log, and the process that printed a log line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROCESS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}):(\d{1,8}):\d{1,8}[ :]")
 
 
 class StartStep(IntEnum):
-    """A step of NCCL's start-up, in NCCL's order."""
+    """The steps of NCCL's startup, in the order in which NCCL takes the steps."""
 
     BOOTSTRAP = 0
     NETWORK = 1
@@ -37,11 +37,14 @@ _STEPS = tuple((step, re.compile(words)) for step, words in STEP_WORDS.items())
 
 
 def steps(line: str) -> tuple[StartStep, ...]:
-    """Return the steps of NCCL's start-up in a line; launchers join lines, so there may be several."""
+    """Return the steps of NCCL's startup that `line` reports.
+
+    A line may report several steps, because launchers join lines.
+    """
     return tuple(step for step, pattern in _STEPS if pattern.search(line))
 
 
 def process(line: str) -> str:
-    """Return the process that printed `line`, as `host:pid`; "" if the line lacks NCCL's prefix."""
+    """Return the process that printed the log line, as `host:pid`, or "" if the line has no NCCL prefix."""
     match = PROCESS.search(line)
     return f"{match[1]}:{match[2]}" if match else ""

@@ -1,7 +1,6 @@
-"""Build the plain values of a pickle without running code: no classes, no functions, no custom objects.
+"""Load plain values from a pickle without running code. Classes, functions and custom objects are refused.
 
-Dictionaries accept only text as keys. Numbers could be chosen so that all have the same hash; inserting a key would
-then take time for every earlier key.
+Dictionary keys must be text. Number keys can have equal hashes, and would make each insertion slow.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ IGNORED = frozenset({"PROTO", "FRAME"})
 
 
 def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_values) -> object:
-    """Return the value of `data`, a pickle from the file `source`, without running code.
+    """Return the value in `data`, the pickle from the file `source`, without running code.
 
-    Raise MalformedInput if the pickle has more than `most_operations`, is damaged, or holds anything but plain values.
+    Raise MalformedInput if the pickle is damaged, is too large, has more than `most_operations` operations, or contains
+    anything but plain values.
     """
     if len(data) > RECORDING.most_bytes:
         raise MalformedInput(f"{source}: {RECORDING.too_large()}")
@@ -55,7 +55,10 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def take(self, name: str, argument: Any) -> None:
-        """Execute one operation; raise IndexError or a similar error if the stack lacks its operands."""
+        """Execute one operation of the pickle.
+
+        Raise IndexError or a similar error if the stack lacks an operand.
+        """
         stack = self._stack
         if name in LITERALS:
             stack.append(argument)

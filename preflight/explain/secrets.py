@@ -1,4 +1,4 @@
-"""Replace secrets in lines of a log before they are quoted, by a table of the forms of tokens, keys and passwords."""
+"""Replace tokens, keys and passwords in log lines before the lines are quoted."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ HINTS = compile_any((
 
 
 def without_secrets(text: str) -> str:
-    """Return `text` with everything replaced that looks like a token, a key or a password."""
+    """Return a copy of `text` in which tokens, keys and passwords are replaced."""
     for pattern in PATTERNS:
         text = pattern.sub(_replaced, text)
     return text
 
 
 def may_hold_secrets(raw: bytes) -> bool:
-    """Return whether `raw`, the bytes of a line, may contain a secret; a quick test before `without_secrets`."""
+    """Return whether the bytes of a log line may contain a secret. This test is faster than `without_secrets`."""
     return HINTS.search(raw) is not None
 
 

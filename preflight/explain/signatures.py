@@ -1,6 +1,6 @@
-"""Known messages, each with one remedy: the rows of data/signatures.toml, and bugs' lines in data/known_bugs.toml.
+"""Known log messages and their remedies, from data/signatures.toml and data/known_bugs.toml.
 
-Both tables give the versions to which a row applies.
+Both files state the versions to which a message applies.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ READERS = tuple((library, re.compile(pattern)) for library, pattern in VERSIONS)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A known message with its remedy.
+    """A known log message and its remedy.
 
-    `says` is the first sentence of the answer. If `says` is empty, the message only adds its remedy to a cause that
-    other lines show.
+    `says` is the first sentence of the answer to the user. If `says` is empty, other log lines must show the cause, and
+    the message only adds its remedy.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Signature:
 
     @classmethod
     def of(cls, bug: KnownBug) -> Signature:
-        """Return the signature of a known bug: the line that the bug prints, as a known message."""
+        """Return the known message (`Signature`) for the log line that a known bug prints."""
         says = bug.says if bug.headline else ""
         return cls(
             bug.id, re.compile(bug.line), bug.do, bug.address, bug.proof, bug.cause, says, bug.component, bug.first,
@@ -58,10 +58,10 @@ class Signature:
         )  # fmt: skip
 
     def applies_to(self, versions: Mapping[str, str], around: Surroundings | None) -> bool:
-        """Return whether the message applies to a log with the library `versions` on the machine `around`.
+        """Return whether the message applies to the library `versions` in the log and to the machine `around`.
 
-        An unknown version excludes no message. Other faults may print the same line as a bug that only one kind of
-        machine has; the log must then name that machine.
+        An unknown version excludes no message. Some bugs exist only on one kind of machine, but other faults print the
+        same line. For such a bug, the log must show that kind of machine.
         """
         if self.bug is not None and self.bug.is_told_by_machine and not self.bug.is_of_machine(around):
             return False
@@ -77,7 +77,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class KnownMessage:
-    """A row of the tables whose message is in the log, and its remedy with the log's own values filled in."""
+    """A known message that was found in the log, and its remedy with values from the log."""
 
     row: Signature
     remedy: str
@@ -85,9 +85,9 @@ class KnownMessage:
 
 @functools.cache
 def signatures() -> tuple[Signature, ...]:
-    """Return the rows of data/signatures.toml and the bugs of data/known_bugs.toml that print a line.
+    """Return the known messages of data/signatures.toml, and the bugs of data/known_bugs.toml that print a line.
 
-    The files are part of the program, so an invalid row is a defect and raises an exception.
+    An invalid row in a file raises an exception, because both files are part of the program.
     """
     text = (resources.files("preflight") / "data" / "signatures.toml").read_text(encoding="utf-8")
     rows = read_toml(text, "signatures.toml")["row"]
@@ -96,7 +96,7 @@ def signatures() -> tuple[Signature, ...]:
 
 
 def read_versions(text: str) -> dict[str, str]:
-    """Return {library: version} for the versions that `text`, a log line, prints."""
+    """Return the library versions in `text`, a log line, as {library: version}."""
     found = ((library, pattern.search(text)) for library, pattern in READERS)
     return {library: next(filter(None, match.groups())) for library, match in found if match}
 
@@ -104,10 +104,10 @@ def read_versions(text: str) -> dict[str, str]:
 def find(
     texts: Iterable[str], versions: Mapping[str, str], around: Surroundings | None = None, *, names: bool = False
 ) -> KnownMessage | None:
-    """Return the first known message that is in one of `texts`; None if no text has one.
+    """Return the first known message in `texts`, or None if no text contains a known message.
 
-    Only messages count that apply to the library `versions` and the machine `around`. `names` restricts the search to
-    messages that have a first sentence (`says`) of their own.
+    Messages for other library `versions` or for another machine than `around` are skipped. If `names` is true, messages
+    without a first sentence (`says`) are skipped too.
     """
     rows = [row for row in signatures() if row.applies_to(versions, around) and (row.says or not names)]
     for text in texts:
@@ -118,7 +118,7 @@ def find(
 
 
 def filled(text: str, match: re.Match[str]) -> str:
-    """Return `text` with the groups of `match` in the places of {1}, {2} and so on."""
+    """Return `text` with {1}, {2} and so on replaced by the groups of `match`."""
     for number, value in enumerate(match.groups(), 1):
         text = text.replace(f"{{{number}}}", value or "")
     return text

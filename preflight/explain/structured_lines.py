@@ -1,8 +1,8 @@
-"""Logs in JSON with one record per line, as log shippers and clouds write them: extract each record's message and time.
+"""Extract the message and the time from logs with one JSON record per line.
 
 Supported formats are Docker's json-file, journald, Fluent Bit, Filebeat, Vector, Loki, Google Cloud, CloudWatch,
-Datadog, OpenTelemetry and structlog. A record stays one line, so that line numbers stay valid; the lines within its
-message end in a carriage return.
+Datadog, OpenTelemetry and structlog. A record stays one line, so that line numbers stay valid. Line breaks within a
+message become carriage returns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPOCHS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3), (1e8, 1.0))  # nanoseconds, mic
 
 
 def plain_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield a log's pieces; if its first lines are JSON records, yield the text of each record instead."""
+    """Yield the pieces of a log. If the first lines are JSON records, yield the text of each record instead."""
     rest = iter(pieces)
     head = b""
     for piece in rest:
@@ -50,7 +50,7 @@ def plain_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def text_of(line: bytes) -> str | None:
-    """Return the message of a JSON record, with the record's time in front; None if the line is no log record."""
+    """Return the time and the message of a JSON log record as one text, or None for any other line."""
     stripped = line.strip().rstrip(b",")
     if not stripped.startswith(b"{") or len(stripped) > LONGEST_LINE:
         return None

@@ -1,4 +1,4 @@
-"""The JSON report of `preflight stuck` from the time of the hang, as evidence in addition to the logs."""
+"""Read the JSON report that `preflight stuck` wrote during a hang, as evidence in addition to the logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_TEXTS, CHARS = 8, 400
 
 @dataclass(frozen=True, slots=True)
 class StuckAnswer:
-    """The rank that held up the other ranks, and why, from a report of `preflight stuck`."""
+    """The rank that blocked the other ranks, and the reason, from a report of `preflight stuck`."""
 
     name: str  # of the file
     size_bytes: int
@@ -33,14 +33,15 @@ class StuckAnswer:
 
 
 def is_stuck_report(head: bytes) -> bool:
-    """Return whether a file that begins with the bytes `head` looks like a JSON report of `preflight stuck`."""
+    """Return whether `head`, the first bytes of a file, looks like a JSON report of `preflight stuck`."""
     return bool(BEGINS.match(head))
 
 
 def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
-    """Return the first culprit in `data`, a report of `preflight stuck`, or the rank that works while others wait.
+    """Return the first culprit in `data`, a report of `preflight stuck`.
 
-    Return None if the report names neither. Raise MalformedInput if the data are no report. `name` is the file's name.
+    If the report has no culprit, return the rank that works while the other ranks wait. Return None if the report names
+    no rank at all. Raise MalformedInput if `data` is not a report. `name` is the name of the file.
     """
     document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
     if not isinstance(document, dict):

@@ -1,4 +1,7 @@
-"""Events that a run survived: such an event is followed by a success, a restart, work steps or a ready server."""
+"""Decide whether a run survived an event in its log.
+
+A run survived an event if a success, a restart, work steps or a ready server came later.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ ENDED_BY_SLURM = re.compile(r"\*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,64} CANCELLED
 
 
 class Survival:
-    """A record of the successes, restarts and work steps in all logs, from which `survived` decides about an event."""
+    """The successes, restarts and work steps in all logs, to decide whether the run survived an event."""
 
     def __init__(
         self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event],
@@ -34,10 +37,11 @@ class Survival:
         self._last_death = _last_by_source(self._deaths)
 
     def survived(self, event: Event) -> bool:
-        """Return whether the run went on, or succeeded, after the event.
+        """Return whether the run continued or succeeded after the event.
 
-        After the event came a success; or the same log shows a working restart, a ready server or enough work steps.
-        Work after a launcher has given up the job belongs to another program, and proves nothing.
+        The run continued if a success came later, or if the same log shows a working restart, a ready server or enough
+        work steps. Work does not count after the launcher gave up the job, because this work belongs to another
+        program.
         """
         if ONE_TEST.search(event.text):
             return False
@@ -72,11 +76,14 @@ class Survival:
         return not any(death.order < first.order for death in self._after(event, self._deaths))
 
     def is_after_success(self, event: Event) -> bool:
-        """Return whether an event came after the run's success or stop order, with no new work in between."""
+        """Return whether the event came after the run succeeded or was asked to stop, with no new work in between."""
         return any(self._follows(event, done) for done in self._successes) or self.is_after_stop(event)
 
     def is_after_stop(self, event: Event) -> bool:
-        """Return whether an event came between a server's stop order and the server's end, in the server's own log."""
+        """Return whether the event came after a server was asked to stop and before the server ended.
+
+        Only events in the server's own log count.
+        """
         return any(
             stop.source == event.source and self._follows(event, stop) and not self._had_left(stop, event)
             for stop in self._stops
@@ -107,9 +114,9 @@ class Survival:
 
 
 def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iterable[Event]) -> list[Event]:
-    """Return `successes` without those that a script printed after its launcher had given up the job.
+    """Return `successes` without those that a script printed after the launcher had given up the job.
 
-    `deaths` are the reports of processes that ended, and `starts` the lines with which a program starts.
+    `deaths` are log lines about processes that ended. `starts` are log lines that a program prints when it starts.
     """
     given_up = [death for death in deaths if GIVEN_UP.search(death.text)]
     begun = tuple(starts)
@@ -126,7 +133,10 @@ def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iter
 
 
 def is_after(one: Event, other: Event) -> bool:
-    """Return whether `one` came after `other`, by time if both stamps have one format, else by position."""
+    """Return whether event `one` came after event `other`.
+
+    The times decide if both events have times in one format. Otherwise, the positions in the logs decide.
+    """
     if one.moment.clock and one.moment.clock == other.moment.clock and one.moment.seconds != other.moment.seconds:
         return one.moment.seconds > other.moment.seconds
     return one.order > other.order

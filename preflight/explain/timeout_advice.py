@@ -1,4 +1,4 @@
-"""Advice on a timeout in the log: which common advice is useless, and how to set a longer timeout in each framework."""
+"""Advice about a timeout in the log, such as how to set a longer timeout in each framework."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ LONGEST_S = 3600  # what `preflight timeout` advises at most: a rank that is sil
 
 
 def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return how to set a longer timeout in the user's framework, and the command that computes this timeout."""
+    """Return sentences that say how to set a longer timeout in the user's framework.
+
+    The sentences also name the command that computes this timeout.
+    """
     died_at_s = evidence.timeout_ms() // 1000
     asked = f"`preflight timeout --current {died_at_s}`" if died_at_s else "`preflight timeout`"
     if died_at_s >= LONGEST_S:
@@ -23,9 +26,10 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
-    """Return the time of day (HH:MM:SS) when the ranks diverged, and the timeout in ms; None if either is unknown.
+    """Return the time of day (HH:MM:SS) when the ranks diverged, and the timeout in milliseconds.
 
-    The time of day is that of the first timeout minus the length of the wait.
+    Return None if the time or the timeout is unknown. The time of day is the time of the first timeout minus the length
+    of the wait.
     """
     first = next((event for event in evidence.of("watchdog.caught") if event.moment.clock), None)
     reports = (report for report in evidence.waits.all() if report.timeout_ms)
@@ -37,7 +41,7 @@ def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
 
 
 def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return a sentence with the time of day when the ranks diverged; () if this time is unknown."""
+    """Return a sentence with the time of day when the ranks diverged, or () if the time is unknown."""
     parted = parted_at(evidence)
     if parted is None:
         return ()
@@ -48,7 +52,10 @@ def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return sentences on why common advice to raise the timeout does not help this run; () without a timeout."""
+    """Return sentences that say why the common advice to raise the timeout does not help this run.
+
+    Return () if the log shows no timeout.
+    """
     died_at_ms = evidence.timeout_ms()
     if not died_at_ms:
         return ()
@@ -69,5 +76,5 @@ def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def duration(ms: int) -> str:
-    """Return `ms`, a duration in milliseconds, as text: 1800000 as `30 min`, 8000 as `8 s`."""
+    """Return a duration in milliseconds as text, such as `30 min` for 1800000 or `8 s` for 8000."""
     return f"{ms / 60000:g} min" if ms % 60000 == 0 else f"{ms / 1000:g} s"

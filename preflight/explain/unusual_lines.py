@@ -1,8 +1,8 @@
-"""The lines that no healthy run prints: quotes for a log that names no cause, or only a symptom.
+"""Find log lines that no healthy run prints. These lines are quoted if a log names no cause, or only a symptom.
 
-The file healthy_lines.bin (`python -m scripts.healthy_lines` writes it) has the "background": hashes of the words of
-lines of healthy runs, and of the forms (first words) of these lines, without any text. A line that is not in this file
-is shown to the reader, but never proves a cause.
+The file healthy_lines.bin holds hashes of the words in lines of healthy runs, and hashes of the first words of these
+lines. The file has no text. `python -m scripts.healthy_lines` writes the file. A line that is not in the file is shown
+to the reader, but never proves a cause.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ WORD = re.compile(r"[A-Za-z_]{2,30}")
 
 @dataclass(frozen=True, slots=True)
 class UnusualLine:
-    """A log line that no healthy run prints; a higher score means a higher likelihood that the line names the cause."""
+    """A log line that no healthy run prints. A higher score means that the line is more likely to name the cause."""
 
     score: float
     source: int
@@ -88,13 +88,16 @@ class UnusualLine:
 
     @property
     def is_error(self) -> bool:
-        """Return whether the program itself calls the line an error: by its level, or as an exception."""
+        """Return whether the program marks the line as an error, by its log level or as an exception."""
         return any(words.search(self.text) for words in (HARDER, ERRORS, RAISED))
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """The hashes of the forms and words of lines that healthy runs print."""
+    """The hashes of the lines that healthy runs print.
+
+    `words` has the hash of each word. `forms` has the hash of the first words of each line.
+    """
 
     forms: frozenset[bytes]
     words: frozenset[bytes]
@@ -111,24 +114,25 @@ def body_of(text: str) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a line, without prefixes, paths, addresses and everything with a digit."""
+    """Return the words of a line in lowercase, without prefixes, paths, addresses and anything with a digit."""
     return [word.lower() for word in WORD.findall(NOISE.sub(" ", body_of(ESCAPES.sub("", text))))]
 
 
 def form_of(words: Iterable[str]) -> str:
-    """Return the form of a line: its first words. Lines with equal forms count as similar."""
+    """Return the first words of a line as one text. Lines with the same first words count as similar."""
     return " ".join(list(words)[:FORM_WORDS])
 
 
 def digest(text: str) -> bytes:
-    """Return the hash of a text, which is a line's form or a word."""
+    """Return the hash of `text`, which is one word or the first words of a line."""
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
 def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | None = None) -> bytes:
-    """Return the content of the hash file: the number of forms, the hashes of the forms, and the hashes of the words.
+    """Return the content of the hash file.
 
-    The hashes in `earlier`, the content of an older file, are included.
+    The content is the number of forms, the hashes of the forms, and the hashes of the words. A form is the first words
+    of a line. The hashes in `earlier`, from an older file, are included.
     """
     known = earlier or Background(frozenset(), frozenset())
     one = sorted({*map(digest, forms), *known.forms})
@@ -137,7 +141,7 @@ def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | Non
 
 
 def unpacked(data: bytes) -> Background:
-    """Return the hashes of forms and words in `data`, which `packed` made."""
+    """Return the hashes in `data`, the bytes that `packed` returned."""
     ends = 4 + int.from_bytes(data[:4], "big") * HASH_BYTES
     parts = (data[4:ends], data[ends:])
     forms, words = (frozenset(part[at : at + HASH_BYTES] for at in range(0, len(part), HASH_BYTES)) for part in parts)
@@ -155,9 +159,9 @@ def _is_after_all(body: str) -> bool:
 
 
 class UnusualLines:
-    """A reader of parts of logs, which keeps the few lines that are most likely to name the cause.
+    """A reader of logs that keeps the few lines that are most likely to name the cause.
 
-    `is_secondary(line)` returns whether ranks and launchers print this line after any failure.
+    `is_secondary(line)` returns whether ranks and launchers print the line after any failure.
     """
 
     def __init__(self, is_secondary: Callable[[str], bool]) -> None:
@@ -166,9 +170,10 @@ class UnusualLines:
         self._best: dict[int, dict[str, UnusualLine]] = {}
 
     def read(self, source: int, first_line: int, text: bytes, place: Callable[[int], int] = int) -> None:
-        """Score those lines of `text`, a part of log number `source`, that contain a word of failure; keep the best.
+        """Score the lines of `text` that contain a word of failure, and keep the best lines.
 
-        `place` converts a line count within `text` into the line's number after `first_line`.
+        `text` is a part of log number `source`. `first_line` is the number of the first line. `place` converts a line
+        number to the number that is shown.
         """
         spans = []
         position = 0
@@ -215,7 +220,10 @@ class UnusualLines:
             del kept[min(kept, key=lambda each: (kept[each].score, -kept[each].line))]
 
     def best(self, quoted: frozenset[tuple[int, int]]) -> tuple[UnusualLine, ...]:
-        """Return the lines with the best scores, in the order of the logs, without lines (source, line) in `quoted`."""
+        """Return the lines with the best scores, in the order of the logs.
+
+        Lines with (source, line) in `quoted` are left out.
+        """
         found = (each for kept in self._best.values() for each in kept.values())
         ranked = sorted(found, key=lambda each: (-each.score, each.source, each.line))
         ranked = [each for each in ranked if (each.source, each.line) not in quoted]

@@ -1,4 +1,4 @@
-"""Undo a terminal's line breaks: people paste text that a window has broken, even in the middle of words."""
+"""Join the lines that a terminal window broke, even in the middle of a word, before a user pasted the text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BEGINS = re.compile(
 
 
 def unwrapped(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], tuple[int, ...]]:
-    """Return a log with its broken lines joined, and the original number of each line; () if nothing changed.
+    """Return the log with its broken lines joined, and the original number of each line.
 
-    Only a short log is examined. A log counts as broken if many of its lines have the same full width and continue in a
-    line without a prefix.
+    The numbers are () if nothing changed. Only a short log is examined. A log counts as broken if many lines have the
+    same full width and continue in a line without a prefix.
     """
     head: list[bytes] = []
     rest = iter(chunks)

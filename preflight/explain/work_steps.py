@@ -1,4 +1,4 @@
-"""Work steps of a job: the lines that training loops and servers print during normal operation."""
+"""Recognize work steps, which are the lines that training loops and servers print during normal operation."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def shows_work(lines: Iterable[str]) -> bool:
 
 
 class StepCounter:
-    """A counter of the distinct work steps that one log reports (`count`).
+    """A counter of the distinct work steps in one log. `count` is the number of steps so far.
 
-    It counts only in a limited amount of text after an alarming line, so that a healthy log costs no time.
+    To save time, the counter reads only a limited amount of text after an alarming line.
     """
 
     def __init__(self) -> None:
@@ -57,20 +57,23 @@ class StepCounter:
         self._recent: set[bytes] = set()
 
     def begin(self) -> None:
-        """Let `read` count steps from here on, because an alarming line was kept."""
+        """Let `read` count the work steps from now on. Call this method when an alarming line was kept."""
         self.prepared = 0
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 
     @property
     def is_counting(self) -> bool:
-        """Return whether `read` still counts: neither limit (of steps, of text) was reached since `begin`."""
+        """Return whether `read` still counts.
+
+        `read` stops after a limited number of steps or bytes since the last call of `begin`.
+        """
         return self.count < self._until and self._left_bytes > 0
 
     def read(self, text: bytes) -> None:
         """Count the work steps in `text`, a part of the log that no search pattern matched.
 
-        Do nothing unless `is_counting`.
+        Do nothing if `is_counting` is false.
         """
         self._left_bytes -= len(text)
         position = 0

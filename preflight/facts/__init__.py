@@ -1,1 +1,1 @@
-"""Read facts from a machine. There is one file per subsystem, with a reader at the top and pure parsers below it."""
+"""Read values from a machine. Each subsystem has one module, with a reader at the top and parsers below."""

@@ -1,7 +1,7 @@
-"""A capture is one JSON document with everything that the probes read on a machine.
+"""Save everything that the probes read on a machine in one JSON document, a capture.
 
-Names that identify the machine or its users are replaced. With the capture, the machine can be probed again on any
-other machine.
+Names that identify the machine or its users are replaced. With the capture, the probes can run again on any other
+machine.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def capture_document(capture: Capture) -> str:
 
 
 def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
-    """Return the machine captured in `text`, and {group of probes: reason} for the groups that gave no result there.
+    """Return the machine captured in `text`, and {group of probes: reason} for each group without a result.
 
-    Raise MalformedInput (one line) if the text is no capture.
+    Raise MalformedInput if the text is not a capture.
     """
     document = parse_json(text, CAPTURE, "the capture")
     if not isinstance(document, dict) or FORMAT not in document:

@@ -1,4 +1,4 @@
-"""Read the CPU and memory limits that cgroups set for this process, in cgroup version 1, version 2 or both together."""
+"""Read the CPU, memory and process limits of this process from cgroup version 1, version 2 or both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N = TypeVar("N", int, float)
 
 
 def read_cpu_limit(machine: Machine) -> float | Limit:
-    """Return how many CPUs the tightest limit of this process's cgroups allows; 0.5 means half of one CPU's time."""
+    """Return how many CPUs the tightest cgroup limit of this process allows, such as 0.5 for half a CPU."""
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     v2 = [parse_cpu_max(text) for (text,) in _texts(machine, "", "cpu.max")]
     v1 = [cpus_of(*map(parse_whole, texts, names)) for texts in _texts(machine, "cpu", *names)]
@@ -29,14 +29,14 @@ def read_cpu_limit(machine: Machine) -> float | Limit:
 
 
 def read_memory_limit_bytes(machine: Machine) -> int | Limit:
-    """Return the number of bytes that the tightest limit of this process's cgroups allows."""
+    """Return how many bytes of memory the tightest cgroup limit of this process allows."""
     v2 = [parse_max(text, "memory.max") for (text,) in _texts(machine, "", "memory.max")]
     v1 = [parse_memory_limit_v1(text) for (text,) in _texts(machine, "memory", "memory.limit_in_bytes")]
     return tightest([*v2, *v1])
 
 
 def read_pids_limit(machine: Machine) -> int | Limit:
-    """Return the number of processes and threads that the tightest limit of this process's cgroups allows."""
+    """Return how many processes and threads the tightest cgroup limit of this process allows."""
     texts = [*_texts(machine, "", "pids.max"), *_texts(machine, "pids", "pids.max")]
     return tightest(parse_max(text, "pids.max") for (text,) in texts)
 
@@ -52,7 +52,10 @@ def usable_cpus(machine: Machine) -> float:
 
 
 def read_oom_kills(machine: Machine) -> int:
-    """Return the number of out-of-memory kills in this process's own cgroup, including kills for the host's memory."""
+    """Return the number of out-of-memory kills in this process's own cgroup.
+
+    The number includes kills for lack of memory on the host. Raise UnreadableFact if there is no file with the number.
+    """
     v2 = _texts(machine, "", "memory.events")
     texts = v2 or _texts(machine, "memory", "memory.oom_control")
     if not texts:
@@ -61,7 +64,7 @@ def read_oom_kills(machine: Machine) -> int:
 
 
 def read_pids_refusals(machine: Machine) -> int:
-    """Return how often a limit refused to start a process or thread, in this process's cgroup and all cgroups above it.
+    """Return how often a limit refused a new process or thread in this process's cgroup and the cgroups above.
 
     Before Linux 6.11, the kernel counts a refusal in the cgroup that wanted to start the process. Since Linux 6.11, the
     kernel counts a refusal in the cgroup that has the limit.
@@ -89,9 +92,9 @@ def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ..
 
 
 def parse_cgroup_path(text: str, controller: str) -> str:
-    """Return this process's path in the hierarchy of `controller`, from the text of /proc/self/cgroup; "/" without one.
+    """Return this process's cgroup path for `controller`, or "/" if the controller is not listed.
 
-    Version 2 has the controller "".
+    `text` is the content of /proc/self/cgroup. In version 2, the controller is "".
     """
     for line in text.splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -101,17 +104,20 @@ def parse_cgroup_path(text: str, controller: str) -> str:
 
 
 def levels(path: str) -> tuple[str, ...]:
-    """Return the cgroup `path` and all paths above it, the top first: `("", "/a", "/a/b")` for `/a/b`.
+    """Return the cgroup `path` and all paths above, the top first, such as `("", "/a", "/a/b")` for `/a/b`.
 
-    The limits of the upper levels apply too. In a container, the path may be the host's path, of which only the top
-    level ("") exists in the container. `..` stands for a level outside the cgroup namespace.
+    The limits of the upper levels apply too. In a container, `path` may be a path of the host, and only the top level
+    ("") exists in the container. `..` stands for a level outside the cgroup namespace.
     """
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     return tuple("".join(f"/{part}" for part in parts[:depth]) for depth in range(len(parts) + 1))
 
 
 def parse_cpu_max(text: str) -> float | Limit:
-    """Return the limit in cpu.max (`text`), in CPUs: 0.5 for `50000 100000` (µs), UNLIMITED for `max 100000`."""
+    """Return the CPU limit in the text of cpu.max, as a number of CPUs, such as 0.5 for `50000 100000`.
+
+    Return UNLIMITED for `max 100000`. The numbers in the file are microseconds.
+    """
     quota, _, period = text.partition(" ")
     if quota == "max":
         return Limit.UNLIMITED
@@ -119,28 +125,37 @@ def parse_cpu_max(text: str) -> float | Limit:
 
 
 def parse_max(text: str, name: str) -> int | Limit:
-    """Return the limit in memory.max (bytes) or pids.max (processes); UNLIMITED for `max`.
+    """Return the limit in the text of memory.max (bytes) or pids.max (processes).
 
-    Error messages contain `name`, the name of the file.
+    Return UNLIMITED for `max`. `name` is the name of the file, for error messages.
     """
     return Limit.UNLIMITED if text == "max" else parse_whole(text, name)
 
 
 def parse_memory_limit_v1(text: str) -> int | Limit:
-    """Return the limit in memory.limit_in_bytes, in bytes; UNLIMITED if the file shows no limit."""
+    """Return the limit in the text of memory.limit_in_bytes, in bytes.
+
+    Return UNLIMITED if the file shows no limit.
+    """
     limit_bytes = parse_whole(text, "memory.limit_in_bytes")
     return Limit.UNLIMITED if not 0 <= limit_bytes < NO_LIMIT_V1 else limit_bytes
 
 
 def cpus_of(quota_us: int, period_us: int) -> float | Limit:
-    """Return how many CPUs a quota of CPU time per period allows; UNLIMITED if the quota is negative."""
+    """Return the number of CPUs that a quota of CPU time per period allows.
+
+    Return UNLIMITED if the quota is negative. Raise UnreadableFact if the period is not positive.
+    """
     if period_us <= 0:
         raise UnreadableFact(f"cgroup: {period_us} us is not a period")
     return Limit.UNLIMITED if quota_us < 0 else quota_us / period_us
 
 
 def parse_event_count(text: str, name: str) -> int:
-    """Return the number that follows `name` in `text`, from memory.events, memory.oom_control or pids.events."""
+    """Return the number after `name` in the text of memory.events, memory.oom_control or pids.events.
+
+    Raise UnreadableFact if `name` is missing.
+    """
     for line in text.splitlines():
         found, _, count = line.partition(" ")
         if found == name:
@@ -149,5 +164,5 @@ def parse_event_count(text: str, name: str) -> int:
 
 
 def tightest(limits: Iterable[N | Limit]) -> N | Limit:
-    """Return the smallest of the limits; UNLIMITED if no limit is set."""
+    """Return the smallest limit, or UNLIMITED if no limit is set."""
     return min((limit for limit in limits if not isinstance(limit, Limit)), default=Limit.UNLIMITED)

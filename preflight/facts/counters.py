@@ -1,7 +1,7 @@
-"""Read hardware counters: memory errors, repeated transfers, links that went down, Xids, and bytes on the network.
+"""Read counters of the hardware and the kernel, such as memory errors, lost links, Xids and network bytes.
 
-The module also counts the kernel's kills for lack of memory, its refusals to start a process, and its reports of faulty
-memory. The absolute value of a counter means little; a run is judged by the increase of the counters during the run
+Kernel counters include kills for lack of memory, refusals to start a process, and reports of faulty memory. The
+absolute value of a counter means little. A run is judged by the increase of the counters during the run
 (model/counters.py).
 """
 
@@ -67,12 +67,12 @@ MEMORY_FAILURE = re.compile(r"memory failure: 0x|hardware memory corruption|unco
 
 
 def probe_counters(machine: Machine, limit_s: float = LIMIT_S, waking_s: float = WAKING.all_s) -> tuple[Counter, ...]:
-    """Return every counter; the value of a counter that could not be read is a Gap.
+    """Return all counters of the machine. A counter that could not be read has a reason (Gap) as its value.
 
     The sources are read in parallel.
 
     `waking_s` is added to the time limit of NVML, because a driver may first have to wake its GPUs. Call this function
-    from a process with a single thread, since it forks.
+    from a process with a single thread, because the function forks.
     """
     readers: dict[str, Callable[[Machine], tuple[Counter, ...]]] = {
         NVML: _gpus,
@@ -100,7 +100,10 @@ def _gpus(machine: Machine) -> tuple[Counter, ...]:
 
 
 def gpu_counters(gpu: Gpu) -> Iterator[Counter]:
-    """Yield the counters in `gpu`, one GPU's NVML facts; the value of a counter that could not be read is a Gap."""
+    """Yield the counters of one GPU from its NVML values.
+
+    A counter that could not be read has a reason (Gap) as its value.
+    """
 
     def counter(name: str, kind: CounterKind, value: int | Gap, source: str) -> Counter:
         return Counter(f"GPU {gpu.nvml_index}", name, kind, value, source, gpu.nvml_index)
@@ -180,7 +183,10 @@ def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
 
 
 def parse_aer(text: str, total: str) -> int:
-    """Return the count on the line `total` of `text`, a file of PCIe errors (AER). Raise UnreadableFact without one."""
+    """Return the count on the line `total` of `text`, a kernel file of PCIe errors (AER).
+
+    Raise UnreadableFact if the line is missing.
+    """
     for match in filter(None, map(AER_LINE.fullmatch, map(str.strip, text.splitlines()))):
         if match[1] == total:
             return int(match[2])
@@ -216,15 +222,19 @@ READERS: dict[OutsideKind, tuple[Callable[[Machine], int], str]] = {
 
 
 def probe_outside_events(machine: Machine) -> Counts:
-    """Return {kind: (count, source)} for the events that may end a run from outside, such as kills for lack of memory.
+    """Return {kind: (count, source)} for events outside the run that may end the run, such as out-of-memory kills.
 
-    The counts begin with the boot of the machine or the creation of the cgroup. A count that can't be read is a Gap.
+    The counts begin with the boot of the machine or the creation of the cgroup. If a count could not be read, a Gap
+    with the reason replaces the count.
     """
     return {kind: (gap_or(partial(read, machine)), source) for kind, (read, source) in READERS.items()}
 
 
 def count_memory_failures(lines: object) -> int:
-    """Return how many of `lines`, lines of the kernel log, report faulty memory."""
+    """Return how many of the kernel log lines report faulty memory.
+
+    Raise UnreadableFact if `lines` is not a list.
+    """
     if not isinstance(lines, list):
         raise UnreadableFact("the kernel log is no list of lines")
     return sum(bool(MEMORY_FAILURE.search(str(line))) for line in lines)

@@ -1,4 +1,4 @@
-"""Read the kernel messages from before this run, with their times, and how often interfaces lost their links."""
+"""Read the kernel messages from before this run, and count how often each interface lost its link."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ MOST_LINES = 10_000
 
 
 def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Gap | None:
-    """Return the kernel's log from before the run, and the links that interfaces lost; a Gap if it can't be read.
+    """Return the kernel log from before the run and the lost links of interfaces.
 
-    Return None if `policy` is None or has no `[lookback]`.
+    Return a Gap with the reason if the kernel log can't be read. Return None if `policy` is None or has no
+    `[lookback]`.
     """
     if policy is None or policy.lookback == Lookback():
         return None
@@ -31,7 +32,7 @@ def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Ga
 
 
 def parse_history(answer: Any) -> KernelHistory:
-    """Return the history in `answer`, {"now_s", "begins_s", "lines": [[seconds, text], ...]}.
+    """Return the kernel log in `answer`, a dictionary {"now_s", "begins_s", "lines": [[seconds, text], ...]}.
 
     Raise UnreadableFact if `answer` has another form.
     """

@@ -1,4 +1,4 @@
-"""Read the network interfaces, and the addresses to which the host's own name resolves."""
+"""Read the network interfaces, and the addresses of the host's own name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTAINER_NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The sysfs properties of an interface that show the interface's kind."""
+    """The sysfs properties of a network interface that show its kind."""
 
     name: str
     arp_type: int
@@ -42,7 +42,10 @@ class Marks:
 
 
 def probe_netifs(machine: Machine) -> tuple[Netif, ...]:
-    """Return the interfaces in index order; in a machine that is only a tree of files, their addresses are Gaps."""
+    """Return the network interfaces, sorted by index.
+
+    If `machine` is only a tree of files, the addresses can't be read, and a Gap with the reason replaces the addresses.
+    """
     listed = gap_or(lambda: machine.ask("interfaces"))
     if isinstance(listed, list):
         return tuple(_read_netif(machine, entry) for entry in listed)
@@ -142,9 +145,9 @@ def _arp_ignore(machine: Machine, name: str) -> int:
 
 
 def netif_kind(marks: Marks) -> NetifKind:  # noqa: PLR0911 - one line a kind
-    """Return the kind of an interface from `marks`, its properties in sysfs.
+    """Return the kind of a network interface, from its sysfs properties (`marks`).
 
-    The name of an interface without a device decides only whether it belongs to a container network; `lo` is loopback.
+    `lo` is the loopback interface. Other names matter only for container networks, if the interface has no device.
     """
     if marks.arp_type == ARPHRD_LOOPBACK or marks.name == "lo":
         return NetifKind.LOOPBACK
@@ -174,7 +177,10 @@ def _virtual_kind(marks: Marks) -> NetifKind:
 
 
 def parse_devtype(uevent: str) -> str:
-    """Return the DEVTYPE in the text of a uevent file; "" if it has none, as for Ethernet adapters and veth."""
+    """Return the DEVTYPE in the text of a uevent file, or "" if the file has no DEVTYPE.
+
+    Ethernet adapters and veth interfaces have no DEVTYPE.
+    """
     return next((line.partition("=")[2] for line in uevent.splitlines() if line.startswith("DEVTYPE=")), "")
 
 
@@ -186,7 +192,7 @@ def parse_flags(text: str) -> int:
 
 
 def parse_speed(text: str) -> int:
-    """Return the speed in `text`, in Mbit/s. Raise UnreadableFact if the driver does not know the speed.
+    """Return the speed of an interface in Mbit/s. Raise UnreadableFact if the driver does not know the speed.
 
     For an unknown speed, drivers write -1, old kernels write 4294967295, and some drivers write 0.
     """
@@ -197,7 +203,7 @@ def parse_speed(text: str) -> int:
 
 
 def probe_name_resolution(machine: Machine) -> NameResolution:
-    """Return the host's name and its addresses in the resolver's order.
+    """Return the host's name, and the addresses of this name in the resolver's order.
 
     Raise UnreadableFact if the name has no address.
     """

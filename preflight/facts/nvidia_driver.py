@@ -1,4 +1,4 @@
-"""Read the kernel's data about the NVIDIA driver: device files, the module's version, and GPU errors in the log."""
+"""Read the NVIDIA device files, the version of the NVIDIA kernel module, and GPU errors in the kernel log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROC = "proc/driver/nvidia/version"
 
 
 def probe_device_nodes(machine: Machine) -> DeviceNodes:
-    """Return the names below /dev that start with nvidia, and the version of the loaded nvidia module."""
+    """Return the names in /dev that start with `nvidia`, and the version of the loaded nvidia module."""
     need(machine, "dev")
     return DeviceNodes(
         nvidia=tuple(name for name in machine.names("dev") if name.startswith("nvidia")),
@@ -26,7 +26,10 @@ def probe_device_nodes(machine: Machine) -> DeviceNodes:
 
 
 def parse_module_version(text: str) -> str:
-    """Return the version in /proc/driver/nvidia/version, of the open or the proprietary module."""
+    """Return the version of the NVIDIA kernel module, from the text of /proc/driver/nvidia/version.
+
+    The module may be open or proprietary. Raise UnreadableFact if the text has no version.
+    """
     match = re.search(r"^NVRM version:.*?Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", text, re.MULTILINE)
     if match is None:
         raise UnreadableFact(f"/{PROC}: it names no version")
@@ -37,7 +40,10 @@ MOST_LINES = 100
 
 
 def probe_xid_lines(machine: Machine) -> tuple[str, ...]:
-    """Return the newest "NVRM: Xid" lines, oldest first; empty if the nvidia module is not loaded."""
+    """Return the newest kernel log lines with "NVRM: Xid", the oldest of them first.
+
+    Return () if the nvidia module is not loaded.
+    """
     modules = machine.names("sys/module")
     if modules and "nvidia" not in modules:
         return ()
@@ -45,5 +51,5 @@ def probe_xid_lines(machine: Machine) -> tuple[str, ...]:
 
 
 def parse_kernel_log(lines: list[str]) -> tuple[str, ...]:
-    """Return the newest of `lines` that report an Xid, at most MOST_LINES, oldest first."""
+    """Return the newest lines that report an Xid, at most MOST_LINES lines, the oldest line first."""
     return tuple(line for line in lines if XID_LINE.search(line))[-MOST_LINES:]

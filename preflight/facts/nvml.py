@@ -1,4 +1,4 @@
-"""Read the facts about the driver and the GPUs from one reply to the query of all NVML values."""
+"""Read the values of the driver and the GPUs from one reply to an NVML query."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 @dataclass(frozen=True, slots=True)
 class NvmlFacts:
-    """All facts from one session of NVML: the driver, the GPUs, the paths between them, and their P2P status."""
+    """All values from one NVML session, about the driver, the GPUs, and the paths and P2P status between GPUs."""
 
     driver: DriverFacts
     gpus: tuple[Gpu, ...]
@@ -47,7 +47,10 @@ class NvmlFacts:
 
 
 def probe_nvml(machine: Machine) -> NvmlFacts:
-    """Return the facts about the driver and the identified GPUs. Raise UnreadableFact if NVML does not start."""
+    """Return the NVML values of the driver and the GPUs. Raise UnreadableFact if NVML does not start.
+
+    A GPU without a readable identity is only listed as an unreadable GPU of the driver.
+    """
     answer = machine.ask("nvml")
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))
@@ -74,9 +77,9 @@ def _is_confidential(answer: Json) -> bool | Gap:
 
 
 def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
-    """Return the fact that `parse` makes of `answer[key]`, in NVML's reply; a Gap if the value could not be read.
+    """Return the parsed value of `answer[key]` in NVML's reply, or a Gap with the reason if there is no value.
 
-    The key may be missing in a capture that another version of preflight wrote; the result is then a Gap too.
+    The key may be missing in a capture from another version of preflight. The result is then a Gap too.
     """
     if key not in answer:
         return Gap("the version that made the capture did not read this value")

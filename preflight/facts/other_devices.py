@@ -1,4 +1,4 @@
-"""Read the GPUs and accelerators of other makers than NVIDIA on the PCI bus and below /dev."""
+"""Read the GPUs and accelerators that are not from NVIDIA, on the PCI bus and in /dev."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BY_VENDOR = {maker.vendor: maker for maker in OTHER_MAKERS}
 
 
 def probe_other_devices(machine: Machine) -> tuple[OtherDevice, ...]:
-    """Return the accelerators on the PCI bus in bus order, then those that are found only below /dev.
+    """Return the accelerators on the PCI bus in bus order, then the accelerators that exist only in /dev.
 
-    A display controller is included only if torch has builds for its maker's GPUs.
+    A display controller is included only if torch has builds for GPUs of the same maker.
     """
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     return (*_on_bus(machine), *_below_dev(machine))

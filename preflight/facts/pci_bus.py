@@ -1,4 +1,4 @@
-"""Read the PCI bus: the NVIDIA GPUs, the RDMA adapters, and the tree above both (bridges, links, ACS, IOMMU)."""
+"""Read the NVIDIA GPUs and the RDMA adapters on the PCI bus, and the bridges above these devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DISPLAY_CONTROLLER = "0x03"  # VGA 0x0300 and 3D 0x0302; audio, USB and NVSwitch
 
 
 def probe_nvidia_pci(machine: Machine) -> tuple[NvidiaPciDevice, ...]:
-    """Return the NVIDIA GPUs on the PCI bus, in bus order; empty on a machine without a PCI bus."""
+    """Return the NVIDIA GPUs on the PCI bus, in bus order, or () if the machine has no PCI bus."""
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     return tuple(_read_nvidia(machine, bdf) for bdf in machine.names(DEVICES) if _is_nvidia_gpu(machine, bdf))
 
@@ -48,7 +48,7 @@ def is_display(pci_class: str) -> bool:
 
 
 def parse_id(text: str) -> str:
-    """Return a PCI id in the kernel's spelling, such as `0x2330`; UnreadableFact for other text."""
+    """Return `text` if the text is a PCI id such as `0x2330`. Raise UnreadableFact for any other text."""
     if not re.fullmatch(r"0x[0-9a-f]{4}", text):
         raise UnreadableFact(f"{text[:40]!r} is not a PCI id")
     return text
@@ -63,14 +63,14 @@ PLAIN = re.compile(r"[0-9]{1,3}(?:\.[0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a device on the PCI bus: its host bridge, and the addresses of the bridges down to the device."""
+    """The position of a device on the PCI bus, as the host bridge and the bridges above the device."""
 
     host_bridge: str
     parents: tuple[str, ...]
 
 
 def probe_pci(machine: Machine) -> tuple[PciDevice, ...]:
-    """Return the NVIDIA GPUs and the RDMA adapters in bus order, then all bridges above them."""
+    """Return the NVIDIA GPUs and the RDMA adapters in bus order, then all bridges above these devices."""
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     kinds = {bdf: PciKind.GPU for bdf in machine.names(DEVICES) if _is_gpu(machine, bdf)}
     kinds |= dict.fromkeys(_adapters(machine), PciKind.NIC)
@@ -97,7 +97,7 @@ def _adapters(machine: Machine) -> Iterable[str]:
 def read_adapter_bdf(machine: Machine, name: str) -> str:
     """Return the PCI address of the RDMA device `name`.
 
-    Raise UnreadableFact if the RDMA device is no PCI device (SCIF, rxe).
+    Raise UnreadableFact if the RDMA device is not a PCI device, such as SCIF or rxe.
     """
     link = first_of(
         lambda: machine.link(f"{HCAS}/{name}/device"),
@@ -110,16 +110,19 @@ def read_adapter_bdf(machine: Machine, name: str) -> str:
 
 
 def read_place(machine: Machine, bdf: str) -> Place:
-    """Return the position of the device at the PCI address `bdf`; it is empty if the device has no link in /sys/bus."""
+    """Return the position of the device at the PCI address `bdf`.
+
+    The position is empty if the device has no link in /sys/bus.
+    """
     place = gap_or(lambda: parse_place(machine.link(f"{DEVICES}/{bdf}")))
     return Place("", ()) if isinstance(place, Gap) else place
 
 
 def parse_place(link: str) -> Place:
-    """Return the host bridge and the bridges above a device; `link` is the target of its link in /sys/bus/pci/devices.
+    """Return the host bridge and the bridges above a device. `link` is the device's link target in sysfs.
 
-    Such a target is `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`. If the path has several roots (VMD,
-    Hyper-V), the last one counts.
+    An example of `link` is `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`. If the path has several roots (VMD,
+    Hyper-V), the last root counts.
     """
     parts = link.lower().split("/")
     last = max((i for i, part in enumerate(parts) if ROOT.fullmatch(part)), default=-1)
@@ -159,7 +162,7 @@ def _read_device(machine: Machine, bdf: str, kind: PciKind, place: Place) -> Pci
 
 
 def read_ids(machine: Machine, directory: str) -> str:
-    """Return the vendor and device ids of the PCI function in `directory`, a folder of /sys."""
+    """Return the vendor and device ids of a PCI function, such as `10de:2330`. `directory` is its folder in /sys."""
     vendor, device = (parse_id(machine.text(f"{directory}/{name}")) for name in ("vendor", "device"))
     return f"{vendor[2:]}:{device[2:]}"
 
@@ -179,7 +182,7 @@ def _group_type(machine: Machine, directory: str) -> str:
 
 
 def parse_speed(text: str) -> float:
-    """Return a link's speed in GT/s, from `16.0 GT/s PCIe`, or `16 GT/s` of older kernels."""
+    """Return the speed of a link in GT/s, such as 16.0 for `16.0 GT/s PCIe` or `16 GT/s` (older kernels)."""
     number, _, unit = text.partition(" ")
     if not PLAIN.fullmatch(number) or not unit.startswith("GT/s"):
         raise UnreadableFact(f"link speed: the kernel says {text[:40]!r}")
@@ -187,9 +190,9 @@ def parse_speed(text: str) -> float:
 
 
 def parse_width(text: str) -> int:
-    """Return the number of lanes in `text`, from a link's file in /sys. Raise UnreadableFact if the link has none.
+    """Return the number of PCIe lanes in `text`, the content of a link width file in /sys.
 
-    A device inside a root complex has no lanes, and the kernel gives 0 or 255.
+    Raise UnreadableFact if the device has no lanes. For a device inside a root complex, the kernel writes 0 or 255.
     """
     lanes = parse_whole(text, "link width")
     if not 0 < lanes <= 32:
@@ -198,7 +201,7 @@ def parse_width(text: str) -> int:
 
 
 def gpu_devices(devices: tuple[PciDevice, ...] | Gap) -> tuple[PciDevice, ...]:
-    """Return the GPUs in the PCI tree `devices`; () if the tree is a Gap."""
+    """Return the GPUs among the PCI devices, or () if `devices` is a Gap because the PCI bus could not be read."""
     return () if isinstance(devices, Gap) else tuple(each for each in devices if each.kind is PciKind.GPU)
 
 
@@ -213,9 +216,9 @@ CONTROLS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "Eg
 
 
 def parse_acs(config: bytes) -> tuple[str, ...]:
-    """Return the names of the ACS controls that are on, from a PCI config space; empty if the device has no ACS.
+    """Return the names of the enabled ACS controls in a PCI config space, or () if the device has no ACS.
 
-    Raise UnreadableFact if `config` ends too early, because reading the rest needs root.
+    Raise UnreadableFact if `config` is too short. Reading all of the config space needs root.
     """
     if len(config) <= UNPRIVILEGED_BYTES:
         raise UnreadableFact(
@@ -229,7 +232,7 @@ def parse_acs(config: bytes) -> tuple[str, ...]:
 
 
 def without_serial(config: bytes) -> bytes:
-    """Return a config space in which the device serial number is replaced by zeros."""
+    """Return a copy of a PCI config space in which zeros replace the device serial number."""
     offset = _capability(config, SERIAL_ID)
     return config if offset == 0 else config[: offset + 4] + bytes(8) + config[offset + 12 :]
 

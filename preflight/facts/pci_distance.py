@@ -1,4 +1,4 @@
-"""The distance of two PCI devices, in the words of `nvidia-smi topo -m`."""
+"""Compute the distance between two PCI devices, in the terms of `nvidia-smi topo -m`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ NO_PCI = "the device is not in the PCI tree that could be read"
 
 
 def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
-    """Return the distance of two devices: PIX, PXB, PHB, NODE or SYS.
+    """Return the distance between two PCI devices as PIX, PXB, PHB, NODE or SYS.
 
     Raise UnreadableFact if the PCI tree or the NUMA nodes do not show the distance.
 
-    PIX means that at most one bridge or switch is between the devices, and PXB means that several are. With PHB, the
-    path goes through a host bridge; with NODE, through two host bridges of one NUMA node; with SYS, between NUMA nodes.
+    PIX means that at most one bridge or switch is between the devices. PXB means that several are between the devices.
+    PHB means that the path goes through a host bridge. NODE means that the path goes through two host bridges of one
+    NUMA node. SYS means that the path goes between NUMA nodes.
     """
     if not (a.host_bridge and b.host_bridge):
         raise UnreadableFact("/sys does not show the host bridges of both devices")
@@ -49,9 +50,9 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return NVML's paths between GPUs (`known`); the PCI tree gives the paths that NVML lacks.
+    """Return the paths between GPUs from NVML (`known`). The PCI tree adds the paths that NVML lacks.
 
-    If neither source gives paths, the result is NVML's Gap.
+    If neither source has paths, return the Gap in `known`, which has NVML's reason.
     """
     if isinstance(pci, Gap):
         return known

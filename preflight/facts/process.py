@@ -1,4 +1,4 @@
-"""Read what the ranks inherit: limits, variables, NCCL's configuration, and the versions of Python, torch and NCCL."""
+"""Read the limits, environment variables, NCCL settings and software versions that the ranks inherit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def probe_limits(machine: Machine) -> LimitFacts:
 
 
 def probe_environment(machine: Machine) -> tuple[EnvVar, ...]:
-    """Return the variables that NCCL, gloo, torch or CUDA read, sorted by name."""
+    """Return the environment variables that NCCL, gloo, torch or CUDA read, sorted by name."""
     return tuple(EnvVar(name, value) for name, value in sorted(machine.ask("environment").items()))
 
 
 def reported_environment(environ: Mapping[str, str]) -> tuple[EnvVar, ...]:
-    """Return those variables of `environ` that a report may contain, sorted by name and without secrets."""
+    """Return the variables of `environ` that a report may contain, without secrets and sorted by name."""
     return tuple(EnvVar(name, shown(name, value)) for name, value in sorted(environ.items()) if is_reported(name))
 
 
@@ -39,10 +39,11 @@ VALUE_CHARS = 1023  # NCCL cuts what is longer
 
 
 def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, ...]:
-    """Return the effective settings of NCCL's configuration files, in reading order; a missing file adds none.
+    """Return the effective settings of NCCL's configuration files, in reading order.
 
     NCCL reads the file in NCCL_CONF_FILE, or else the user's file, and then always /etc/nccl.conf. The first value of a
-    name counts. The files are read from `machine`; `process` gives the variables and the home directory that NCCL uses.
+    name counts. A missing file adds no setting. The files are read from `machine`. The environment variables and the
+    home directory are read from `process`.
     """
     variables, place = process.ask("environment"), process.ask("home")
     named, home = variables.get("NCCL_CONF_FILE", ""), place["home"]  # NCCL expands no `~`
@@ -53,22 +54,25 @@ def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, 
 
 
 def parse_nccl_conf(file: str, text: str) -> tuple[NcclConfEntry, ...]:
-    """Return the `NAME=value` lines of `text`, the content of `file`, parsed as NCCL does.
+    """Return the settings in `text`, the content of an NCCL configuration file, parsed as NCCL does.
 
-    `#` begins a comment only in the first column; quotes and blanks are kept.
+    A setting is a line `NAME=value`. `#` begins a comment only in the first column. Quotes and blanks are kept.
     """
     found = re.findall(r"^([^#=\n][^=\n]*)=(.*)$", text, re.MULTILINE)
     return tuple(NcclConfEntry(file, name[:VALUE_CHARS], value[:VALUE_CHARS]) for name, value in found)
 
 
 def first_of_each_name(entries: list[NcclConfEntry]) -> tuple[NcclConfEntry, ...]:
-    """Return the entries in their order, without those that repeat an earlier name: the first value counts."""
+    """Return the first entry of each name, in the order of `entries`."""
     winners = {entry.name: entry for entry in reversed(entries)}
     return tuple(entry for entry in entries if entry is winners[entry.name])
 
 
 def probe_software(machine: Machine) -> SoftwareFacts:
-    """Return the versions of the software; torch is a Gap if torch is not installed."""
+    """Return the versions of Python, preflight and torch.
+
+    If torch is not installed, a Gap with the reason replaces the version of torch.
+    """
     answer = machine.ask("software")
     return SoftwareFacts(
         python=str(answer["python"]),
@@ -90,7 +94,7 @@ def _parse_torch(torch: Json) -> TorchFacts:
 
 
 def parse_other_build(version_file: str) -> str:
-    """Return `ROCm 6.2.41134` or `XPU 20250101` if torch was built for AMD's or Intel's GPUs, else "".
+    """Return the ROCm or XPU version of torch, such as `ROCm 6.2.41134`, or "" for other builds of torch.
 
     `version_file` is the text of torch/version.py.
     """
@@ -102,9 +106,9 @@ def parse_other_build(version_file: str) -> str:
 
 
 def parse_version(version_file: str, name: str) -> str:
-    """Return the text that `version_file`, the content of torch/version.py, assigns to `name`.
+    """Return the text that is assigned to `name` in `version_file`, the content of torch/version.py.
 
-    Raise UnreadableFact if it assigns none.
+    Raise UnreadableFact if no text is assigned to `name`.
     """
     match = re.search(rf"^{name}(?::[^=\n]*)? *= *(?:'([^'\n]*)'|\"([^\"\n]*)\"|None)", version_file, re.MULTILINE)
     if match is None:
@@ -115,10 +119,10 @@ def parse_version(version_file: str, name: str) -> str:
 
 
 def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
-    """Return the version of the NCCL wheel that belongs to `cuda`, torch's CUDA version.
+    """Return the version of the installed NCCL wheel for `cuda`, torch's CUDA version.
 
-    Raise UnreadableFact if this wheel is not installed. `wheels` has the versions of all installed NCCL wheels by name;
-    other packages than torch may have installed some of these wheels.
+    Raise UnreadableFact if this wheel is not installed. `wheels` has the versions of all installed NCCL wheels, by the
+    names of the wheels. Other packages than torch may have installed wheels too.
     """
     wheel = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     if wheel not in wheels:

@@ -1,4 +1,4 @@
-"""Read the RDMA adapters, their ports, their device files, and how an adapter accesses GPU memory."""
+"""Read the RDMA adapters, their ports and device files, and how the adapters access GPU memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec.*")
 
 
 def probe_nics(machine: Machine) -> tuple[Nic, ...]:
-    """Return the adapters in numerical order; empty if no RDMA driver is loaded."""
+    """Return the RDMA adapters in numerical order, or () if no RDMA driver is loaded."""
     return tuple(_read_nic(machine, name) for name in _adapters(machine))
 
 
@@ -52,7 +52,7 @@ def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RoceLink:
-    """The traffic classes and speeds that the kernel reports for the link of one port; () for InfiniBand."""
+    """The traffic classes and speeds that the kernel reports for one RDMA port. Both are () for InfiniBand."""
 
     hca: str
     port: int
@@ -61,7 +61,7 @@ class RoceLink:
 
 
 def probe_roce_links(machine: Machine) -> tuple[RoceLink, ...]:
-    """Return what the drivers report about the links of RoCE ports.
+    """Return the traffic classes and speeds of RDMA ports, as the drivers report them.
 
     A driver may stall, so this probe reads nothing else.
     """
@@ -70,9 +70,10 @@ def probe_roce_links(machine: Machine) -> tuple[RoceLink, ...]:
 
 
 def with_links(ports: tuple[HcaPort, ...] | Gap, links: tuple[RoceLink, ...] | Gap) -> tuple[HcaPort, ...] | Gap:
-    """Return the ports with the data of their links; if `links` is a Gap, every Ethernet port gets that Gap.
+    """Return the RDMA ports with their traffic classes and speeds from `links`.
 
-    If `ports` is a Gap, it is returned.
+    A Gap is the reason why values could not be read. If `links` is a Gap, every Ethernet port gets this Gap. If `ports`
+    is a Gap, return `ports`.
     """
     if isinstance(ports, Gap):
         return ports
@@ -93,10 +94,10 @@ def _with_link(port: HcaPort, link: RoceLink | None, reason: Gap) -> HcaPort:
 
 
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
-    """Return the error counters of each RDMA port, by the port's name (`mlx5_0:1`) and the counter's name.
+    """Return the error counters of the RDMA ports as {port: {counter: value}}. A port is a name such as `mlx5_0:1`.
 
-    Counters that could not be read are left out. The function reads one file per counter, so it is cheap enough to call
-    before and after each trial.
+    Counters that could not be read are left out. The function is fast enough to be called before and after each test
+    run.
     """
     return {
         f"{hca}:{port}": _values(machine, f"{HCAS}/{hca}/ports/{port}", PORT_ERRORS.__contains__)
@@ -152,7 +153,7 @@ def _layers(machine: Machine, name: str) -> frozenset[str]:
 
 
 def nic_kind(layers: frozenset[str], driver: str) -> NicKind:
-    """Return the protocol of an adapter, from its `driver` (`efa`) and `layers`, the link layers of its ports."""
+    """Return the protocol of an RDMA adapter, from its driver and the link layers of its ports."""
     if driver == "efa":
         return NicKind.EFA
     if {"InfiniBand", ETHERNET} <= layers:
@@ -313,7 +314,7 @@ parse_phys_state = partial(_parse_state, PhysState, "physical port state")  # of
 
 
 def parse_rate(text: str) -> float:
-    """Return the rate in Gbit/s of a text such as `400 Gb/sec (4X NDR)`: 400.0. The kernel's Gb are gigabits."""
+    """Return the rate of a port in Gbit/s, such as 400.0 for the text `400 Gb/sec (4X NDR)`."""
     match = RATE.fullmatch(text)
     if match is None:
         raise UnreadableFact(f"port rate: the kernel says {text[:40]!r}")
@@ -321,7 +322,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_lid(text: str) -> int:
-    """Return the local id in `text`, such as `0x1a`, as a number."""
+    """Return the local id (LID) in a hexadecimal text such as `0x1a`, as a number."""
     if not re.fullmatch(r"0x[0-9a-f]{1,8}", text):
         raise UnreadableFact(f"lid: the kernel says {text[:40]!r}")
     return int(text, 16)
@@ -338,9 +339,10 @@ DMA_BUF_SINCE = (5, 12)  # ib_umem_dmabuf_get, Linux 5.12
 
 
 def probe_rdma(machine: Machine) -> RdmaFacts:
-    """Return the uverbs device files, and whether adapters can access GPU memory by nvidia-peermem or dma-buf.
+    """Return the uverbs device files, and whether RDMA adapters can access GPU memory.
 
-    Except for the names of the files, each value may be a Gap.
+    The access uses nvidia-peermem or dma-buf. If a value could not be read, a Gap with the reason replaces the value.
+    The names of the files are always present.
     """
     need(machine, "dev")
     return RdmaFacts(
@@ -371,15 +373,15 @@ def _dma_buf(machine: Machine) -> bool:
 
 
 def is_open_module(text: str) -> bool:
-    """Return whether `text`, the content of /proc/driver/nvidia/version, is that of the open kernel modules.
+    """Return whether the NVIDIA driver uses the open kernel modules.
 
-    Only the open kernel modules export dma-bufs.
+    `text` is the content of /proc/driver/nvidia/version. Only the open kernel modules export dma-bufs.
     """
     return "Open Kernel Module" in text
 
 
 def kernel_version(release: str) -> tuple[int, int]:
-    """Return the first two numbers of a kernel's `release`: (6, 1) for `6.1.0-18-amd64`."""
+    """Return the first two numbers of a kernel release, such as (6, 1) for `6.1.0-18-amd64`."""
     match = re.match(r"(\d{1,3})\.(\d{1,4})", release)
     if match is None:
         raise UnreadableFact(f"kernel release: {release[:40]!r}")

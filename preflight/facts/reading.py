@@ -1,4 +1,4 @@
-"""Helpers for probes: convert an unreadable value to a Gap, and text to numbers."""
+"""Helper functions for probes, which convert text to numbers and read errors to Gaps (reasons)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU_LIMIT = 1 << 16  # more than any kernel is built for; a damaged file must no
 
 
 def gap_or(read: Callable[[], T]) -> T | Gap:
-    """Return the result of `read`; a Gap with the reason if `read` raises UnreadableFact."""
+    """Return the result of `read`, or a Gap with the reason if `read` raises UnreadableFact."""
     try:
         return read()
     except UnreadableFact as error:
@@ -25,7 +25,10 @@ def gap_or(read: Callable[[], T]) -> T | Gap:
 
 
 def first_of(*reads: Callable[[], T]) -> T:
-    """Return the result of the first of `reads` that succeeds; UnreadableFact with every reason if all fail."""
+    """Return the result of the first function in `reads` that succeeds.
+
+    If all functions fail, raise UnreadableFact with the reasons.
+    """
     reasons = []
     for read in reads:
         try:
@@ -36,20 +39,23 @@ def first_of(*reads: Callable[[], T]) -> T:
 
 
 def need(machine: Machine, path: str, why: str = "") -> None:
-    """Raise UnreadableFact if `path` does not exist on `machine`; `why` is added to its message."""
+    """Raise UnreadableFact if `path` does not exist on `machine`. The error message ends with `why`."""
     if not machine.exists(path):
         raise UnreadableFact(f"/{path}: not there{why}")
 
 
 def answered(value: Json) -> Json:
-    """Return `value`, a part of a query's reply. Raise UnreadableFact if it is `{"unreadable": reason}`."""
+    """Return `value`, a part of a reply. Raise UnreadableFact if `value` is `{"unreadable": reason}`."""
     if isinstance(value, dict) and "unreadable" in value:
         raise UnreadableFact(str(value["unreadable"]))
     return value
 
 
 def parse_whole(text: str, what: str) -> int:
-    """Return the whole number in `text`; UnreadableFact, which names `what`, for any other text."""
+    """Return the integer in `text`. Raise UnreadableFact for any other text.
+
+    `what` names the value in the error message.
+    """
     if not WHOLE_NUMBER.fullmatch(text):
         why = f"{text[:40]!r} is not a whole number" if text else "the file is empty"
         raise UnreadableFact(f"{what}: {why}")
@@ -57,14 +63,14 @@ def parse_whole(text: str, what: str) -> int:
 
 
 def read_whole(machine: Machine, path: str) -> int:
-    """Return the whole number in the file `path`; UnreadableFact if it has none."""
+    """Return the integer in the file `path`. Raise UnreadableFact if the file has no integer."""
     return parse_whole(machine.text(path), path.rpartition("/")[2])
 
 
 def parse_numa_node(text: str) -> int:
-    """Return the NUMA node in `text`, of a device's file in /sys; UnreadableFact for -1.
+    """Return the NUMA node in `text`, the content of a device's file in /sys. Raise UnreadableFact for -1.
 
-    The kernel gives -1 in most virtual machines, and if the firmware does not name the node.
+    The kernel writes -1 in most virtual machines, and if the firmware does not name the NUMA node.
     """
     node = parse_whole(text, "numa_node")
     if node < 0:
@@ -88,7 +94,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 def parse_cpu_mask(text: str) -> tuple[int, ...]:
     """Return the CPUs in a kernel mask such as `00000000,0000ff00`.
 
-    The mask is hexadecimal, with 32 CPUs per word, the highest CPUs first.
+    The mask is hexadecimal. Each word has 32 CPUs. The word with the highest CPUs comes first.
     """
     digits = text.strip().replace(",", "")
     if not re.fullmatch(rf"[0-9a-fA-F]{{1,{CPU_LIMIT // 4}}}", digits):
@@ -98,7 +104,10 @@ def parse_cpu_mask(text: str) -> tuple[int, ...]:
 
 
 def parse_meminfo(text: str, key: str) -> int:
-    """Return the value of `key` in bytes, from `text`, /proc/meminfo or a NUMA node's meminfo; their `kB` are KiB."""
+    """Return the value of `key` in bytes, from the text of /proc/meminfo or of a NUMA node's meminfo.
+
+    The unit `kB` in these files means KiB. Raise UnreadableFact if `key` is missing.
+    """
     match = re.search(rf"^(?:Node +[0-9]+ +)?{re.escape(key)}: +([0-9]{{1,15}}) kB *$", text, re.MULTILINE | re.ASCII)
     if match is None:
         raise UnreadableFact(f"meminfo: there is no {key}")

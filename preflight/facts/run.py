@@ -1,4 +1,4 @@
-"""Run every probe in parallel, so that a failing fact affects no other, and assemble the node's facts."""
+"""Run all probes of a node in parallel and collect their results. A failed probe does not affect the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe: the fact to read, the function that reads the fact, and the process that several probes share."""
+    """A function (`read`) that reads the value `fact` of a node. Probes with one `process` name share a process."""
 
     fact: str
     read: Callable[[Machine, Machine], object]  # takes the machine to read, and the one whose software runs
@@ -73,7 +73,10 @@ PROBES = (
 
 @dataclass(slots=True)
 class Capture:
-    """A record of all reads of the probes on a machine, and the reason for each group of probes without a result."""
+    """A record of all values that the probes read on a machine.
+
+    `silent` has the reason for each group of probes that gave no result.
+    """
 
     reads: Record = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
@@ -85,15 +88,17 @@ def probe_node(
     meanwhile: Callable[[], object] = tuple, ends_at: float | None = None, only: Collection[str] | None = None,
     waking_s: float = WAKING.all_s,
 ) -> tuple[NodeFacts, dict[str, float]]:  # fmt: skip
-    """Return the node's facts and the seconds that each probe took; a probe that fails or stalls gives a Gap.
+    """Return the values that the probes read on the node, and the seconds that each probe took.
 
-    If `machine` is only a tree of files, `software` is the machine whose Python, environment and limits count. A
-    `capture` receives every read. `silent` holds the groups of probes that gave no result when `machine` was captured.
-    `meanwhile` is called while the probes run, so that it can load the next modules without extra time. A fact that is
-    not read by `ends_at` (monotonic seconds) is a Gap that says so; `cut_short` names such facts. `waking_s` is added
-    to the time limit of NVML, because a driver may first have to wake its GPUs. `only` names the facts to read, if not
-    all are wanted; NVML's facts are read together, as `nvml`. Call this function from a process with a single thread,
-    since it forks.
+    If a probe fails or stalls, a Gap with the reason replaces the value. Call this function from a process with a
+    single thread, because the function forks.
+
+    If `machine` is only a tree of files, the Python, environment and limits of the machine `software` count. A
+    `capture` receives every value that is read. `silent` names the groups of probes that gave no result when `machine`
+    was captured. `meanwhile` is called while the probes run, so that other modules can load without extra time. A value
+    that was not read by `ends_at` (monotonic seconds) is a Gap, and `cut_short` names these values. `waking_s` is added
+    to the time limit of NVML, because a driver may first have to wake its GPUs. `only` names the values to read. The
+    values from NVML have the common name `nvml`.
     """
     process = software or machine
     wanted = [probe for probe in PROBES if only is None or probe.fact in only]
@@ -122,7 +127,7 @@ def probe_node(
 
 
 def cut_short(node: NodeFacts) -> tuple[str, ...]:
-    """Return the names of the facts that were not read because the deadline came first."""
+    """Return the names of the values that were not read before the deadline."""
     return tuple(each.name for each in fields(node) if getattr(node, each.name) == Gap(CUT_SHORT))
 
 

@@ -1,9 +1,8 @@
-"""Replace names that identify a machine or its users, consistently, so that equal values stay equal.
+"""Replace names that identify a machine or its users. Equal names get equal replacements.
 
 The module replaces host names, MAC addresses, GUIDs, GIDs, IP addresses, UUIDs, serials, container ids, home
-directories and user names. Some values match no pattern, such as serials, user names and the names of other hosts. They
-are replaced only under the JSON keys and variables that are known to hold such values (`serial`, `user`,
-`NCCL_COMM_ID`); elsewhere these values stay.
+directories and user names. Serials, user names and the names of other hosts match no pattern. These values are replaced
+only under JSON keys and variables that are known to hold them, such as `serial`, `user` and `NCCL_COMM_ID`.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ VERSIONS = frozenset({"software"})  # version numbers of four parts look like IP
 
 @dataclass(slots=True)
 class Scrubber:
-    """A filter that replaces identifying values in texts; equal values get the same replacement everywhere."""
+    """A filter that replaces identifying values in texts. Equal values get equal replacements."""
 
     hosts: tuple[str, ...] = ()
     home: str = ""
     numbers: dict[tuple[str, object], int] = field(default_factory=dict)
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return the JSON value `value` with all its texts scrubbed; `key` is the JSON key of the value.
+        """Return the JSON value `value` with identifying values replaced in all its texts.
 
-        Under some JSON keys, such as `serial` and `user`, the whole text is replaced.
+        `key` is the JSON key of the value. Under some keys, such as `serial` and `user`, all of the text is replaced.
         """
         if isinstance(value, dict):
             return {self.text(name): self.value(item, name) for name, item in value.items()}
@@ -68,9 +67,9 @@ class Scrubber:
         return self.text(value)
 
     def text(self, text: str, *, with_host: bool = True) -> str:
-        """Return a text in which identifying values that match a pattern, and the home directory, are replaced.
+        """Return `text` with identifying values replaced, if the values match a pattern.
 
-        The host's own names are replaced too, unless `with_host` is false.
+        The home directory is replaced too, and also the host's own names, unless `with_host` is false.
         """
         text = self.home_only(text)
         for host in self.hosts if with_host else ():
@@ -85,7 +84,7 @@ class Scrubber:
         return IPV4.sub(lambda m: self._ipv4(m[0]), text)
 
     def home_only(self, text: str) -> str:
-        """Return a text in which only the home directory is replaced."""
+        """Return `text` with only the home directory replaced."""
         return re.sub(rf"{re.escape(self.home)}(?![\w.-])", NEW_HOME, text) if self.home else text
 
     def _number(self, kind: str, value: object) -> int:

@@ -1,4 +1,4 @@
-"""Measure the speed of a checkpoint directory: write data and read them back, with one writer and then with all."""
+"""Measure how fast a checkpoint directory is written and read, with one writer and then with all writers."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ class _Run:
     least_bytes: list[int] = field(default_factory=list)
 
     def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
-        """Run step `what` with `count` writers; return the sum of the writers' speeds in bytes per second.
+        """Run step `what` with `count` writers, and return the sum of the writers' speeds in bytes per second.
 
-        The step is skipped if `after`, the previous step's result, is a Gap.
+        If the step fails, return a Gap with the reason. If `after`, the result of the previous step, is a Gap, skip
+        this step.
         """
         if isinstance(after, Gap):
             return self.skip(after)
@@ -71,7 +72,7 @@ class _Run:
         )
 
     def skip(self, speed: Gap) -> Gap:
-        """Skip a step but count it as completed, and return a Gap with the reason in `speed`."""
+        """Count a step as completed without running the step, and return a Gap with the reason in `speed`."""
         self.done_steps += 1
         self.watch(min(1.0, self.done_steps / self.steps))
         return Gap(f"not tried: {speed.reason.removeprefix('not tried: ')}")
@@ -92,13 +93,13 @@ class _Run:
 def measure_storage(
     directory: str, writers: int, budget_s: float, watch: Watch = lambda _: None, most_bytes: int = MOST_FILE_BYTES
 ) -> StorageSpeed:
-    """Return the speed at which `writers` processes write and read a file each, measured within `budget_s` seconds.
+    """Return the speed at which `writers` processes write and read one file each, within `budget_s` seconds.
 
-    All files together take at most a tenth of the free space. The files have no names, so the files disappear with the
-    writing processes, however these end. A symbolic link to a directory is followed. `watch` gets the completed share,
-    0 to 1. A speed that can't be measured (no space, no permission, a directory that stalls) is a Gap. Raises
-    UsageError if there is no such directory, or Interrupted if a signal arrives. Call this function from a process with
-    a single thread, since it forks.
+    All files together take at most a tenth of the free space. The files have no names, so the files disappear when the
+    writing processes end. A symbolic link to a directory is followed. `watch` gets the completed share, from 0 to 1. If
+    a speed can't be measured, a Gap with the reason replaces the speed. Raise UsageError if the directory does not
+    exist, or Interrupted if a signal arrives. Call this function from a process with a single thread, because the
+    function forks.
     """
     if not 1 <= writers <= MOST_WRITERS:
         raise UsageError(f"{writers} writers: from 1 to {MOST_WRITERS} can be tried")
@@ -143,9 +144,9 @@ def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
 
 
 def file_size_bytes(free_bytes: int, writers_count: int) -> int:
-    """Return the size in bytes of each writer's file, a whole number of blocks; 0 if there is no space for one block.
+    """Return the size of each writer's file in bytes, a multiple of the block size.
 
-    All files together take at most a tenth of `free_bytes`.
+    The size is 0 if there is no space for one block. All files together take at most a tenth of `free_bytes`.
     """
     size_bytes = min(MOST_FILE_BYTES, free_bytes // SHARE_OF_FREE // writers_count)
     return size_bytes // BLOCK_BYTES * BLOCK_BYTES
@@ -168,10 +169,10 @@ def _speeds(path: str, count: int, run: _Run, start: float, *speeds: float | Gap
 
 
 def parse_file_system(mountinfo: str, path: str) -> str:
-    """Return the type of the file system that holds `path`, from `mountinfo`, the text of /proc/self/mountinfo.
+    """Return the type of the file system that holds `path`. `mountinfo` is the text of /proc/self/mountinfo.
 
-    Of the mount points above the path, the longest one counts. If a mount point has several mounts, the last mount
-    counts.
+    The longest mount point above the path decides. If several mounts have this mount point, the last mount decides.
+    Raise UnreadableFact if no mount point is above the path.
     """
     best, found = -1, ""
     for line in mountinfo.splitlines():

@@ -1,4 +1,4 @@
-"""Read the kernel, the CPUs, memory, NUMA nodes, /dev/shm, and the container and hypervisor around the process."""
+"""Read the kernel, CPUs, memory, NUMA nodes and /dev/shm, and the container and hypervisor of this process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ CONTAINER_FILES = (
 
 
 def probe_system(machine: Machine) -> SystemFacts:
-    """Return the facts about the operating system; each fact may be a Gap."""
+    """Return the values of the operating system.
+
+    If a value could not be read, a Gap with the reason replaces the value.
+    """
     meminfo = functools.cache(lambda: machine.text("proc/meminfo"))  # one moment for all of its figures
     return SystemFacts(
         kernel=gap_or(lambda: _read_uname(machine, "release", "proc/sys/kernel/osrelease")),
@@ -114,7 +117,11 @@ def _read_dmi(machine: Machine, *names: str) -> str:
 
 
 def parse_cpu_model(cpuinfo: str) -> str:
-    """Return the CPU's name in the text of /proc/cpuinfo; Arm kernels give numbers instead of a name."""
+    """Return the name of the CPU in the text of /proc/cpuinfo.
+
+    Arm kernels write numbers instead of a name. The result then has the numbers, such as `Arm implementer 0x41 part
+    0xd0c`. Raise UnreadableFact if the text has no model.
+    """
     for key in ("model name", "cpu model", "cpu", "Processor"):
         match = re.search(rf"^{key}[ \t]*:[ \t]*(\S.*)$", cpuinfo, re.MULTILINE)
         if match:
@@ -126,7 +133,7 @@ def parse_cpu_model(cpuinfo: str) -> str:
 
 
 def parse_overcommit(text: str) -> Overcommit:
-    """Return the policy for which `text`, the value of vm.overcommit_memory, stands."""
+    """Return the kernel's memory overcommit policy for `text`, the value of vm.overcommit_memory."""
     mode = parse_whole(text, "overcommit_memory")
     if mode not in (each.value for each in Overcommit):
         raise UnreadableFact(f"overcommit_memory: {mode} is none of 0, 1 and 2")
@@ -134,7 +141,10 @@ def parse_overcommit(text: str) -> Overcommit:
 
 
 def parse_commit_left(meminfo: str) -> int:
-    """Return the bytes that may still be committed, from /proc/meminfo's text; negative if too much is committed."""
+    """Return how many bytes of memory may still be committed, from the text of /proc/meminfo.
+
+    The result is negative if too much memory is committed.
+    """
     return parse_meminfo(meminfo, "CommitLimit") - parse_meminfo(meminfo, "Committed_AS")
 
 
@@ -147,7 +157,10 @@ def parse_cpu_count(cpuinfo: str) -> int:
 
 
 def parse_container_cgroup(cgroup: str) -> ContainerKind:
-    """Return the kind of container that the cgroup path of process 1 (`cgroup`) shows; NONE if it shows none."""
+    """Return the kind of container that `cgroup`, the cgroup path of process 1, shows.
+
+    Return NONE if the path shows no container.
+    """
     return next((kind for word, kind in CGROUP_WORDS if word in cgroup), ContainerKind.NONE)
 
 
@@ -158,7 +171,11 @@ def parse_systemd_container(text: str) -> ContainerKind:
 
 
 def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
-    """Return the hypervisor, by the DMI names and by x86's CPU flag for hypervisors; "none" on bare metal."""
+    """Return the hypervisor of this machine, or "none" on bare metal.
+
+    `dmi` has the DMI names. `cpuinfo` is the text of /proc/cpuinfo, which has a CPU flag for hypervisors on x86. Raise
+    UnreadableFact if neither text shows the answer.
+    """
     words = dmi.lower()
     named = next((name for word, name in VIRTUAL if word in words), "")
     cloud = next((name for word, name in CLOUDS if word in words), "")
@@ -173,7 +190,7 @@ def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
 
 
 def parse_iommu_options(cmdline: str) -> tuple[str, ...]:
-    """Return the options for the IOMMU, ACS and interrupt remapping in `cmdline` (the kernel's), in order."""
+    """Return the kernel options for the IOMMU, ACS and interrupt remapping in `cmdline`, in their order."""
     return tuple(word for word in cmdline.split() if re.search(r"iommu|(?<![a-z])n?o?acs(?![a-z])|intremap", word))
 
 
@@ -181,7 +198,7 @@ NODES = "sys/devices/system/node"
 
 
 def probe_numa_nodes(machine: Machine) -> tuple[NumaNode, ...]:
-    """Return the NUMA nodes by id; empty if the kernel was built without NUMA."""
+    """Return the NUMA nodes, sorted by id, or () if the kernel was built without NUMA."""
     need(machine, "sys/devices/system")
     ids = sorted(int(match[1]) for name in machine.names(NODES) if (match := re.fullmatch(r"node([0-9]{1,6})", name)))
     return tuple(_read_node(machine, node) for node in ids)
@@ -202,9 +219,9 @@ def _read_cpus(machine: Machine, directory: str) -> tuple[int, ...]:
 
 
 def parse_distances(text: str) -> tuple[int, ...]:
-    """Return the distances in a text such as `10 21`, to all NUMA nodes in the order of their ids.
+    """Return the distances from one NUMA node to all NUMA nodes, from a text such as `10 21`.
 
-    A node's distance to itself is 10.
+    The distances are in the order of the node ids. The distance of a node to itself is 10.
     """
     distances = tuple(parse_whole(word, "distance") for word in text.split())
     if not distances:
@@ -213,7 +230,7 @@ def parse_distances(text: str) -> tuple[int, ...]:
 
 
 def probe_shm(machine: Machine) -> ShmFacts:
-    """Return the size and free space of /dev/shm, and the NCCL files there that no process can still use."""
+    """Return the size and the free space of /dev/shm, and the NCCL files there that no process can use anymore."""
     room = machine.ask("shm_statvfs")
     stale = [segment for segment in machine.ask("shm_mapped") if segment["stale"]]
     return ShmFacts(

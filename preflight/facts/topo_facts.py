@@ -1,4 +1,4 @@
-"""Facts from the text of `nvidia-smi topo -m`: the GPUs, adapters, paths and affinities that the text shows."""
+"""Read the GPUs, adapters, paths and affinities from the text of `nvidia-smi topo -m`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ GPU = re.compile(r"GPU(\d{1,4})")
 
 
 def topology_facts(text: str) -> NodeFacts:
-    """Return the facts in `text`, a pasted topology; all other facts are Gaps. MalformedInput if it is no topology."""
+    """Return the values of a node that are in `text`, a pasted topology. All other values are missing (Gaps).
+
+    Raise MalformedInput if the text is not a topology.
+    """
     matrix = read_matrix(text)
     given = {
         "host": HOST,
@@ -35,7 +38,7 @@ def topology_facts(text: str) -> NodeFacts:
 
 
 def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
-    """Return the path of each pair of GPUs in `matrix`, smaller index first.
+    """Return the path between each two GPUs in `matrix`, with the smaller GPU index first.
 
     If the rows of the two GPUs differ, a second path with the larger index first is added.
     """
@@ -51,7 +54,10 @@ def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
 
 
 def nic_paths(matrix: TopologyMatrix) -> tuple[NicPath, ...]:
-    """Return the path between each GPU and each adapter in `matrix`. If the two rows differ, the GPU's row counts."""
+    """Return the path between each GPU and each adapter in `matrix`.
+
+    If the rows of a GPU and an adapter differ, the row of the GPU counts.
+    """
     found = []
     for gpu, nic in product(_gpus(matrix), _nics(matrix)):
         there, back = _level(matrix, gpu, nic), _level(matrix, nic, gpu)

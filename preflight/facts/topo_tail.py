@@ -1,4 +1,4 @@
-"""Parse the affinities in a row of `nvidia-smi topo -m`, after the connections, by column title and position."""
+"""Parse the CPU and NUMA affinities at the end of a row of `nvidia-smi topo -m`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NOT_IN_TEXT = "the text does not show it"
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The affinity columns of one row: each column's text by title; `reason` says why other columns have no text."""
+    """The affinity columns of one row. `values` has (column title, text), and `reason` explains missing columns."""
 
     values: tuple[tuple[str, str], ...]
     reason: str
 
     @staticmethod
     def missing(reason: str) -> Affinity:
-        """Return an affinity in which every value is missing for the reason `reason`."""
+        """Return an affinity without any values. `reason` says why the values are missing."""
         return Affinity((), reason)
 
     def get(self, title: str) -> str:
@@ -39,9 +39,10 @@ class Affinity:
 
 
 def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Return the affinities in a row of text from position `at`, and a message about unreadable parts ("" if none).
+    """Return the affinities in a row from position `at`, and a message about unreadable parts or "".
 
-    `header` is the line of column names, and `titles` are the titles of the affinity columns in it.
+    `text` is the row. `header` is the line of column names. `titles` are the titles of the affinity columns in
+    `header`.
     """
     # Two columns may run into each other: `0N/A` is `0` and `N/A`.
     piece = re.compile(rf"{re.escape(NOT_GIVEN)}|(?:(?!{re.escape(NOT_GIVEN)})\S)+")
@@ -99,10 +100,10 @@ def _without(found: dict[str, str], titles: Sequence[str], why: str) -> tuple[Af
 
 
 def nvlink_end(text: str, at: int) -> int | None:
-    """Return where the NVLink count that begins at `at` ends in `text`.
+    """Return the position in `text` after the NVLink count that begins at `at`.
 
-    Return None if the CPUs after it allow several splits. `NV212-23,36-47` means 2 links and the CPUs 12-23,36-47: only
-    in this split are the ranges equally long.
+    CPU numbers may follow the count without a blank. `NV212-23,36-47` means 2 links and the CPUs 12-23,36-47, because
+    only this split gives ranges of equal length. Return None if the text allows several splits.
     """
     run = re.compile(r"(\d+)[\d,-]*").match(text, at)
     if run is None:
@@ -124,10 +125,10 @@ def _column(text: str, place: int) -> int:
 
 
 def split_joined(word: str) -> tuple[str, str] | None:
-    """Return CPUs and NUMA node from a word that joins them: `0-47,96-1430` is CPUs `0-47,96-143` and node `0`.
+    """Split a word that joins CPUs and a NUMA node, such as `0-47,96-1430` into `0-47,96-143` and `0`.
 
-    Only in this split are all ranges equally long. Return None if no split, or more than one, has ranges of equal
-    length.
+    In this example, only this split gives ranges of equal length. Return None if no split, or more than one split,
+    gives ranges of equal length.
     """
     good = []
     for digits in (1, 2):

@@ -1,6 +1,7 @@
-"""Parse the text of `nvidia-smi topo -m` as people paste it: tabs or blanks, wrapped or cut lines, ANSI codes.
+"""Parse the text of `nvidia-smi topo -m` as people paste it.
 
-Only values that are in the text become facts. A line that can't be read completely is reported with its line number.
+The text may have tabs or blanks, wrapped or cut lines, and ANSI codes. No value is guessed. A line that can't be read
+completely is reported with its line number.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ GPU_NAME = re.compile(r"\s*GPU (\d{1,4}): (.+?)(?: \(UUID: (GPU-[0-9A-Fa-f-]+)\)
 
 @dataclass(frozen=True, slots=True)
 class TopologyRow:
-    """One row of the matrix: its line number, its connections by column, and its affinities."""
+    """One row of the topology matrix, with its line number, its connections by column, and its affinities."""
 
     line: int  # from 1
     name: str
@@ -44,7 +45,7 @@ class TopologyRow:
 
 @dataclass(slots=True)
 class TopologyMatrix:
-    """The parsed text: columns, rows by name, the names of adapters (NIC0...) and GPUs, and the unreadable lines."""
+    """The parsed topology, with the columns, the rows by name, the names of adapters and GPUs, and unreadable lines."""
 
     columns: tuple[str, ...]
     titles: tuple[str, ...]
@@ -62,7 +63,7 @@ class _Line(NamedTuple):
 
 
 def read_matrix(text: str) -> TopologyMatrix:
-    """Return the matrix in the text. Raise MalformedInput if the text has no matrix of `nvidia-smi topo -m`."""
+    """Return the topology matrix in `text`. Raise MalformedInput if the text has no output of `nvidia-smi topo -m`."""
     lines = [clean_line(line) for line in text.split("\n")]
     start = next((i for i, line in enumerate(lines) if is_header(line)), None)
     if start is None:
@@ -98,7 +99,10 @@ def clean_line(line: str) -> str:
 
 
 def is_header(line: str) -> bool:
-    """Return whether `line` names the columns: GPUs, then devices and titles. The last word may be truncated."""
+    """Return whether `line` is the header with the column names of `nvidia-smi topo -m`.
+
+    The header has GPUs, then other devices and titles. The last word may be truncated.
+    """
     words, titles = read_header(line)
     rest = HEADER_WORD.sub(" ", line).split()
     if not words or not all(any(each.startswith(part) for each in BREAKABLE) for part in rest):
@@ -109,7 +113,7 @@ def is_header(line: str) -> bool:
 
 
 def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return (devices, titles of the other columns) of a header line, even if two names are joined without a blank."""
+    """Return (devices, titles of the other columns) in a header line. Names may be joined without a blank."""
     columns: list[str] = []
     titles: list[str] = []
     for title, device in HEADER_WORD.findall(line):
@@ -162,7 +166,7 @@ def _starts_row(line: str, known: set[str], has_rows: bool) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """Return whether `line` is ordinary text around the matrix, because it has words that no row can contain."""
+    """Return whether `line` is ordinary text around the matrix, not a row of the matrix."""
     return re.search(r"[a-z]{3,}.*\s[a-z]{2,}|=|:", re.sub(TITLE, "", line)) is not None
 
 

@@ -1,1 +1,1 @@
-"""Comparison of many nodes or reports: the speeds of good nodes, and the outliers. The package does no I/O."""
+"""Compare many nodes or reports to find the speeds of good nodes and the outliers. The package does no I/O."""

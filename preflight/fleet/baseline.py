@@ -1,4 +1,4 @@
-"""Compute a baseline, the speeds of known-good nodes, from their reports."""
+"""Compute a baseline from reports. A baseline has the speeds of known-good nodes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
 
 
 def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline:
-    """Return the baseline computed from the speeds of known-good nodes (`measured`, by host).
+    """Return a baseline from `measured`, the speeds of known-good nodes by host.
 
-    It has a reference for each collective and size, and for each group of sizes. `hardware` is what the nodes have in
-    common. Raise UsageError if there are too few nodes.
+    The baseline has a reference speed for each collective and size, and for each group of sizes. `hardware` is the
+    hardware that all nodes have. Raise UsageError if there are too few nodes.
     """
     points = _common_points(measured)
     if len(measured) < LEAST_NODES or not points:
@@ -55,10 +55,10 @@ def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline
 
 
 def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
-    """Return the hosts of `measured` (known-good nodes) that a baseline of all other nodes would reject, sorted.
+    """Return the sorted names of known-good hosts that the other hosts' baseline would reject.
 
-    With more than LEAVE_OUT nodes, or with LEAST_NODES or fewer, each node is compared with `baseline`, which includes
-    it.
+    `measured` has the speeds of the hosts. With more than LEAVE_OUT hosts, or with LEAST_NODES or fewer, each host is
+    compared with `baseline`, which includes the host itself.
     """
     found = []
     for host, times in measured.items():
@@ -71,10 +71,10 @@ def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
 
 
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
-    """Return the number of good nodes with which `reference` detects 95 of 100 nodes that lost `loss` of their speed.
+    """Return how many good nodes a baseline needs to detect 95 of 100 nodes that lost `loss` of their speed.
 
-    `references` are all of the baseline, and `loss` is a share, such as 0.05. The result is a Gap if no number is
-    enough.
+    `reference` is one reference speed of the baseline, and `references` are all reference speeds. `loss` is a share,
+    such as 0.05. If no number of nodes is enough, return a Gap with the reason.
     """
     wanted = -math.log1p(-loss)
     for nodes in _growing():

@@ -1,7 +1,7 @@
-"""Compare a node with its earlier state, or with a sibling: every fact that differs, weighed by a table.
+"""Compare a node with its earlier state or with a similar node, and list all values that differ.
 
-The facts are compared field by field, so a new fact is compared as soon as it is read. A row of CHANGES says how
-suspicious a change of the row's facts is; changes that no row names are shown last.
+The values are compared field by field, so every new field is compared too. A row of the table CHANGES says how
+suspicious a change of some values is. Changes without a row are shown last.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table CHANGES: how often a change of one fact breaks or slows a job.
+    """A row of the table CHANGES. The row says how often a change of one value breaks or slows a job.
 
-    `path` is the fact's place in the records, with * for a name or a number.
+    `path` is the place of the value in the records, with * for a name or a number.
     """
 
     path: str
@@ -216,9 +216,9 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of nodes at one time: facts, findings and speeds.
+    """The state of nodes at one time, with the values read from the nodes, the problems found, and the speeds.
 
-    `speeds` are busbw in GB/s with default settings, by collective and size.
+    `speeds` are the busbw in GB/s with default settings, by collective and size.
     """
 
     nodes: tuple[NodeFacts, ...]
@@ -229,7 +229,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, report: Report) -> Snapshot:
-        """Return the snapshot of the nodes in a report, with the speeds of its trial with default settings."""
+        """Return the snapshot of the nodes in a report, with the speeds of its test run with default settings."""
         results = [result for trial in report.trials if trial.candidate == DEFAULT for result in trial.results]
         speeds = tuple(
             (each.collective.value, each.size_bytes, each.busbw_gb_s)
@@ -241,9 +241,10 @@ class Snapshot:
 
 
 def compare(before: Snapshot, now: Snapshot) -> Changes:
-    """Return the differences of the nodes that are in both snapshots, and new findings and slower collectives.
+    """Return the differences between two snapshots, with new problems and slower collectives.
 
-    If the snapshots have no node in common and one node each, these two nodes are compared.
+    Only nodes that are in both snapshots are compared. If the snapshots have one node each and no common node, these
+    two nodes are compared.
     """
     old, new = ({node.host: node for node in each.nodes} for each in (before, now))
     pairs = [(old[host], new[host]) for host in old if host in new]
@@ -264,7 +265,7 @@ def compare(before: Snapshot, now: Snapshot) -> Changes:
 
 
 def changes(before: NodeFacts, now: NodeFacts) -> tuple[Change, ...]:
-    """Return the facts of a node that differ between `before` and `now`, the most important first."""
+    """Return the values of a node that differ between `before` and `now`, the most important change first."""
     named = _Named.of(before, now)
     found = [
         change

@@ -1,7 +1,7 @@
-"""Reduce a report to the values by which a fleet is compared: hardware, settings and speeds.
+"""Reduce a report to the values that are compared within a fleet, which are hardware, settings and speeds.
 
-Ten thousand reports are read, so this module reads the JSON directly. A missing or invalid part of a report only
-removes one metric.
+The module reads the JSON directly, because a fleet may have ten thousand reports. A missing or invalid part of a report
+only removes one metric.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SIGNALS = 128  # exit codes from here on are signals
 
 @dataclass(frozen=True, slots=True)
 class NodeDigest:
-    """What a fleet is compared by: the data of one node in one report.
+    """The data of one node in one report, for comparison with other nodes.
 
-    `settings` should be equal on equal nodes; `metrics` should be similar.
+    Equal nodes should have equal `settings` and similar `metrics`.
     """
 
     path: str
@@ -52,9 +52,9 @@ class NodeDigest:
 
 
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
-    """Return one digest for each node of the report `document`, which was parsed from the file `path`.
+    """Return one digest for each node of the report `document`. `path` is the report's file.
 
-    Raise MalformedInput if `document` is no report.
+    Raise MalformedInput if `document` is not a report.
     """
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list) or "verdict" not in document:
         raise MalformedInput(f"{path}: not a report of `preflight check` (it has no `nodes` and `verdict`)")

@@ -1,4 +1,8 @@
-"""Select the input of a baseline from reports: successful trials with default settings on real, ready, equal nodes."""
+"""Select the reports of known-good nodes for a baseline.
+
+A report counts if its node was ready, if the speeds are not simulated, and if the default settings succeeded. All nodes
+must have equal hardware.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +32,10 @@ LOSS = 0.05
 
 
 def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
-    """Return a baseline from the reports of known-good nodes, given as (path, document, problem).
+    """Return a baseline from the reports of known-good nodes. `documents` has (path, document, problem).
 
-    A report that can't be used is listed with the reason. Raise UsageError if hardware is mixed or good nodes are too
-    few.
+    A report that can't be used is listed with the reason. Raise UsageError if the hardware differs, or if there are too
+    few good nodes.
     """
     measured: Measured = {}
     left_out: list[Unread] = []
@@ -69,7 +73,7 @@ def _joined(software: dict[str, set[str]]) -> tuple[tuple[str, str], ...]:
 
 
 def why_not_good(report: Report) -> str:
-    """Return why `report` can't be used for a baseline of known-good nodes; "" if it can be used."""
+    """Return why `report` can't be used for a baseline of known-good nodes, or "" if the report can be used."""
     if report.simulated:
         return "simulated, so its speeds are not measurements"
     if report.exit_code >= SIGNALS:

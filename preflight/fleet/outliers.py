@@ -1,4 +1,7 @@
-"""Find the outliers among equal nodes, by a metric's distance from the median and by settings that differ."""
+"""Find the outliers among equal nodes.
+
+A node is an outlier if a metric is far from the median or if a setting differs.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,10 @@ STEPS = 24
 
 
 def compare_nodes(nodes: Sequence[NodeDigest]) -> tuple[Group, ...]:
-    """Return the groups of equal nodes, the largest first, with their outliers, the most severe first."""
+    """Return the groups of equal nodes with their outliers.
+
+    The largest group and the most severe outlier come first.
+    """
     groups: dict[tuple[tuple[str, str], ...], list[NodeDigest]] = defaultdict(list)
     for node in nodes:
         groups[node.kind].append(node)

@@ -1,4 +1,4 @@
-"""Build the fleet overview from many digests: the newest report of each host, nodes that pass or fail, and outliers."""
+"""Build the overview of a fleet from many reports. The newest report of each host counts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PASSING = {"accept", "ready", "ready_with_env"}
 
 
 def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
-    """Return the overview of a fleet from reports, given as (path, document, problem).
+    """Return the overview of a fleet. `documents` has (path, document, problem) for each report.
 
-    Files that are no reports are listed with the reason.
+    A file that is not a report is listed with the reason.
     """
     reports = 0
     unread: list[Unread] = []

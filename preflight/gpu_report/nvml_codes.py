@@ -1,4 +1,7 @@
-"""Print the raw return code and the milliseconds of every NVML call that preflight makes, as lines of JSON."""
+"""Print the return code and the duration of every NVML call that preflight makes, as lines of JSON.
+
+The duration is in milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ KEPT_OUT = ("Handle", "Processes", "UUID")  # a pointer; whose processes run; wh
 
 
 def main() -> None:
-    """Make every NVML call, and print each result at once, so that a call that hangs loses no earlier result."""
+    """Make every NVML call and print each result at once. If a call hangs, the earlier results are not lost."""
     nvml = None
 
     def start() -> str:

@@ -1,6 +1,6 @@
-"""Programs for real GPUs, each run in a process of its own: `on_gpu NAME [COUNT]` prints one JSON document.
+"""Programs that run on real GPUs. `on_gpu NAME [COUNT]` runs one program and prints one JSON document.
 
-The exit code is 0, or 1 if the document shows a wrong result. The caller kills a stalled program.
+The exit code is 1 if the document shows a wrong result, or else 0. The caller kills a program that stalls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ONE_GPU = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MNNVL_ENABLE"
 
 
 def main() -> None:
-    """Run the program that the command line names."""
+    """Run the program that is named on the command line."""
     name, *arguments = sys.argv[1:]
     document = PROGRAMS[name](*arguments)
     sys.stdout.write(json.dumps(document) + "\n")
@@ -50,9 +50,10 @@ def main() -> None:
 
 
 def torch_facts() -> dict[str, Any]:
-    """Return the versions of torch, CUDA and NCCL, the GPUs, whether a fork after the import works, and thread counts.
+    """Return the versions of torch, CUDA and NCCL, the GPUs, and thread counts.
 
-    The threads are counted before and after torch's import, and after CUDA's start.
+    The result also says whether a fork works after the import of torch. The threads are counted before and after the
+    import, and after CUDA has started.
     """
     threads = [threading.active_count(), _os_threads()]
     since = time.monotonic()
@@ -75,7 +76,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def context() -> dict[str, Any]:
-    """Return the duration of each step of using a GPU, and which GPUs then have a CUDA context and how much memory."""
+    """Use a GPU step by step. Return the duration, the CUDA contexts and the used memory of each step."""
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     cuda: Any = torch.cuda  # its classes carry no types
@@ -103,7 +104,7 @@ def context() -> dict[str, Any]:
 
 
 def ranks(count: str) -> dict[str, Any]:
-    """Start `count` ranks that share one GPU; return the result of an all_reduce and the transports that it used."""
+    """Run `count` ranks on one GPU. Return the result of an all_reduce and NCCL's transports."""
     with tempfile.TemporaryDirectory() as folder:
         started = [
             _rank(i, int(count), folder, {"NCCL_HOSTID": f"preflight-{i}", **ONE_GPU}) for i in range(int(count))
@@ -124,10 +125,10 @@ def ranks(count: str) -> dict[str, Any]:
 
 
 def rank(number: str, count: str, folder: str, calls: str = "1") -> dict[str, Any]:
-    """Take part in `calls` all_reduces as rank `number` of `count`, and return how many elements were wrong.
+    """Take part in `calls` all_reduces as rank `number` of `count`, and return the number of wrong elements.
 
-    The ranks rendezvous in `folder`. If `calls` is 1, all ranks share GPU 0. Otherwise each rank has a GPU of its own,
-    if there are enough.
+    The ranks rendezvous in `folder`. If `calls` is 1, all ranks share GPU 0. Otherwise, each rank has its own GPU if
+    there are enough GPUs.
     """
     import torch  # noqa: PLC0415  seconds, and only some programs need it
     import torch.distributed as dist  # noqa: PLC0415  seconds
@@ -164,7 +165,7 @@ def stopped() -> dict[str, Any]:
 
 
 def products() -> dict[str, Any]:
-    """Return each GEMM's time over a few seconds, with clocks and reasons for throttling every 50 ms."""
+    """Return the speed of matrix products over a few seconds, with clocks and throttle reasons every 50 ms."""
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     sample = nvml_sampler(f"GPU-{str(torch.cuda.get_device_properties(0).uuid).removeprefix('GPU-')}")
@@ -187,7 +188,10 @@ def products() -> dict[str, Any]:
 
 
 def killed() -> dict[str, Any]:
-    """Return, for each way to kill a process in a CUDA kernel, after how many seconds it and its memory were gone."""
+    """Kill processes in a CUDA kernel. Return the seconds until the process and its memory were gone.
+
+    The result has one entry for each way to kill a process.
+    """
     ended = {}
     for what, numbers in (("SIGKILL", [signal.SIGKILL]), ("SIGSTOP, SIGKILL", [signal.SIGSTOP, signal.SIGKILL])):
         free_before = _free_bytes()
@@ -212,7 +216,7 @@ def killed() -> dict[str, Any]:
 
 
 def spin() -> dict[str, Any]:
-    """Hold memory, and run a kernel that does not end."""
+    """Hold GPU memory and run a CUDA kernel that does not end."""
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     held = torch.zeros(HELD_BYTES, dtype=torch.uint8, device="cuda")
@@ -228,7 +232,7 @@ def spin() -> dict[str, Any]:
 def fault() -> dict[str, Any]:
     """Fail an assertion in a CUDA kernel of another process.
 
-    Return that process's stderr, and the explanation of `preflight explain` for it.
+    Return the stderr of this process, and what `preflight explain` says about the stderr.
     """
     script = "import torch; torch.zeros(4, device='cuda')[torch.tensor([9], device='cuda')].sum().item()"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
@@ -238,7 +242,7 @@ def fault() -> dict[str, Any]:
 
 
 def memory() -> dict[str, Any]:
-    """Train one layer with AdamW in fp32, and return the memory that torch allocated and preflight's lower bound."""
+    """Train one layer with AdamW in fp32. Return the memory that torch allocated and the lower bound of preflight."""
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     weight = torch.nn.Parameter(torch.full((WIDTH, WIDTH), 0.5, device="cuda"))

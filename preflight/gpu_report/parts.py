@@ -1,4 +1,4 @@
-"""The parts of a GPU report: a row for each command, with its time limit and the question that its result answers."""
+"""The parts of a GPU report. Each part has a command, a time limit, and the question that the result answers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ CLEAN_UP_S = 15.0  # for a check to end by itself, and to say what it knows
 
 @dataclass(frozen=True, slots=True)
 class ReportPart:
-    """A command, its limit in seconds, and the question that its result answers.
+    """A part of a GPU report, with a command, its limit in seconds, and the question that the result answers.
 
-    `least_gpus` is the number of GPUs that the command needs; `program` is an external program that must be installed.
-    A command that can end early gets `--deadline`, which is `ends_before_s` before the limit, because its partial
-    result is worth more than none after a kill.
+    The command needs `least_gpus` GPUs. `program` is an external program that must be installed. A command that can end
+    early gets `--deadline`, `ends_before_s` seconds before the limit, so that a partial result is not lost.
     """
 
     name: str
@@ -31,13 +30,16 @@ class ReportPart:
     ends_before_s: float = 0.0
 
     def within(self, limit_s: float) -> tuple[str, ...]:
-        """Return the command for a time limit of `limit_s`, which may be shorter than the command's own limit."""
+        """Return the command with a time limit of `limit_s` seconds, which may be shorter than the part's own limit."""
         deadline_s = max(1.0, limit_s - self.ends_before_s)
         return (*self.command, "--deadline", f"{deadline_s:.0f}") if self.ends_before_s else self.command
 
 
 def parts() -> tuple[ReportPart, ...]:
-    """Return all parts, the most informative first; if time runs out, the last parts are left out."""
+    """Return all parts of the GPU report, the most informative part first.
+
+    If time runs out, the last parts are left out.
+    """
     return (
         _module("nvml", "what NVML's calls and fields return, and how long each takes", 90, NVML_CODES),
         _preflight("probe", "what preflight reads of this machine", 75, "probe", "--json", "probe.json"),

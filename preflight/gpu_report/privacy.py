@@ -1,4 +1,4 @@
-"""Remove all names that identify a site from a text: hosts, users, jobs, addresses and GPUs."""
+"""Remove the names of hosts, users, jobs, addresses and GPUs of a site from a text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ HEX_ID = re.compile(r"\b0x[0-9a-fA-F]{12,16}\b")  # a GUID, or an address in a p
 
 
 class Privacy:
-    """A filter that removes one site's names from texts; equal addresses and UUIDs get equal replacements."""
+    """A filter that removes the names of one site from texts.
+
+    Equal addresses and equal UUIDs get equal replacements.
+    """
 
     def __init__(self, hosts: Sequence[str], home: str, environ: Mapping[str, str]) -> None:
         whole = sorted({*hosts, *(host.partition(".")[0] for host in hosts)} - {""}, key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""Run the parts of a GPU report, each with its own limit, and keep an archive of the results up to date."""
+"""Run the parts of a GPU report with a time limit each, and write the results to an archive after each part."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ CUT = b"\n... (cut here) ...\n"
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The result of a part of a GPU report; `outcome` is passed, found, failed, timed out or not run.
+    """The result of one part of a GPU report. `outcome` is passed, found, failed, timed out or not run.
 
-    Exit codes 1 and 3 of `check`, `bench` and `probe` are "found", because they say something about the machine.
+    The exit codes 1 and 3 of `check`, `bench` and `probe` give "found", because the command says something about the
+    machine.
     """
 
     name: str
@@ -55,9 +56,9 @@ def run_parts(
     environ: Mapping[str, str],
     tell: Callable[[PartResult], object],
 ) -> tuple[PartResult, ...]:
-    """Run the parts on GPUs `uuids` until `until` (monotonic seconds); write the archive after each part.
+    """Run the parts on the GPUs `uuids` until `until` (monotonic seconds). Write the archive after each part.
 
-    `tell` is called with each result. If this process is killed, the archive holds the parts that had ended.
+    `tell` is called with each result. If this process is killed, the archive has the parts that ended before.
     """
     results = tuple(PartResult(part.name, part.answers, "not run", why="not reached") for part in parts)
     privacy = Privacy([socket.gethostname(), socket.getfqdn()], environ.get("HOME", ""), environ)

@@ -1,4 +1,4 @@
-"""`preflight run`: runs a job, with a check before it and an explanation after a failure.
+"""The implementation of `preflight run`, which runs a job with a check before and an explanation after a failure.
 
 This package imports little, because it stays in memory during the job.
 """

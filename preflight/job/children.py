@@ -1,9 +1,10 @@
-"""Run one child after another in preflight's process group, and pass signals on: a child gets every signal once.
+"""Run child processes one after another, and pass each signal on to the child exactly once.
 
-A signal of the terminal (Ctrl-C) reaches the whole foreground group, and so does `kill -- -GROUP`: the child has it
-already. A signal to this process alone is passed on. The kernel marks signals from a terminal. For every other signal,
-preflight asks a witness: a child in the same group that only listens. If the witness got the signal too, the signal
-went to the whole group. No child may get a signal twice, because a second SIGTERM makes torchrun abort its own cleanup.
+A Ctrl-C in the terminal reaches all processes of the foreground group, and so does `kill -- -GROUP`. The child has such
+a signal already. A signal to this process alone must be passed on. The kernel marks signals from a terminal. For every
+other signal, preflight uses a helper process in the same group that only listens for signals. If the helper got the
+signal too, the signal went to all processes of the group. No child may get a signal twice, because a second SIGTERM
+makes torchrun abort its own cleanup.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ FIRST_OF_ALL = b"1000"  # /proc/PID/oom_score_adj of what the kernel kills first
 
 
 class Children:
-    """The starter of child processes, which waits for them and passes signals on to one of them, the main child."""
+    """A starter of child processes. It waits for the children and passes signals on to the main child."""
 
     def __init__(self) -> None:
         # While SIGCHLD is ignored, the kernel reaps children itself, and their exit codes are lost.
@@ -58,12 +59,10 @@ class Children:
         self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | None, stdout: int | None,
         stderr: int | None, *, is_job: bool = False,
     ) -> Process:  # fmt: skip
-        """Start `argv` as the main child, with preflight's own initial signals, and return it.
+        """Start `argv` as the main child with the signals that preflight inherited. Return the child.
 
-        OSError if it can't start.
-
-        Only the job (`is_job`) inherits an ignored SIGCHLD, because preflight's own programs must learn how their
-        children end.
+        Raise OSError if the child can't start. Only the job (`is_job`) inherits an ignored SIGCHLD, because preflight's
+        own programs must learn how their children end.
         """
         parent = os.getpid()
 
@@ -80,11 +79,11 @@ class Children:
         return self._main
 
     def fork(self, name: str, run: Callable[[], None], holds: Sequence[int]) -> int:
-        """Start a helper process that runs `run`; return its pid. Raise OSError if it can't start.
+        """Start a helper process that runs `run`. Return the pid of the helper.
 
-        The helper may die at any time and does not outlive preflight. `name` is its name in `ps`. It has preflight's
-        stdin, stdout and stderr and the descriptors in `holds`. It ignores every signal except SIGKILL and SIGSTOP, and
-        exits with 0 once `run` returns.
+        The helper may die at any time and ends with preflight. `name` is the helper's name in `ps`. The helper has
+        preflight's stdin, stdout and stderr and the descriptors in `holds`. The helper ignores every signal except
+        SIGKILL and SIGSTOP, and exits with 0 after `run` returns. Raise OSError if the helper can't start.
         """
         parent, pid = os.getpid(), os.fork()
         if pid:
@@ -102,9 +101,9 @@ class Children:
     def output_of(
         self, argv: Sequence[str], env: Mapping[str, str], descriptor: int
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run `argv`, a short program of preflight's, and return its exit code and stdout; it inherits `descriptor`.
+        """Run `argv`, a short program of preflight, and return its exit code and stdout.
 
-        Signals to preflight wait until the program has ended.
+        The program inherits `descriptor`. Signals to preflight wait until the program has ended.
         """
         with_mask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, self.mask)
         return subprocess.run(
@@ -113,7 +112,7 @@ class Children:
         )  # fmt: skip
 
     def wait(self) -> int:
-        """Wait for the main child; return its exit code, or -N if signal N ended it."""
+        """Wait for the main child. Return its exit code, or -N if signal N ended the child."""
         assert self._main is not None
         while (code := how_it_ended(self._main.pid)) is None:
             self.hear(3600.0)
@@ -127,9 +126,9 @@ class Children:
         self._main = None
 
     def hear(self, for_s: float) -> int:
-        """Wait at most `for_s` seconds for one signal, and pass the signal on if it concerns the main child.
+        """Wait at most `for_s` seconds for one signal. Pass the signal on if it concerns the main child.
 
-        Return the signal's number, SIGCHLD if the signal concerns only preflight, or 0 if no signal came.
+        Return the number of the signal. Return SIGCHLD if the signal concerns only preflight, or 0 if no signal came.
         """
         info = signal.sigtimedwait(self._heard, for_s)
         if info is None:
@@ -142,20 +141,20 @@ class Children:
         return signal.SIGCHLD if is_ours else info.si_signo
 
     def take_up_pending(self) -> None:
-        """Handle all signals that have arrived so far; such a signal may end the main child."""
+        """Handle all signals that have arrived. A signal may end the main child."""
         while self.hear(0.0):
             pass
 
     def is_asked_to_end(self, for_s: float) -> bool:
-        """Wait at most `for_s` seconds for a signal and handle it; return whether it was one that ends a process.
+        """Wait at most `for_s` seconds for a signal. Return whether the signal asks a process to end.
 
-        SIGTERM is such a signal; SIGWINCH is not.
+        SIGTERM asks a process to end, and SIGWINCH does not. The signal is handled.
         """
         number = self.hear(for_s)
         return number in PASSED_ON and number not in ENDS_NOTHING
 
     def end(self, code: int) -> NoReturn:
-        """End preflight as a child ended: with exit code `code`, or by signal `-code` if `code` is negative."""
+        """End preflight with exit code `code`, or by signal `-code` if `code` is negative, as the child ended."""
         try:
             end_helper(self._witness)  # nothing of us outlives us
         finally:
@@ -238,11 +237,11 @@ class Children:
 
 
 def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | int], most_bytes: int) -> Process:
-    """Start `argv`, a program of preflight's, while a job runs; its stdout and stderr go to the descriptor `output`.
+    """Start `argv`, a program of preflight, while a job runs. Its stdout and stderr go to descriptor `output`.
 
-    It starts with the signal mask `mask` and may use at most `most_bytes` of address space. It dies with this process,
-    and the kernel kills it first if memory is short. This process must have one thread. Raise OSError if the program
-    can't start.
+    The program starts with the signal mask `mask` and may use at most `most_bytes` of address space. The program ends
+    with this process. If memory is short, the kernel kills the program first. This process must have one thread. Raise
+    OSError if the program can't start.
     """
     parent = os.getpid()
 
@@ -259,7 +258,7 @@ def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | in
 
 
 def how_it_ended(pid: int) -> int | None:
-    """Return the exit code of the child `pid`, or -N if signal N ended it; None while the child runs.
+    """Return the exit code of the child `pid`, -N if signal N ended the child, or None while the child runs.
 
     After a result other than None, the PID may belong to another process.
     """
@@ -271,7 +270,7 @@ def how_it_ended(pid: int) -> int | None:
 
 
 def end_helper(pid: int) -> None:
-    """End a helper process that was not reaped yet; do nothing if `pid` is 0."""
+    """Kill and reap a helper process that was not reaped before. Do nothing if `pid` is 0."""
     for _ in range(TRIES if pid else 0):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
@@ -291,7 +290,7 @@ def _close_all_but(kept: set[int]) -> None:
 
 
 def be_killed_first() -> None:
-    """Make the kernel's out-of-memory killer choose this process before others in the job's cgroup."""
+    """Let the kernel's out-of-memory killer choose this process before the other processes of the job's cgroup."""
     with contextlib.suppress(OSError):
         adjust = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(adjust, FIRST_OF_ALL)

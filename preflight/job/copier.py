@@ -1,8 +1,8 @@
-"""The copier of a stream: it moves the job's output to preflight's output, and copies it into the kept files.
+"""Move the job's output to preflight's output, and copy the output into files (the copier process).
 
-The copier may be killed at any time, and another copier continues. A pipe's bytes are duplicated (tee(2)) and kept, and
-then moved within the kernel (splice(2)), so that this process never holds the only copy. With a terminal, this process
-briefly holds the only copy.
+The copier may be killed at any time, and another copier continues. For a pipe, the bytes are duplicated (tee(2)) and
+kept, and then moved within the kernel (splice(2)). This process therefore never holds the only copy. With a terminal,
+this process briefly holds the only copy.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LostReader(Exception):
-    """Raised by the copier if the process that reads preflight's output has ended."""
+    """Raised in the copier process if the reader of preflight's output has ended."""
 
 
 def copy(source: int, target: int, is_terminal: bool, kept: Kept, counts: memoryview[int]) -> None:
-    """Copy the job's output from `source` to `target` and into `kept`, until the job closes its end.
+    """Copy the job's output from `source` to `target` and into `kept`, until the job closes its output.
 
-    If the reader of preflight's output ends first, the job gets SIGPIPE too. `counts` is memory that a later copier
-    shares; it says whether this copier was writing.
+    If the reader of preflight's output ends first, the job gets SIGPIPE. `counts` is shared memory. A later copier
+    reads there whether this copier was writing.
     """
     counts[IS_WRITING] = 0
     with contextlib.suppress(LostReader):

@@ -1,4 +1,4 @@
-"""The folder that keeps a job's output: a private folder under TMPDIR, or the folder that `--keep-output` names."""
+"""The folder that keeps a job's output. The folder is private in TMPDIR, unless `--keep-output` names a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNNING = ".running"  # in a private folder, locked while its run lives, and gon
 
 
 class Folder(NamedTuple):
-    """The folder that keeps a job's output, and the prefix of this run's file names in it."""
+    """The folder that keeps a job's output. The names of this run's files begin with `prefix`."""
 
     path: str  # "" if none can be made
     prefix: str = ""
@@ -29,7 +29,7 @@ class Folder(NamedTuple):
         return os.path.join(self.path, self.prefix + name)
 
     def stays(self) -> None:
-        """Mark a private folder as no longer in use, so that it stays after this run."""
+        """Mark a private folder as no longer in use, so that the folder stays after this run."""
         if self.path and not self.is_users:
             with contextlib.suppress(OSError):
                 os.unlink(self.file(RUNNING))
@@ -41,7 +41,7 @@ class Folder(NamedTuple):
 
 
 def make_folder(users: str) -> Folder:
-    """Return the folder `users` (of `--keep-output`), with a prefix for file names that no other run uses.
+    """Return the folder `users` from `--keep-output`, with a file name prefix that no other run uses.
 
     If `users` is "", return a new private folder.
     """
@@ -59,7 +59,7 @@ def make_folder(users: str) -> Folder:
 
 
 def remove_abandoned() -> None:
-    """Remove this user's private folders of killed runs, and private folders older than a week."""
+    """Remove this user's private folders that a killed run left, or that are older than a week."""
     for path, is_old in own_folders(tempfile.gettempdir(), NAME):
         with contextlib.suppress(OSError):
             _remove_if_abandoned(path, is_old)

@@ -1,8 +1,8 @@
-"""The GPUs of this node that a job's launcher uses, from its command line.
+"""Find out which GPUs of this node a job's launcher uses, from the command line of the launcher.
 
 The check tests only these GPUs.
 
-The result is the CUDA_VISIBLE_DEVICES of the job's ranks: rank k of torchrun uses entry k. accelerate's --gpu_ids and
+The result is the CUDA_VISIBLE_DEVICES of the job's ranks. Rank k of torchrun uses entry k. accelerate's --gpu_ids and
 DeepSpeed's --include and --num_gpus replace the inherited list. vLLM and SGLang use the product of their parallel
 sizes.
 """
@@ -26,14 +26,14 @@ LIST = re.compile(r"\d{1,4}(?:,\d{1,4})*", re.ASCII)
 
 
 def gpus_here() -> int:
-    """Return how many GPUs of this machine have a device file in /dev."""
+    """Return the number of GPUs of this machine that have a device file in /dev."""
     return sum(GPU_FILE.fullmatch(name) is not None for name in os.listdir("/dev"))
 
 
 def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int) -> str:
-    """Return the CUDA_VISIBLE_DEVICES of the ranks of `command`; "" if it uses all GPUs or does not say which.
+    """Return the CUDA_VISIBLE_DEVICES of the ranks that `command` starts.
 
-    `present` is the number of GPUs of this machine.
+    Return "" if the command uses all GPUs or does not select GPUs. `present` is the number of GPUs in this machine.
     """
     found = next(_launchers(command), None)
     if found is None:
@@ -55,7 +55,7 @@ def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int
 
 
 def engine_of_job(command: Sequence[str]) -> Engine | None:
-    """Return the serving engine that `command` starts; None if it starts none."""
+    """Return the serving engine that `command` starts, or None if the command starts no serving engine."""
     found = next(_launchers(command), None)
     return next((each for each in Engine if found is not None and each.value == found.name), None)
 

@@ -1,4 +1,4 @@
-"""The kept part of one output stream of the job: its beginning and its end, in files of mode 0600."""
+"""Keep the beginning and the end of one output stream of the job, in files of mode 0600."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WRITTEN, ROOM, TAILS, IN_LINE = range(4)
 
 
 class Kept:
-    """The beginning and the end of an output stream, which are kept in files.
+    """The beginning and the end of an output stream of the job, in files.
 
-    If they can't be kept, the job is not affected. The counters are shared with processes that are forked later. If
-    such a process is killed, another one continues (`take_over`).
+    The job continues if the output can't be kept. The counters are shared with processes that are forked later. If such
+    a process is killed, another process continues with `take_over`.
     """
 
     def __init__(self, path: str, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
@@ -47,14 +47,14 @@ class Kept:
         return not self._counts[IN_LINE]
 
     def take_over(self) -> None:
-        """Continue to keep output in place of a process that was killed."""
+        """Continue to keep the output after another process was killed."""
         if self._counts[TAILS]:
             self._close()
             with contextlib.suppress(OSError):
                 self.file = os.open(self.path + ".end", os.O_WRONLY | os.O_APPEND | OPEN_OWN)
 
     def add(self, data: bytes) -> None:
-        """Keep a piece of output. On a full disk the piece is not kept, but the job goes on."""
+        """Keep a piece of output. If the disk is full, the piece is lost, but the job continues."""
         self._counts[WRITTEN] += len(data)
         self._counts[IN_LINE] = not data.endswith(b"\n")
         with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ class Kept:
             os.write(self.file, data)
 
     def last(self, most_bytes: int) -> bytes:
-        """Return at most `most_bytes` from the end of the kept output; b"" if it can't be read."""
+        """Return at most `most_bytes` from the end of the kept output, or b"" if the output can't be read."""
         with contextlib.suppress(OSError):
             file = os.open(self.path + (".end" if self._counts[TAILS] else ""), os.O_RDONLY | OPEN_OWN)
             try:
@@ -76,7 +76,10 @@ class Kept:
         return b""
 
     def finish(self) -> None:
-        """Join the beginning and the end in one file, with a line between them if output was left out."""
+        """Join the beginning and the end of the output in one file.
+
+        If some output was left out, a line between the two parts says so.
+        """
         self._close()
         if not self.is_kept:
             return
@@ -108,9 +111,9 @@ class Kept:
 
 
 def create(path: str) -> int:
-    """Create the file `path`, or empty an existing regular one, and return its descriptor; else raise OSError.
+    """Create the file `path` or empty an existing regular file. Return the descriptor, or raise OSError.
 
-    The call neither follows a link nor waits for the reader of a FIFO.
+    The function does not follow a link and does not wait for the reader of a FIFO.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_OWN
     descriptor = os.open(path, flags, PRIVATE)

@@ -1,4 +1,4 @@
-"""The processes of a job that still run after its end; such processes hold ports, files and GPU memory."""
+"""Find processes of a job that still run after the job's end. They may hold ports, files and GPU memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MOST_NAMED, CHARS = 4, 60
 
 
 class Family:
-    """The processes of one job: its descendants, and orphans in preflight's process group.
+    """The processes of one job, which are its descendants and the orphans in preflight's process group.
 
-    The orphans are only those that started after preflight.
+    Only orphans that started after preflight count.
     """
 
     def __init__(self, pid: int) -> None:
@@ -26,7 +26,7 @@ class Family:
         self._next, self._pause_s = 0.0, FIRST_S
 
     def look(self) -> None:
-        """Record the job's processes that run now, unless they were recorded a short time ago."""
+        """Record the running processes of the job. Do nothing if the last record is recent."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._pause_s
@@ -35,7 +35,7 @@ class Family:
             self._seen |= {each.number: each.start_time for each in below(self._pid, all_processes())}
 
     def left(self) -> tuple[int, ...]:
-        """Return the pids of the job's processes that still run half a second after this call."""
+        """Return the pids of the job's processes that still run half a second from now."""
         first = self._left()
         if not first:
             return ()
@@ -62,7 +62,10 @@ class Family:
 
 
 def named(left: tuple[int, ...]) -> str:
-    """Return the processes `left` (pids) as text, the first few with their command lines."""
+    """Return text that names the job's processes `left`, which still run.
+
+    `left` are pids. The text has the command lines of the first few processes.
+    """
     texts = [f"pid {pid} ({_command_line(pid)})" for pid in left[:MOST_NAMED]]
     if len(left) > MOST_NAMED:
         texts.append(f"{len(left) - MOST_NAMED} more")

@@ -1,7 +1,7 @@
-"""Find out cheaply whether a job makes progress: whether it writes output, or reads and writes files.
+"""Find out cheaply whether a job makes progress. Progress means that the job prints, or reads or writes files.
 
-CPU time shows nothing, because a rank that waits in NCCL spins. If neither output nor files change, `preflight stuck`
-reads stacks.
+CPU time shows nothing, because a rank that waits in NCCL spins. If there is no progress, `preflight stuck` reads the
+stacks of the processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EARLY_S, OWN_PACE = 60.0, 4.0  # an early look comes after so long, and after so
 
 
 class Look(Enum):
-    """The decision whether `preflight stuck` should examine the job now, and for what reason."""
+    """Whether `preflight stuck` should examine the job now, and for what reason."""
 
     NO = auto()
     EARLY = auto()  # it was never silent for so long; nothing is printed
@@ -30,10 +30,10 @@ class Look(Enum):
 
 
 class Movement:
-    """A monitor of one job's progress, which decides when `preflight stuck` should examine the job.
+    """A monitor that decides when `preflight stuck` should examine a job.
 
-    It starts when this object is created. `after_s` is the time without progress, in seconds, after which an
-    examination is due. `clock` returns seconds; a replay of a log has its own clock.
+    The monitor starts when this object is created. After `after_s` seconds without progress, an examination is due.
+    `clock` returns seconds. A replay of a log has its own clock.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class Movement:
 
     @property
     def look_s(self) -> float:
-        """Return the seconds between two measurements of the job's progress."""
+        """Return the time between two measurements of the job's progress, in seconds."""
         return max(LEAST_S, self._after_s / LOOKS)
 
     @property
     def still_s(self) -> float:
-        """Return for how many seconds the job has made no progress."""
+        """Return the time since the job's last progress, in seconds."""
         return self._clock() - self._moved_at
 
     def look(self) -> Look:
-        """Return whether `stuck` should examine the job now; if the next measurement is due, measure progress first."""
+        """Return whether `preflight stuck` should examine the job now, and measure progress if that is due."""
         now = self._clock()
         if now - self._looked_at < self.look_s:
             return Look.NO
@@ -85,7 +85,7 @@ class Movement:
         return Look.EARLY if still_s >= max(EARLY_S, OWN_PACE * self._longest_s) else Look.NO
 
     def examined(self) -> None:
-        """Record that an examination ended; otherwise its duration would look like a suspension of preflight."""
+        """Record that an examination ended. Without this call, the examination looks like a pause of preflight."""
         self._looked_at = self._clock()
 
     def found_moving(self) -> None:
@@ -101,19 +101,19 @@ class Movement:
         self._is_found_stuck = True
 
     def found_nothing(self) -> None:
-        """Record that an early examination was inconclusive, so that the next one waits for a longer silence."""
+        """Record that an early examination was inconclusive. The next examination then waits for a longer silence."""
         self._longest_s = max(self._longest_s, self.still_s)
 
     def look_later(self) -> None:
-        """Double the time without progress after which the next examination is due, up to an hour."""
+        """Double the time without progress before the next examination, up to an hour."""
         self._asked_at = self._clock()
         self._after_s = min(2 * self._after_s, max(self._after_s, SELDOM_S))
 
 
 def bytes_of_job(pid: int) -> int:
-    """Return how many bytes process `pid` and its descendants have read and written so far.
+    """Return how many bytes the process `pid` and its descendants have read and written so far.
 
-    The sources are rchar and wchar of /proc/PID/io.
+    The numbers are rchar and wchar of /proc/PID/io.
     """
     total = 0
     family: tuple[int, ...] = (pid,)

@@ -1,4 +1,4 @@
-"""The order of `preflight run`: the process that reads the options passes it to the process that carries it out."""
+"""The order of `preflight run`, which one process writes and another process carries out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Order(NamedTuple):  # no dataclass: importing those takes a third of what stays beside the job takes in all
-    """The job, the check before it, and what `preflight run` does if the job hangs or fails."""
+    """The job of `preflight run`, the check before the job, and what to do if the job hangs or fails."""
 
     command: list[str]
     check: list[str]  # arguments of `preflight`; empty if a report is reused
@@ -32,15 +32,15 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
 
     @property
     def name(self) -> str:
-        """Return the name of the job's program, safe to print."""
+        """Return the name of the job's program. Characters that can't be printed are replaced."""
         return "".join(char if char.isprintable() else "?" for char in self.command[0])
 
 
 def supervisor_argv(order: Order) -> list[str]:
-    """Return the command line of the process that carries out the order, which must inherit the order's descriptor.
+    """Return the command line of the process that carries out the order.
 
-    The order is in memory, for two reasons: an argument holds at most 128 KiB, and `pkill -f train.py` must match the
-    job alone. The order can be read only once.
+    The process must inherit the descriptor of the order. The order is in memory, because an argument holds at most 128
+    KiB, and because `pkill -f train.py` must match only the job. The order can be read only once.
     """
     descriptor = os.memfd_create("preflight-order", 0)  # without MFD_CLOEXEC
     with open(descriptor, "w", encoding="ascii", closefd=False) as file:
@@ -51,7 +51,7 @@ def supervisor_argv(order: Order) -> list[str]:
 def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:
     """Replace this process by the process that carries out the order, so that the parent has only one child.
 
-    `ignored` are the signals that this process ignored at its start.
+    `ignored` are the signals that this process ignored when it started.
     """
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
@@ -70,7 +70,7 @@ def inherited_environ() -> dict[str, str]:
 
 
 def read_order(descriptor: int) -> Order:
-    """Return the order that `become_supervisor` passed on; the job does not inherit the descriptor."""
+    """Return the order that `become_supervisor` passed on, and close the order's descriptor."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     with open(descriptor, encoding="ascii") as file:
         return Order(**json.load(file))

@@ -1,11 +1,11 @@
-"""The output of the job: how it reaches preflight's own output, and how a part of it is kept.
+"""Pass the job's output on to preflight's own output, and keep a part of the output.
 
-A file is passed to the job unchanged; a pipe or a terminal gets the output through a copier.
+If preflight's output is a file, the job writes to this file directly. If it is a pipe or a terminal, a copier process
+passes the output on.
 
-The job gets a terminal if preflight has one, and a pipe if preflight has one. The job therefore buffers and colors its
-output as it does without preflight. If stdout and stderr are the same file, both stay one file, in order. A copier may
-be killed. This process holds open the ends into which the job writes, and starts a new copier that continues where the
-old one stopped.
+The job gets a terminal if preflight has a terminal, and a pipe if preflight has a pipe. The job therefore buffers and
+colors its output as without preflight. If stdout and stderr are the same file, the job's streams go to one file in
+their order. A copier may be killed. This process keeps the pipes open and starts a new copier that continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES = {1: "stdout", 2: "stderr"}
 
 
 class Stream:
-    """One output stream: how the job's stdout or stderr reaches preflight's own stdout or stderr."""
+    """One output stream, which brings the job's stdout or stderr to preflight's own stdout or stderr."""
 
     def __init__(self, target: int, path: str) -> None:
         self.target = target
@@ -63,7 +63,7 @@ class Stream:
             return 0
 
     def news(self) -> bytes:
-        """Return the last part of the output written since the previous call."""
+        """Return the newest output since the previous call, up to a limit of bytes."""
         new, self._heard = min(MOST_NEWS, self.written - self._heard), self.written
         if new <= 0:
             return b""
@@ -81,7 +81,7 @@ class Stream:
     def lost_reader(self) -> bool:
         """Return whether the process that reads the output has ended.
 
-        Without a reader, the job ends by SIGPIPE, as it does without preflight.
+        Without a reader, SIGPIPE ends the job, as it does without preflight.
         """
         return bool(self.counts[LOST_READER])
 
@@ -91,18 +91,18 @@ class Stream:
         copy(self.source, self.target, self.is_terminal, self.kept, self.counts)
 
     def resize(self) -> None:
-        """Give the job's terminal the size of preflight's."""
+        """Give the job's terminal the size of preflight's terminal."""
         if self.is_terminal and self.source >= 0:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self.source, termios.TIOCSWINSZ, fcntl.ioctl(self.target, termios.TIOCGWINSZ, bytes(8)))
 
     def close_source(self) -> None:
-        """Close preflight's end of the stream; a process that still writes into the stream gets SIGPIPE."""
+        """Close preflight's end of the stream. A process that still writes into the stream gets SIGPIPE."""
         self.copier, source, self.source = 0, self.source, -1
         close_surely(source)
 
     def finish(self) -> None:
-        """Complete the kept output. If the job wrote directly to a file, read the kept output from this file."""
+        """Complete the kept output. If the job wrote directly to a file, read the output from this file."""
         if self._begins_at >= 0 and self.kept.is_kept:
             with contextlib.suppress(OSError):
                 self._read_back()
@@ -131,12 +131,12 @@ class Streams:
 
     @property
     def stdout(self) -> int | None:
-        """Return the descriptor that the job gets as stdout; None means preflight's own stdout."""
+        """Return the descriptor for the job's stdout, or None if the job uses preflight's own stdout."""
         return self._given(self._all[0], 1)
 
     @property
     def stderr(self) -> int | None:
-        """Return the descriptor that the job gets as stderr; None means preflight's own stderr."""
+        """Return the descriptor for the job's stderr, or None if the job uses preflight's own stderr."""
         return self._given(self._all[-1], 2)
 
     @property
@@ -145,23 +145,23 @@ class Streams:
         return sum(stream.written for stream in self._all)
 
     def news(self) -> list[bytes]:
-        """Return the last part of the output since the previous call, one item for each stream that has any."""
+        """Return the newest output since the previous call, one item for each stream with new output."""
         return [news for stream in self._all if (news := stream.news())]
 
     @property
     def ends_line(self) -> bool:
-        """Return whether the output ends with a complete line, so that a message on stderr begins on a new line."""
+        """Return whether the job's output on stderr ends with a complete line."""
         here = (each for each in self._all if each.target == 2 or _same_file(each.target, 2))
         return all(stream.kept.ends_line for stream in here)
 
     @property
     def lost_reader(self) -> bool:
-        """Return whether the process that reads the job's output (of either stream) has ended."""
+        """Return whether the process that reads the job's stdout or stderr has ended."""
         return any(stream.lost_reader for stream in self._all)
 
     @property
     def paths(self) -> list[str]:
-        """Return the paths of the files in which output of the job was kept; streams without output are left out."""
+        """Return the paths of the files with kept output. Streams without output have no path."""
         kept = (stream.kept for stream in self._all)
         return [each.path for each in kept if each.written and each.is_kept and os.path.exists(each.path)]
 
@@ -172,7 +172,7 @@ class Streams:
 
     @property
     def lack_a_copier(self) -> bool:
-        """Return whether a stream that needs a copier has none yet."""
+        """Return whether a stream that needs a copier process has no copier process."""
         return any(stream.source >= 0 and not stream.copier for stream in self._all)
 
     def close_given(self) -> None:
@@ -185,7 +185,10 @@ class Streams:
                 close_surely(stream.given)
 
     def look_after(self, children: Children) -> None:
-        """Start a copier for each stream that needs one and has none, at first or after its copier was killed."""
+        """Start a copier process for each stream that needs a copier and has none.
+
+        A stream has no copier at first, or after its copier was killed.
+        """
         for stream in self._all:
             code = how_it_ended(stream.copier) if stream.copier else None
             if code == 0:
@@ -199,9 +202,9 @@ class Streams:
     def drain(self, children: Children) -> None:
         """Wait until the remaining output is copied.
 
-        preflight waits for processes that outlive the job as long as they write. It also waits for a slow reader of
-        preflight's output, which without preflight would find all output in its pipe. A copier that still waits after
-        that time is ended; the output that it has not passed on is still in the pipe.
+        preflight waits for processes that outlive the job as long as these processes write. preflight also waits for a
+        slow reader of the output. A copier that still waits after this time is ended. Output that the copier did not
+        pass on stays in the pipe.
         """
         until, before = time.monotonic() + AFTERWARDS_S, self.written
         while any(stream.source >= 0 for stream in self._all) and time.monotonic() < until:
@@ -220,7 +223,7 @@ class Streams:
             stream.finish()
 
     def resize(self) -> None:
-        """Give the job's terminal the size of preflight's."""
+        """Give the job's terminal the size of preflight's terminal."""
         for stream in self._all:
             stream.resize()
 
@@ -230,7 +233,7 @@ class Streams:
 
 
 def close_surely(descriptor: int) -> None:
-    """Close `descriptor`, and ignore an error that close() reports."""
+    """Close `descriptor`, and ignore errors of close()."""
     for _ in range(2 if descriptor >= 0 else 0):
         try:
             os.close(descriptor)

@@ -22,7 +22,7 @@ THOROUGH = tuple(profile.value for profile in Profile)  # from the quickest on
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What a report must match to be reused: the node's quickly readable facts, and the options of the check."""
+    """The current state that a report must match to be reused, with values of the node and options of the check."""
 
     node: NodeFacts
     visible: tuple[str, ...]  # uuids of the GPUs that may be used
@@ -36,9 +36,10 @@ class Now:
 
 
 def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
-    """Return why `report` can't be reused, as words that follow the report's name; "" if it can be reused.
+    """Return why `report` can't be reused, or "" if the report can be reused.
 
-    `most_s` is the greatest age in seconds, and `nodes` the number of the job's nodes.
+    The text follows the name of the report in a sentence. `most_s` is the greatest age in seconds. `nodes` is the
+    number of the job's nodes.
     """
     try:
         made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))

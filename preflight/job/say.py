@@ -1,4 +1,4 @@
-"""Print messages about a job, and about preflight's own failures, on stderr, which may be non-blocking."""
+"""Print messages about a job and about failures of preflight on stderr. stderr may be non-blocking."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 
 def say(message: str) -> None:
-    """Print `message` as a line on stderr; if stderr accepts none (a full disk, no reader), the line is lost."""
+    """Print `message` as a line on stderr. If stderr fails (a full disk, no reader), the line is lost."""
     with contextlib.suppress(OSError):
         write_all(2, f"preflight: {message}\n".encode("utf-8", "surrogateescape"))
 
 
 def write_all(target: int, data: bytes) -> None:
-    """Write all of `data` to the descriptor `target`, and wait while it is non-blocking and accepts none.
+    """Write all of `data` to the descriptor `target`. If the descriptor is non-blocking, wait until it accepts data.
 
     Raise OSError if the write fails.
     """
@@ -31,9 +31,9 @@ def write_all(target: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def contained(consequence: str) -> Iterator[None]:
-    """Print an exception in the block, after the text `consequence`, instead of raising it.
+    """Print an exception in the block instead of raising it. The message begins with `consequence`.
 
-    An error of preflight's own thus affects neither the job nor its exit code.
+    An error of preflight then affects neither the job nor the job's exit code.
     """
     try:
         yield
@@ -42,5 +42,5 @@ def contained(consequence: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Return why an operation failed with `error`, in the operating system's words if there are any."""
+    """Return why an operation failed with `error`. For an OSError, use the text of the operating system."""
     return (error.strerror if isinstance(error, OSError) else "") or f"{type(error).__name__}: {error}"

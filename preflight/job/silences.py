@@ -1,7 +1,7 @@
-"""Record for how long a job prints nothing in each of its phases, for `preflight timeout --from-run`.
+"""Record how long a job prints nothing in each of its phases, for `preflight timeout --from-run`.
 
-A silence is the time between two pieces of output. If no line of the output counts steps, the job has no phases and
-leaves no record. With several nodes, each node records only the lines that it prints itself.
+A silence is the time between two pieces of output. If no line of the output counts steps, nothing is recorded. With
+several nodes, each node records only the lines that it prints itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END_OF_LINE = re.compile(r"[\r\n]+")
 
 
 class Silences:
-    """The silences (times without output) of one job so far; all `now_s` are seconds of the same clock."""
+    """The longest times without output of a job in each phase. All `now_s` are seconds of the same clock."""
 
     def __init__(self, now_s: float) -> None:
         self._began_at_s = self._phase_at_s = self._heard_at_s = now_s
@@ -30,7 +30,7 @@ class Silences:
         self._found: dict[str, tuple[float, float]] = {}  # silent_s and lasted_s by phase
 
     def hear(self, news: Sequence[bytes], now_s: float) -> None:
-        """Record output of the job; `news` was written since the last call, and `now_s` is the time of this call."""
+        """Record the output `news` that the job wrote since the last call. `now_s` is the time of this call."""
         if not news:
             return
         self._note(now_s - self._heard_at_s, 0.0)
@@ -44,7 +44,7 @@ class Silences:
             self._phase, self._phase_at_s = named, now_s
 
     def keep(self, folder: str, host: str, now_s: float) -> None:
-        """Write the record of a job on `host` that ended well into `folder`; a failure to write affects nothing."""
+        """Write the record of a successful job on `host` into `folder`. Errors of writing are ignored."""
         self._note(now_s - self._heard_at_s, 0.0)
         if self._phase == START:
             return

@@ -1,4 +1,4 @@
-"""An examination of the job by `preflight stuck`; its result stays in the run's folder while it is valid."""
+"""Examine the job with `preflight stuck`, and keep the result in the run's folder while the result is valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_YET = re.compile(r"Not stuck yet: .+?(?=\n\s*\n|\Z)", re.DOTALL)  # as its p
 
 
 class Found(NamedTuple):
-    """The result of an examination by `preflight stuck`: its exit code and its page, or why it failed."""
+    """The result of an examination by `preflight stuck`, with the exit code and the text, or why it failed."""
 
     code: int | None  # exit code of `stuck`; None if it took too long, or the job ended
     page: bytes = b""
@@ -27,13 +27,13 @@ class Found(NamedTuple):
 
     @property
     def headline(self) -> str:
-        """Return the first paragraph of the page in one line."""
+        """Return the first paragraph of the output of `preflight stuck`, in one line."""
         first = self.page.decode("utf-8", "replace").strip().partition("\n\n")[0]
         return " ".join(first.split())
 
 
 class StuckLook:
-    """The runner of `preflight stuck` for one job; it keeps the last JSON report while that is valid.
+    """A runner of `preflight stuck` for one job. The last JSON report is kept while the report is valid.
 
     The callable `own(arguments, fd)` runs a command of preflight with its output in `fd`. `own` returns the exit code,
     or None if the command was killed.
@@ -47,11 +47,11 @@ class StuckLook:
 
     @property
     def is_held(self) -> bool:
-        """Return whether there is a valid report of a stuck job: since then, the job has made no progress."""
+        """Return whether there is a valid report of a stuck job. A report is valid until the job makes progress."""
         return bool(self.path) and os.path.exists(self.path)
 
     def look(self, pid: int, *options: str) -> Found:
-        """Examine the process `pid` and its job once, and return the result; a valid JSON report stays at `path`.
+        """Examine the process `pid` and its job once, and return the result. A valid JSON report stays at `path`.
 
         If the examination is inconclusive, an earlier report of a stuck job stays valid.
         """
@@ -80,10 +80,10 @@ class StuckLook:
         return found
 
     def look_twice(self, pid: int, pause_s: float, has_ended: Callable[[float], bool]) -> Found:
-        """Examine the job of process `pid`; if it is stuck, and was not at the previous call, examine it once more.
+        """Examine the job of process `pid`. If the job is newly stuck, examine the job once more after a pause.
 
-        The last result is returned. At the first examination, a rank may have been between two steps. Between the
-        examinations, `has_ended(pause_s)` waits at most `pause_s` seconds and returns whether the job has ended.
+        Return the last result. At the first examination, a rank may have been between two steps. `has_ended(pause_s)`
+        waits at most `pause_s` seconds between the examinations, and returns whether the job has ended.
         """
         found = self.look(pid)
         if found.code == STUCK != self._last_code and not has_ended(pause_s):
@@ -92,7 +92,7 @@ class StuckLook:
         return found
 
     def forget(self) -> None:
-        """Remove the kept report, because the job has made progress since."""
+        """Remove the kept report, because the job has made progress since the report."""
         self._remove(self.path)
         self._remove(self._before)
 

@@ -1,4 +1,4 @@
-"""Run everything that comes before the job: the check, the settings of its `.env`, and the setup of the output."""
+"""Run everything that comes before the job, such as the check and the setup of the output."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ SOURCE = "env -0; printf '\\0\\0'; . \"$0\"; env -0"
 
 
 def main() -> NoReturn:
-    """Carry out the order and exit as the job did; if the job did not start, exit with the code for the reason.
+    """Carry out the order and exit with the job's exit code. If the job did not start, the exit code says why.
 
-    The first argument is the number of the descriptor from which the order is read.
+    The order is read from the descriptor with the number in the first argument.
     """
     name_process("preflight-run")
     order = read_order(int(sys.argv[1]))

@@ -1,9 +1,9 @@
-"""The process that the caller of `preflight run` started, while the job runs.
+"""Wait for the job in the process that the caller of `preflight run` started.
 
 This process passes signals on, waits, and exits as the job did.
 
-Helpers perform everything else, and may die at any time: the copiers of the output, and the watcher that examines a
-hang and explains a failure. No failure in this module ends the job or changes how it ends.
+Helper processes do everything else and may die at any time. The copiers pass the output on, and the watcher examines a
+hang and explains a failure. No failure in this module ends the job or changes how the job ends.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ USER_S_OWN_END = {signal.SIGINT, signal.SIGQUIT}
 
 
 def accompany(children: Children, job: Process, streams: Streams, watch: Callable[[int], None]) -> int:
-    """Wait for the job and pass signals on; return its exit code, or -N if signal N ended it.
+    """Wait for the job and pass signals on. Return the job's exit code, or -N if signal N ended the job.
 
-    `watch` runs in a separate process, which receives the exit code on the descriptor that is its argument.
+    `watch` runs in a separate process. Its argument is a descriptor on which the process receives the exit code.
     """
     children.on_resize = streams.resize
     watcher, tell = 0, -1

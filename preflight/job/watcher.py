@@ -1,6 +1,6 @@
-"""The watcher of a job: it runs `stuck` if the job makes no progress, and `explain` after a failure.
+"""Watch a job. Run `stuck` if the job makes no progress, and `explain` after a failure.
 
-The watcher may be killed.
+The watcher process may be killed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MORE = "details: `preflight explain -v {}`"
 
 
 class Watcher:
-    """A monitor of one job until its end, which prints the results of `stuck` and `explain`."""
+    """A monitor of one job until the job's end. It prints the results of `stuck` and `explain`."""
 
     def __init__(
         self, order: Order, streams: Streams, environ: Mapping[str, str], folder: Folder,
@@ -70,7 +70,7 @@ class Watcher:
         self._ended = -1  # the descriptor on which the job's exit code arrives
 
     def run(self, ended: int, job_pid: int) -> None:
-        """Watch the job `job_pid` until its exit code arrives on the descriptor `ended`; then explain its end."""
+        """Watch the job `job_pid` until its exit code arrives on the descriptor `ended`. Then explain the job's end."""
         self._ended = ended
         with contextlib.suppress(OSError):
             remove_abandoned()

@@ -1,4 +1,4 @@
-"""The definition of a check, its inputs, the function that runs all checks, and the exit code for facts alone."""
+"""Define a check and its inputs, and run all checks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Findings = Iterator[Finding]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """All inputs of the checks: the facts of each node, the trials, and the options."""
+    """The inputs of the checks, which are the values of each node, the test runs and the options."""
 
     nodes: tuple[NodeFacts, ...]
     trials: tuple[TrialResult, ...]  # empty for `probe`
@@ -86,9 +86,9 @@ class _Check(CheckDescription):
         parts: tuple[str, ...] = (),
         workaround: str = "",
     ) -> Finding:
-        """Return a finding of this check, in the check's fault domain unless `blame` gives another.
+        """Return a problem that this check found, in the check's fault domain unless `blame` gives another domain.
 
-        `parts` identify the parts at fault, so that later runs recognize these parts (judge/seen_again.py).
+        `parts` identify the faulty parts, so that later runs recognize these parts (judge/seen_again.py).
         """
         blamed = blame or self.blame
         return Finding(
@@ -98,7 +98,7 @@ class _Check(CheckDescription):
 
 @dataclass(frozen=True, slots=True)
 class NodeCheck(_Check):
-    """A check of one node at a time. If a node lacks a fact, the check is skipped for this node only."""
+    """A check of one node at a time. If a value of a node is missing, the check is skipped for this node only."""
 
     judge: Callable[[NodeFacts, Case], Findings]
     bounds: tuple[Bound, ...] = ()
@@ -106,7 +106,7 @@ class NodeCheck(_Check):
 
 @dataclass(frozen=True, slots=True)
 class RunCheck(_Check):
-    """A check of the whole run: of its trials, or of its nodes compared with each other."""
+    """A check of the test runs, or of the nodes compared with each other."""
 
     judge: Callable[[Case], Findings]
     bounds: tuple[Bound, ...] = ()
@@ -118,15 +118,17 @@ Check = NodeCheck | RunCheck
 def node_check(
     name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...], bounds: tuple[Bound, ...] = ()
 ) -> Callable[[Callable[[NodeFacts, Case], Findings]], NodeCheck]:
-    """Return a decorator that turns a generator that judges one node into a check, documented by its docstring.
+    """Return a decorator that turns a generator function into a check of one node.
 
-    `blame` is the usual fault domain. `unseen` is the effect on the verdict if the check is inconclusive. `reads` names
-    the facts that the check reads, and `bounds` the thresholds that decide it. The docstring's first paragraph says
-    what holds if the check finds nothing. Its last paragraph, after "Can't see:", says what the check does not prove.
+    `blame` is the usual fault domain of a problem. `unseen` is the effect on the verdict if the check is inconclusive.
+    `reads` names the values that the check reads. `bounds` has the thresholds of the check. The first paragraph of the
+    generator's docstring says what is true if the check finds no problem. The last paragraph, after "Can't see:", says
+    what the check does not prove.
 
-    The generator determines how the check ends. If it yields nothing, the check passes. It raises NotApplicable if
-    there was nothing to check, and NotRun if the measurement that it judges was not made. It raises UnreadableFact if a
-    fact is missing (DispensableFact if a node can be accepted without the fact). Findings before an exception are kept.
+    If the generator yields nothing, the check passes. The generator raises NotApplicable if there is nothing to check,
+    and NotRun if a measurement is missing because it was not made. The generator raises UnreadableFact if a value is
+    missing, or DispensableFact if a node can be accepted without this value. Problems that were yielded before an
+    exception are kept.
     """
 
     def check_of(judge: Callable[[NodeFacts, Case], Findings]) -> NodeCheck:
@@ -139,7 +141,7 @@ def node_check(
 def run_check(
     name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...], bounds: tuple[Bound, ...] = ()
 ) -> Callable[[Callable[[Case], Findings]], RunCheck]:
-    """Return a decorator that turns a generator that judges a whole run into a check; see `node_check`."""
+    """Return a decorator that turns a generator function into a check of a run. See `node_check` for arguments."""
 
     def check_of(judge: Callable[[Case], Findings]) -> RunCheck:
         promise, blind_to = _documented(judge)
@@ -157,12 +159,15 @@ def _documented(judge: Callable[..., Findings]) -> tuple[str, str]:
 
 
 def all_checks() -> tuple[Check, ...]:
-    """Return the checks of every file in the packages `node` and `run`, sorted by name."""
+    """Return all checks in the packages `node` and `run`, sorted by name."""
     return _checks_in("node", "run")
 
 
 def fact_checks() -> tuple[Check, ...]:
-    """Return the checks that need no run, sorted by name, without importing others, so that `probe` answers quickly."""
+    """Return the checks that need no test run, sorted by name.
+
+    Other checks are not imported, so that `probe` answers quickly.
+    """
     return _checks_in("node")
 
 
@@ -174,22 +179,22 @@ def _checks_in(*folders: str) -> tuple[Check, ...]:
 
 
 class CheckResults(NamedTuple):
-    """The results of checks: findings, checks that were inconclusive or not run, and how each check ended."""
+    """The results of checks, with the problems found, the inconclusive checks, and how each check ended."""
 
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedCheck, ...]
     ran: tuple[RanCheck, ...]
 
     def of_classes(self, classes: Sequence[Blame]) -> CheckResults:
-        """Return the results with only those findings whose fault domain is in `classes` or is preflight itself."""
+        """Return the results with only the problems in the fault domains `classes` or in preflight itself."""
         kept = tuple(each for each in self.findings if each.blame in classes or each.blame is Blame.HARNESS)
         return self._replace(findings=kept)
 
 
 def run_checks(checks: tuple[Check, ...], case: Case) -> CheckResults:
-    """Return the findings on `case`, and how each of `checks` ended.
+    """Run `checks` on `case`. Return the problems found and how each check ended.
 
-    An unexpected exception counts as a defect of the check. It is recorded and does not end the run.
+    An unexpected exception is recorded as a defect of the check and does not end the run.
     """
     findings: list[Finding] = []
     skipped: list[SkippedCheck] = []
@@ -247,10 +252,10 @@ def _skipped(why: str) -> Findings:
 
 
 def probe_exit_code(checked: CheckResults, *, strict: bool, is_cut_short: bool = False) -> int:
-    """Return the exit code of `preflight probe`: 1 for a failure, 3 if a check crashed or time ran out, else 0.
+    """Return the exit code of `preflight probe`, which is 1 if a check failed.
 
-    `is_cut_short` says that time ran out. With `strict`, a warning counts as a failure. A failure of preflight itself
-    gives exit code 3.
+    The exit code is 3 if a check crashed, if time ran out (`is_cut_short`), or if preflight itself failed. Otherwise,
+    the exit code is 0. With `strict`, a warning counts as a failure.
     """
     failing = [f for f in checked.findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     if any(finding.blame is not Blame.HARNESS for finding in failing):
@@ -267,7 +272,7 @@ BY_WEIGHT = (
 
 
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
-    """Return how a check ended on all nodes together, from its outcome and reason on each node.
+    """Return how a check ended on all nodes together. `ended` has the outcome and the reason of each node.
 
     The most important outcome counts (BY_WEIGHT), with the reasons of the nodes that had this outcome.
     """
@@ -278,13 +283,13 @@ def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
 
 
 def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanCheck, ...]:
-    """Return `ran` with the outcome FOUND for each check that has a finding in `findings`; other entries stay."""
+    """Return `ran` with the outcome FOUND for each check that found a problem. Other entries stay as they are."""
     named = {finding.check for finding in findings}
     return tuple(replace(each, outcome=CheckOutcome.FOUND, reason="") if each.check in named else each for each in ran)
 
 
 def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple[RanCheck, ...]:
-    """Return how each check ended on all nodes together; `by_host` has the results of each node.
+    """Return how each check ended on all nodes together. `by_host` has the results of each node.
 
     The most important outcome counts (BY_WEIGHT), with the hosts that had this outcome and their reasons.
     """
@@ -301,5 +306,5 @@ def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple
 
 
 def not_run(checks: Sequence[CheckDescription], why: str) -> tuple[RanCheck, ...]:
-    """Return the report's entries for checks that never started, for the reason `why`."""
+    """Return the entries of a report for checks that never started. `why` is the reason."""
     return tuple(RanCheck(each.name, each.blame, each.promise, CheckOutcome.NOT_RUN, why) for each in checks)

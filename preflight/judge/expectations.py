@@ -1,4 +1,4 @@
-"""The table of the keys that `[expect]` of a policy supports."""
+"""The keys that the table `[expect]` of a site policy may have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of values that a policy may give: a description for error messages, and a test of a value."""
+    """A kind of value in a policy, with a description for error messages and a function that tests a value."""
 
     words: str
     takes: Callable[[Any], bool]
@@ -38,10 +38,10 @@ VERSION = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A key of `[expect]` in a policy: the facts that it reads, the kind of its value, and a test of a node.
+    """A key of `[expect]` in a policy, with the kind of its value and a function that tests a node.
 
-    `missed` yields how a node differs from the policy's value. `missed` raises UnreadableFact if a fact that the test
-    needs is missing.
+    `reads` names the values of a node that the function `missed` needs. `missed` yields the differences between the
+    node and the policy. `missed` raises UnreadableFact if a value of the node is missing.
     """
 
     reads: tuple[str, ...]
@@ -115,7 +115,7 @@ def _switch(is_on: bool) -> str:
 
 
 def is_driver(version: str, wanted: str) -> bool:
-    """Return whether the driver `version` is `wanted`; if `wanted` begins with `>=`, at least the version after it."""
+    """Return whether the driver `version` equals `wanted`, or is at least VERSION if `wanted` is `>=VERSION`."""
     if wanted.startswith(">="):
         return version_tuple(version) >= version_tuple(wanted.removeprefix(">="))
     return version == wanted

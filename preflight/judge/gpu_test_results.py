@@ -1,4 +1,4 @@
-"""Helpers for the checks of GPU tests without NCCL: whether the tests ran, and how a GPU compares with its siblings."""
+"""Helper functions for the checks of GPU tests that do not use NCCL, such as the comparison of equal GPUs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LEAST_TO_JUDGE = 2  # siblings, without the GPU that is judged
 
 
 def gpu_results_of(case: Case) -> Hardware:
-    """Return the results of the GPU tests.
+    """Return the results of the GPU tests. Raise NotApplicable if the run uses no GPU.
 
-    Raise NotApplicable if the run uses no GPU, NotRun if the tests did not run.
+    Raise NotRun if the tests did not run.
     """
     if not case.wants_gpus:
         raise NotApplicable(NO_GPU)
@@ -40,9 +40,9 @@ def gpu_results_of(case: Case) -> Hardware:
 
 
 def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
-    """Raise NotRun if there are no `tests`, or UnreadableFact if a test before the trials has no result.
+    """Raise NotRun if there are no `tests`. Raise UnreadableFact if a GPU test at the start has no result.
 
-    `hardware` has the reason why there are none. Call this function after all tests were judged.
+    `hardware` has the reason if there are no tests. Call this function after all tests were judged.
     """
     listed = list(tests)
     if not listed:
@@ -55,20 +55,23 @@ def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> N
 
 
 def must_have_speeds(hardware: Hardware) -> None:
-    """Raise UnreadableFact if the measured speeds are not valid, because another process used the GPUs."""
+    """Raise UnreadableFact if the measured speeds are invalid because another process used the GPUs."""
     if hardware.disturbed:
         raise UnreadableFact(hardware.disturbed)
 
 
 def gpu_called(case: Case, index: int) -> str:
-    """Return the name of GPU `index` in findings: `host GPU 3 (0000:1b:00.0)`."""
+    """Return the name of GPU `index` for reports, such as `host GPU 3 (0000:1b:00.0)`."""
     node = case.nodes[0]
     found = next((gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index == index), None)
     return f"{node.host} GPU {index}" if found is None else subject(node, found)
 
 
 def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
-    """Return each GPU's median of `values`, which are (NVML index, value); values that are Gaps are left out."""
+    """Return the median value of each GPU, by NVML index. `values` are (NVML index, value).
+
+    Values that could not be read (Gaps) are left out.
+    """
     found: dict[int, list[float]] = defaultdict(list)
     for gpu, value in values:
         if not isinstance(value, Gap):
@@ -77,16 +80,19 @@ def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
 
 
 def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[tuple[int, float, float]]:
-    """Return (GPU, value, siblings' median) for each GPU that is far below the GPUs of its model; see `laggards`."""
+    """Return (GPU, value, median of the others) for each GPU far below the other GPUs of its model.
+
+    See `laggards` for the meaning of "far below".
+    """
     return laggards(values, {gpu.nvml_index: name_of(gpu) for gpu in known_or(case.nodes[0].gpus, ())}, below)
 
 
 def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float) -> list[tuple[int, float, float]]:
-    """Return (GPU, value, siblings' median) for each GPU that is far below its siblings, the GPUs of its model.
+    """Return (GPU, value, median of the others) for each GPU far below the other GPUs of its model.
 
-    The GPU's value is below the share `below` of the median of the siblings. The value is also SIGMAS robust standard
-    deviations (from the MAD) below that median. With a single sibling, either of the two may be unusual, so the share
-    is the square of `below`.
+    A value is far below if two conditions hold. The value is less than the share `below` of the median. The value is
+    also more than SIGMAS robust standard deviations (from the MAD) less than the median. If there is only one other
+    GPU, the share is the square of `below`, because either of the two may be unusual.
     """
     found = []
     for gpu, value in values.items():

@@ -1,4 +1,4 @@
-"""A node's GPUs: whether there are any, which GPUs a check examines, and which values may be missing."""
+"""Functions about the GPUs of a node, such as whether a GPU is in use and which GPUs a check examines."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ SLOWED_BY_HARDWARE = frozenset(SLOWED_BY) - {"sw_thermal_slowdown"}
 def came_late(reason: str) -> bool:
     """Return whether `reason` says that NVML did not answer in time.
 
-    The GPU may be waking up, so a late answer rejects no node.
+    The GPU may be waking up, so a late answer is no reason to reject a node.
     """
     return NO_ANSWER in reason or reason.startswith((UNASKED, CUT_SHORT))
 
 
 def pci_devices(node: NodeFacts) -> tuple[NvidiaPciDevice, ...]:
-    """Return the NVIDIA devices on the PCI bus; empty if the bus could not be read."""
+    """Return the NVIDIA devices on the PCI bus, or () if the bus could not be read."""
     return known_or(node.nvidia_pci, ())
 
 
 def nodes_of_gpus(node: NodeFacts) -> tuple[str, ...]:
-    """Return the device files in /dev that stand for one GPU each (nvidia0, not nvidiactl)."""
+    """Return the names of the device files in /dev that belong to one GPU each, such as nvidia0 but not nvidiactl."""
     if isinstance(node.device_nodes, Gap):
         return ()
     return tuple(name for name in node.device_nodes.nvidia if GPU_FILE.fullmatch(name.removeprefix("/dev/")))
@@ -63,7 +63,7 @@ def nodes_of_gpus(node: NodeFacts) -> tuple[str, ...]:
 def has_nvidia(node: NodeFacts) -> bool:
     """Return whether the node has NVIDIA hardware.
 
-    Raise UnreadableFact if none is visible but a fact could not be read.
+    Raise UnreadableFact if no NVIDIA hardware is visible and a value could not be read.
     """
     if pci_devices(node) or (not isinstance(node.device_nodes, Gap) and node.device_nodes.nvidia):
         return True
@@ -74,7 +74,7 @@ def has_nvidia(node: NodeFacts) -> bool:
 
 
 def not_passed_in(node: NodeFacts) -> bool:
-    """Return whether this is a container without any GPU's device file, although the PCI bus shows GPUs."""
+    """Return whether this is a container without a GPU device file on a machine with GPUs on the PCI bus."""
     if isinstance(node.device_nodes, Gap):
         return False
     return is_contained(node) and bool(pci_devices(node)) and not nodes_of_gpus(node)
@@ -86,7 +86,7 @@ def bound_drivers(node: NodeFacts) -> frozenset[str]:
 
 
 def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
-    """Return the GPUs to use, by default all. Raise NotApplicable if the run uses none.
+    """Return the GPUs to use, by default all GPUs. Raise NotApplicable if the run uses no GPU.
 
     Raise UnreadableFact if the GPUs can't be listed.
     """
@@ -97,7 +97,7 @@ def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
 
 
 def gpus_to_use(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
-    """Return the GPUs to use, by default all; empty if there are none.
+    """Return the GPUs to use, by default all GPUs, or () if the node has no GPU.
 
     Raise UnreadableFact if the GPUs can't be listed.
     """
@@ -113,35 +113,36 @@ def must_have_nvidia(node: NodeFacts) -> None:
 
 
 def is_chosen(index: int, case: Case) -> bool:
-    """Return whether the run uses the GPU with this NVML index; True for all GPUs if none were chosen."""
+    """Return whether the run uses the GPU with this NVML index. If no GPUs were chosen, the run uses all GPUs."""
     return not case.gpus or index in case.gpus
 
 
 def name_of(gpu: Gpu) -> str:
-    """Return the GPU's model, or "GPU" if it is unknown."""
+    """Return the model of the GPU, or "GPU" if the model is unknown."""
     return known_or(gpu.name, "GPU")
 
 
 def subject(node: NodeFacts, gpu: Gpu) -> str:
-    """Return the name of a GPU in findings: `host GPU 3 (0000:1b:00.0)`."""
+    """Return the name of a GPU for reports, such as `host GPU 3 (0000:1b:00.0)`."""
     where = "" if isinstance(gpu.bdf, Gap) else f" ({gpu.bdf})"
     return f"{node.host} GPU {gpu.nvml_index}{where}"
 
 
 def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
-    """Return the name of GPU pairs in findings: `host GPU pairs 0-1, 0-2`.
+    """Return the name of GPU pairs for reports, such as `host GPU pairs 0-1, 0-2`.
 
-    The word "pairs" is needed because `GPUs 0-2` would mean three GPUs.
+    The word "pairs" is needed, because `GPUs 0-2` would mean three GPUs.
     """
     named = ", ".join(f"{a}-{b}" for a, b in pairs[:6]) + (" ..." if len(pairs) > 6 else "")
     return f"{node.host} GPU {'pair' if len(pairs) == 1 else 'pairs'} {named}"
 
 
 def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
-    """Raise UnreadableFact for the first value that is a Gap, or NotApplicable if no value is known.
+    """Raise UnreadableFact for the first value that could not be read (a Gap).
 
-    `what` names the values in the message. Values that the driver does not offer for a GPU are no reason for
-    UnreadableFact. Call this function after all judgments, so that earlier findings are kept.
+    Raise NotApplicable if no value is known. `what` names the values in the error message. A value that the driver does
+    not offer for a GPU does not raise UnreadableFact. Call this function after all judgments, so that earlier problems
+    are kept.
     """
     listed = list(values)
     for gpu, value in listed:
@@ -152,10 +153,11 @@ def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
 
 
 def is_busy(gpu: Gpu) -> bool:
-    """Return whether the GPU was in use when it was probed.
+    """Return whether the GPU was in use when preflight read its state.
 
-    A process on the GPU is proof, and so is utilization together with memory in use. Utilization alone is no proof:
-    NVML may report it right after the driver was loaded, and long after a process was killed in a kernel.
+    A process on the GPU proves use, and so does utilization together with used memory. Utilization alone proves
+    nothing. NVML may report utilization right after the driver was loaded, and long after a process was killed in a
+    kernel.
     """
     own_bytes = CONTEXT_BYTES.value if isinstance(gpu.memory_reserved_bytes, int) else IDLE_BYTES
     holds_memory = known_or(gpu.memory_used_bytes, 0) >= own_bytes
@@ -165,19 +167,19 @@ def is_busy(gpu: Gpu) -> bool:
 
 
 def why_disturbed(gpus: Sequence[Gpu]) -> str:
-    """Return a text that names those of `gpus` that another process used; "" if none was used.
+    """Return a text that names the GPUs that another process used, or "" if no GPU was used.
 
-    The speeds of the run don't count if the text is not "".
+    If the text is not "", the speeds of the run do not count.
     """
     busy = ", ".join(str(gpu.nvml_index) for gpu in gpus if is_busy(gpu))
     return f"GPU {busy} was in use by another process" if busy else ""
 
 
 def has_switch(gpu: Gpu) -> bool:
-    """Return whether any of the GPU's links ends at an NVSwitch."""
+    """Return whether an NVLink of the GPU ends at an NVSwitch."""
     return any(map(leads_to_switch, known_or(gpu.nvlinks, ())))
 
 
 def severity_for_gpus(case: Case) -> Severity:
-    """Return the severity of a fault of GPUs: FAIL, or WARN if the user asked for a backend that needs no GPU."""
+    """Return the severity of a GPU fault, which is FAIL, or WARN if the user chose a backend that needs no GPU."""
     return Severity.FAIL if case.wants_gpus else Severity.WARN

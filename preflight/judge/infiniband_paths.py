@@ -1,4 +1,4 @@
-"""The InfiniBand or RoCE paths on which a trial failed, from the log lines of NCCL on both ends."""
+"""Find the InfiniBand or RoCE paths on which a test run failed, from NCCL's log lines of both ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DIED = frozenset({"signal", "unkillable"})
 
 @dataclass(frozen=True, slots=True)
 class IbPath:
-    """A failed path as one end reports it: this end's host and adapter, the peer, and the error in NCCL's log."""
+    """A failed network path as one end reports the path, with this end, the peer, and the error in NCCL's log."""
 
     host: str
     hca: str
@@ -61,15 +61,15 @@ class IbPath:
         return self.peer.partition(" ")[0]
 
     def evidence(self) -> Evidence:
-        """Return as evidence the path, and the error that the reporting host logged for this path."""
+        """Return the failed path and its error in the log of the reporting host, as evidence."""
         towards = f"{self.end} to {self.peer}" if self.peer else self.end
         return Evidence("network path", f"{towards}: {self.why}", self.source)
 
 
 def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
-    """Return each failed path that NCCL's logs name, once for each host that reports it; () if a rank died.
+    """Return each failed path in NCCL's logs, once for each host that reports the path.
 
-    After a death, the dead rank's peers log such errors too.
+    Return () if a rank died, because the dead rank's peers log such errors too.
     """
     if trial.outcome not in FAILED - {Outcome.WRONG_DATA} or any(end.ended in DIED for end in trial.ranks):
         return ()
@@ -81,17 +81,17 @@ def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FaultyEnd:
-    """The host and adapter (such as `node2 mlx5_0`) that are likely at fault for all failed paths, and why."""
+    """The host and adapter that likely caused all failed paths, such as `node2 mlx5_0`, and the reason."""
 
     end: str
     why: str
 
 
 def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> FaultyEnd | None:
-    """Return the host and adapter that are likely at fault; None if either end of the paths may be at fault.
+    """Return the host and adapter that are likely at fault, or None if either end may be at fault.
 
-    The evidence is that paths from this adapter to two other nodes failed, or that only this adapter's port counted
-    errors of its own link. Errors of the path are no evidence, because a faulty peer causes such errors too.
+    An adapter is likely at fault if its paths to two other nodes failed, or if only its port counted errors of its own
+    link. Errors of the path do not count, because a faulty peer causes such errors too.
     """
     if end := common_end(paths):
         return FaultyEnd(end, "every path that failed ends there")
@@ -105,7 +105,7 @@ def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> Fault
 
 
 def counted_errors(case: Case, trial: TrialResult) -> Iterator[Evidence]:
-    """Yield the errors that each RDMA port counted during `trial`, as evidence."""
+    """Yield the errors that each RDMA port counted during `trial`, a test run, as evidence."""
     hosts = _hosts(case)
     for errors in trial.port_errors[:MOST]:
         known = [each for each in errors.counters if each.name in PORT_ERRORS]
@@ -135,9 +135,9 @@ def _host_of(hosts: Sequence[str], rank: int) -> str:
 
 
 def common_end(paths: Sequence[IbPath]) -> str:
-    """Return the host and adapter (such as `node2 mlx5_0`) that is an end of all of `paths`; "" if there is none.
+    """Return the host and adapter that all `paths` share, such as `node2 mlx5_0`, or "" if no adapter is shared.
 
-    There must be paths to at least two other nodes, all of them known.
+    The paths must lead to at least two other nodes, and all peers must be known.
     """
     pairs = {frozenset({path.host, path.peer_host}) for path in paths}
     hosts = frozenset.intersection(*pairs) if pairs else frozenset[str]()
@@ -148,9 +148,9 @@ def common_end(paths: Sequence[IbPath]) -> str:
 
 
 def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
-    """Return the failure of `paths` as a clause, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`.
+    """Return text about the failed `paths`, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`.
 
-    If `faulty` is given, the clause names this host and adapter as likely at fault.
+    If `faulty` is given, the text names this host and adapter as likely at fault.
     """
     if faulty:
         return f"{faulty.end} is likely at fault, because {faulty.why}"

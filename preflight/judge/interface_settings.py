@@ -1,6 +1,6 @@
-"""The interfaces that an interface variable selects on this node; NCCL and gloo differ in grammar.
+"""Find the network interfaces that the variables of NCCL and gloo select on this node.
 
-See docs/dev/nccl-facts.md, sections 2.1 and 4.2.
+The two libraries use different grammars. See docs/dev/nccl-facts.md, sections 2.1 and 4.2.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ MOST_NAMED = 8
 
 
 def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return those of `names` that NCCL selects if NCCL_SOCKET_IFNAME is `value`.
+    """Return the interfaces in `names` that NCCL selects if NCCL_SOCKET_IFNAME is `value`.
 
-    The value lists prefixes of names; after `=`, it lists whole names. A `^` in front selects all other interfaces.
+    The value lists prefixes of names. After `=`, the value lists full names. A `^` in front selects all other
+    interfaces.
     """
     is_excluding, rest = value.startswith("^"), value.removeprefix("^")
     is_exact, rest = rest.startswith("="), rest.removeprefix("=")
@@ -29,7 +30,10 @@ def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
-    """Return the problem with NCCL_SOCKET_IFNAME=`value` on a node with the interfaces `names`; None without one."""
+    """Return the problem with NCCL_SOCKET_IFNAME=`value`, or None if the value has no problem.
+
+    `names` are the interfaces of the node.
+    """
     if not value:
         return None
     if len(value) == 1:
@@ -41,9 +45,9 @@ def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
 
 
 def gloo_remark(value: str, names: tuple[str, ...]) -> Remark | None:
-    """Return the problem with GLOO_SOCKET_IFNAME=`value` on a node with the interfaces `names`; None without one.
+    """Return the problem with GLOO_SOCKET_IFNAME=`value`, or None if the value has no problem.
 
-    gloo accepts only whole names separated by commas.
+    `names` are the interfaces of the node. gloo accepts only full names, separated by commas.
     """
     if not value:
         return None

@@ -1,4 +1,4 @@
-"""Known problems with values of NCCL's, gloo's and torch's variables.
+"""Find known problems with the values of the environment variables of NCCL, gloo and torch.
 
 See docs/dev/nccl-facts.md, sections 1.0 to 1.5 and 4.2.
 """
@@ -22,7 +22,7 @@ MEANT_AS_YES = frozenset({"true", "yes", "on", "y", "t", "enable", "enabled"})
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A warning about the value of a setting: its unexpected effect, and what to write instead."""
+    """A warning about the value of a setting, with the unexpected effect and a better value."""
 
     severity: Severity
     problem: str
@@ -31,7 +31,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """A row of the table of harmful values: `pattern` matches the whole value of the variable `name`."""
+    """A row of the table of harmful values. `pattern` must match all of the value of the variable `name`."""
 
     name: str
     pattern: str
@@ -76,7 +76,10 @@ TRAPS = (
 
 
 def remarks(name: str, value: str) -> tuple[Remark, ...]:
-    """Return the warnings that follow from a variable's `name` and `value` alone, the most severe first; () if none."""
+    """Return the warnings about the value of a variable, the most severe first, or () if there is no warning.
+
+    Only the variable's `name` and `value` are examined.
+    """
     if name != name.strip():
         return (
             Remark(WARN, f"defines a variable whose name has a blank ({name!r})", "write NAME=value without blanks"),

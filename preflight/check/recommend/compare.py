@@ -15,13 +15,13 @@ MIN_ROUNDS = 6
 
 
 def compare(duel: Duel) -> Comparison:
-    """Return the result of the paired comparison `duel`, computed from its raw samples.
+    """Return the result of the paired comparison `duel`.
 
-    The configuration wins if three conditions hold. Its mean gain exceeds MIN_GAIN. The one-sided 99% lower bound of
-    the gain over the rounds is above 0. For every collective and decision size, its loss is below MIN_GAIN.
+    The configuration wins if three conditions hold. The mean gain is above MIN_GAIN. The one-sided 99% lower bound of
+    the gain is above 0. At every collective and size, the loss is below MIN_GAIN.
 
-    A round is one new pair of process groups (search/settings/duel.py). A configuration can't win with a wrong result,
-    a problem or fewer than MIN_ROUNDS rounds. All rounds must have measured the same collectives and sizes.
+    A configuration can't win with a wrong result, a problem or fewer than MIN_ROUNDS rounds. A round is one new pair of
+    process groups. All rounds must have measured the same collectives and sizes.
     """
     if not _is_usable(duel):
         rounds = len({turn.pair for turn in duel.turns})
@@ -37,10 +37,7 @@ def compare(duel: Duel) -> Comparison:
 
 
 def loses(comparison: Comparison) -> bool:
-    """Return whether the default settings are clearly faster in `comparison`: by over MIN_GAIN, with 99% confidence.
-
-    The upper bound of the gain is as far above the mean as the lower bound is below it, on a logarithmic scale.
-    """
+    """Return whether the default settings are faster by more than MIN_GAIN, with 99% confidence."""
     mean, lower = math.log1p(comparison.mean_gain), math.log1p(comparison.lower_bound)
     return comparison.rounds >= MIN_ROUNDS and math.expm1(-mean) > MIN_GAIN and 2 * mean - lower < 0
 

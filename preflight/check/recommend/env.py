@@ -1,6 +1,6 @@
 """Choose the settings to recommend: the smallest tested set that works and helps.
 
-Also choose the variables for `--gpus`.
+Also choose the environment variables for `--gpus`.
 """
 
 from __future__ import annotations
@@ -66,12 +66,14 @@ def recommend(
     context: MachineContext = NO_CONTEXT,
     control: Control = NO_CONTROL,
 ) -> Advice:
-    """Return the advice that follows from `trials`: the settings to source, or no settings and the reason.
+    """Return the settings to recommend, or no settings and the reason.
 
-    A workaround is recommended only if the A/B confirmation (`control`) supports it. If the same settings worked and
-    failed, nothing else is recommended. The default settings stay unless another configuration won a comparison with
-    them. If the default settings fail but the inherited settings work, the needed inherited settings are kept. If both
-    fail, the result of the search is used.
+    A workaround is recommended only if repeated test runs with and without the workaround (`control`) support it. If
+    the same settings both worked and failed, nothing else is recommended.
+
+    If the default settings work, another configuration is recommended only if it won a comparison. If the default
+    settings fail but the inherited settings work, the needed inherited settings are kept. If the default and the
+    inherited settings fail, the settings that the search found are recommended.
     """
     run = _TrialsOfRun(
         trials=tuple(trials),
@@ -317,13 +319,12 @@ def _nothing_beats(run: _TrialsOfRun) -> str:
 def gpu_env(
     asked: bool, visible: str | None, chosen: Sequence[Gpu], listed: Sequence[Gpu], some_closed: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Return the variables to export if `--gpus` named some of the GPUs and no scheduler has set CUDA_VISIBLE_DEVICES.
+    """Return the environment variables that restrict the job to the GPUs of `--gpus`.
 
-    `asked` says whether `--gpus` was given, `visible` is CUDA_VISIBLE_DEVICES, and `chosen` are the GPUs among those
-    that NVML lists (`listed`). Integers, which every framework reads, are used if they are proved to mean the same
-    GPUs: CUDA counts GPUs in the order of bus addresses, and each rank has verified that the GPU with its UUID is at
-    that place. UUIDs are used if an address is unknown, or if NVML lists GPUs that CUDA can't open and does not count
-    (`some_closed`). Otherwise the result is ().
+    The result is () if `--gpus` was not given (`asked`), or if CUDA_VISIBLE_DEVICES is set (`visible`). The result is
+    also () if all GPUs are chosen. The variables contain the CUDA index of each GPU if the CUDA indices are known.
+    Otherwise the variables contain UUIDs. The CUDA indices are unknown if a bus address is unknown, or if CUDA can't
+    open some of the GPUs (`some_closed`).
     """
     if not asked or visible is not None or not 0 < len(chosen) < len(listed):
         return ()
@@ -333,9 +334,10 @@ def gpu_env(
 
 
 def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
-    """Return {NVML index: CUDA index} of `listed` for CUDA_DEVICE_ORDER=PCI_BUS_ID (CUDA then counts by bus address).
+    """Return {NVML index: CUDA index} of the GPUs in `listed`.
 
-    The result is None if an address is unknown or occurs twice.
+    The CUDA indices hold for CUDA_DEVICE_ORDER=PCI_BUS_ID, which counts the GPUs by bus address. Return None if a bus
+    address is unknown or occurs twice.
     """
     addresses = {gpu.bdf for gpu in listed}
     if any(isinstance(address, Gap) for address in addresses) or len(addresses) < len(listed):
@@ -345,10 +347,10 @@ def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
 
 
 def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
-    """Return the advice with the timeouts in `safe`, and with the environment variables that set these timeouts.
+    """Return `advice` with the timeouts in `safe` and the environment variables that set these timeouts.
 
-    If `dialect` (the library whose variables the backend reads) is "nccl", a variable for torch's flight recorder may
-    be added.
+    `dialect` names the library whose variables the backend reads. If `dialect` is "nccl", a variable for torch's flight
+    recorder may be added.
     """
     return replace(
         advice,

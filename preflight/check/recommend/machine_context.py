@@ -1,4 +1,4 @@
-"""The data, besides the trials, from which a recommendation is made: the available settings, and the machine."""
+"""The settings and the machine data from which a recommendation is made, besides the test results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from preflight.search.gpus.link_speeds import expected_busbw
 
 @dataclass(frozen=True, slots=True)
 class MachineContext:
-    """What a recommendation needs besides the trials: the settings of the search, inherited settings, the node."""
+    """The data for a recommendation besides the test results: available settings, inherited settings, and the node."""
 
     settings: tuple[Setting, ...] = ()
     inherited: tuple[Setting, ...] = ()
@@ -25,7 +25,7 @@ class MachineContext:
     learnt_on: str = ""  # a date
 
     def expected(self, collective: Collective, size_bytes: int) -> Expected | None:
-        """Return the busbw that a collective should reach over the GPUs' links; None if it is unknown."""
+        """Return the expected bus bandwidth of a collective, or None if the bandwidth is unknown."""
         if self.node is None or self.links is None or len(self.gpus) < 2:
             return None
         try:
@@ -40,9 +40,9 @@ class MachineContext:
         return known_or(self.node.system.container, ContainerKind.NONE) is not ContainerKind.NONE
 
     def learnt(self) -> str:
-        """Return the date and the known versions with which a recommendation was made; "" if nothing is known.
+        """Return the test date and the known versions, such as `2026-11-21 with NCCL 2.28.9, driver 580.95.05`.
 
-        An example is `2026-11-21 with NCCL 2.28.9, driver 580.95.05`.
+        Return "" if the date and the versions are unknown.
         """
         versions = []
         software, driver = (self.node.software, self.node.driver) if self.node is not None else (None, None)

@@ -1,6 +1,7 @@
 """The settings that the job needs because the default settings fail.
 
-For each setting, this module finds the results with and without it, its cost in speed, and the repair.
+For each setting, this module finds the test results with and without the setting. The module also finds the cost in
+speed, and how to repair the cause.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ INHERITED = (
 
 @dataclass(frozen=True, slots=True)
 class RequiredSetting:
-    """A setting of the best trial, and the failed trial without only this setting (`failed`; None if there is none)."""
+    """A setting that the job needs, and the failed test run that differs only by lacking this setting.
+
+    `failed` is None if there was no such test run.
+    """
 
     setting: Setting
     failed: TrialResult | None
@@ -46,9 +50,9 @@ class RequiredSetting:
 def why_needed(
     settings: Sequence[Setting], best: TrialResult, trials: Sequence[TrialResult]
 ) -> tuple[RequiredSetting, ...]:
-    """Return those of `settings` that the working trial `best` has, each with a failed trial of `trials` without it.
+    """Return the settings of the working test run `best`, each with the test run that failed without the setting.
 
-    That trial lacks only this setting; its place is None if there is no such trial.
+    The failed test run lacks only this setting. If there is no such test run, its place is None.
     """
     there = dict(best.env).items()
     on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
@@ -71,9 +75,11 @@ def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence
 def comments_of(
     required: RequiredSetting, best: TrialResult, cpu_path: bool, context: MachineContext, *, inherited: bool = False
 ) -> Iterator[Comment]:
-    """Yield (variable, comment line) for `required`: why it is needed, its cost by the trial `best`, and the repair.
+    """Yield pairs of a variable and a comment line about the setting `required`.
 
-    If the setting has two variables, the comment of the second variable only refers to the comment of the first.
+    The comments say why the setting is needed, how much speed it costs, and how to repair the cause. The cost comes
+    from the test run `best`. If the setting has two variables, the comment of the second variable refers to the first
+    variable.
     """
     (name, value), *others = sorted(required.setting.env, reverse=True)  # NCCL's before gloo's
     lines = [
@@ -125,9 +131,9 @@ def _until(context: MachineContext) -> str:
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:
-    """Return the result by which `trial` is described: all_reduce at the largest size that decides comparisons.
+    """Return the all_reduce result of `trial` at the largest size that comparisons use.
 
-    Without all_reduce, another collective is used. The result is None if the trial timed no collective.
+    If `trial` has no all_reduce result, another collective is used. Return None if `trial` timed no collective.
     """
     results = decision_results(trial.results, cpu_path)
     same = (each for each in results if each.collective is results[0].collective)
@@ -146,16 +152,16 @@ def figure(trial: TrialResult, cpu_path: bool) -> str:
 
 
 def ending(trial: TrialResult) -> str:
-    """Return how a trial failed, as the predicate of a sentence, such as `hung (...)`."""
+    """Return how a test run failed, as the second half of a sentence, such as `hung (...)`."""
     how = ENDINGS[trial.outcome]
     return f"{how} ({trial.problem})" if trial.problem else how
 
 
 def repair_of(name: str, value: str, *, contained: bool, inherited: bool) -> str:
-    """Return the repair that makes the setting `name`=`value` unnecessary, or "" if none is known.
+    """Return the repair that makes the setting `name`=`value` unnecessary, or "" if no repair is known.
 
-    If `contained`, the repair is for the container runtime that made /dev/shm and the devices, else for the host. If
-    `inherited`, the repair is to look where the variable is set.
+    If `contained` is true, the repair changes the container runtime, otherwise the host. If `inherited` is true, the
+    repair is to find the place that sets the variable.
     """
     if inherited:
         return INHERITED.replace("NAME", name)

@@ -1,1 +1,4 @@
-"""One cause per file, each exporting CAUSE; `preflight.explain.cause.all_causes` finds these files."""
+"""The possible causes of a failure, one per file.
+
+Each file exports CAUSE. `preflight.explain.cause.all_causes` finds the files.
+"""

@@ -1,4 +1,4 @@
-"""The runtime of an Ascend NPU, or its collective library (HCCL), reports an error by its code."""
+"""The runtime of an Ascend NPU, or its collective library (HCCL), reports an error code."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PLOG = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the claim that the Ascend runtime or HCCL failed, with the error code if a line of `events` has one.
+    """Return the conclusion that the Ascend runtime or HCCL failed, with the error code if `events` has one.
 
-    The confidence is high for a rank's own error. It is medium for a timeout and for an error of the whole group,
-    because another rank may have caused these.
+    The confidence is high if the rank itself failed. The confidence is medium for a timeout and for an error of all
+    ranks, because another rank may be the cause.
     """
     code = next((match[0] for event in events if (match := CODE.search(event.text))), "")
     peers = (match for event in events if (match := PEER.search(event.text)))
@@ -43,7 +43,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for an error of the Ascend runtime: first read its own log, then look up the error code."""
+    """Return the repair steps for an error of the Ascend runtime."""
     text = " ".join(event.text for event in claim.events[:20])
     code = next(iter(CODE.findall(text)), "")
     if claim.events[0].authority is Authority.TIMEOUT:

@@ -1,4 +1,4 @@
-"""Ranks timed out in or after writing a checkpoint, or only some ranks entered the call that writes it."""
+"""Ranks timed out during or after a checkpoint, or only some ranks entered the call that writes the checkpoint."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ DEADLOCK = (
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that ranks timed out during or right after a checkpoint; None without a timeout or this proof.
+    """Return the conclusion that ranks timed out during or right after a checkpoint.
 
-    The proof is the last phase that the log names before the timeout, or a rank's stack within a checkpoint. If ranks
-    waited in different collectives, the claim is that only some ranks entered the call.
+    Return None without a timeout, or if nothing in the logs shows a checkpoint before the timeout. If ranks waited in
+    different collectives, the conclusion is that only some ranks entered the call that writes the checkpoint.
     """
     timeouts, waits = evidence.timeouts(), evidence.waits.all()
     if not timeouts:
@@ -89,9 +89,10 @@ def _command(evidence: LogEvidence) -> str:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a timeout around a checkpoint. If ranks called different collectives, repair the call.
+    """Return the repair steps for a timeout during a checkpoint.
 
-    Otherwise the steps distinguish a slow checkpoint from a missing rank before they raise timeouts.
+    If the ranks called different collectives, the steps repair the call. Otherwise the steps show how to tell a slow
+    checkpoint from a missing rank, before they raise timeouts.
     """
     all_ranks = (
         "Call the checkpoint code on all ranks. With FSDP and ZeRO-3, save_pretrained, state_dict and "

@@ -20,10 +20,10 @@ WAITED = re.compile(rf"{TIMED_OUT.pattern}|gloo[^\n]{{0,90}}Connection closed by
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that ranks called different collectives, or the same collective with different sizes; else None.
+    """Return the conclusion that ranks called different collectives or used different sizes, or return None.
 
-    The proof is, in this order: the library's own comparison (`events`), two timed-out waits, the tracebacks of all
-    ranks, or two flight recorder dumps.
+    The evidence is the library's own comparison (`events`), two timed-out waits, the tracebacks of all ranks, or two
+    flight recorder dumps, in this order.
     """
     if events:
         because = "the library compared the ranks and says so"

@@ -1,4 +1,4 @@
-"""A kernel of the program accessed memory outside its allocation, or failed an assertion."""
+"""A CUDA kernel of the program accessed memory outside its allocation, or failed an assertion."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ CRASHED = by_signs(
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a CUDA kernel failed; None for an illegal access if the rank's NCCL transfer had failed.
+    """Return the conclusion that a CUDA kernel failed.
 
-    After such a transfer, NCCL frees memory that its kernels still use, which causes the same error.
+    Return None for an illegal memory access if an NCCL transfer of the same rank failed before. After such a transfer,
+    NCCL frees memory that its kernels still use, which causes the same error.
     """
     first = events[0]
     lost = (

@@ -20,7 +20,10 @@ SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a rank ran out of GPU memory; None if every request in `own_events` is absurdly large."""
+    """Return the conclusion that a rank ran out of GPU memory.
+
+    Return None if every memory request in `own_events` is impossibly large.
+    """
     events = tuple(event for event in own_events if not ABSURD.search(event.text))
     if not events:
         return None
@@ -37,7 +40,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for full GPU memory: options of the serving engine in use, or steps for a training job."""
+    """Return the repair steps for full GPU memory, for a serving engine or for a training job."""
     leftovers = (
         "If the job ran out of memory at its start, run `nvidia-smi`, and end leftover processes of earlier jobs."
     )

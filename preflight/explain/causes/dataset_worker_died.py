@@ -13,7 +13,10 @@ claim = by_signs(
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a data loader's worker died; None if all workers only aborted after an error near them."""
+    """Return the conclusion that a worker of a data loader died.
+
+    Return None if the workers only aborted after another error near them in the log.
+    """
     errors = [event for event, error in evidence.raised() if "DataLoader worker" not in error.message]
 
     def is_echo(event: Event) -> bool:

@@ -22,9 +22,10 @@ VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a rank uses the wrong GPU, if torch's warning precedes a timeout or is where the log stops.
+    """Return the conclusion that a rank uses the wrong GPU, because of a warning from torch.
 
-    Return None otherwise, because healthy logs contain the warning too.
+    The warning must come before a timeout or at the end of the log. Otherwise return None, because healthy logs contain
+    the warning, too.
     """
     if evidence.successes() or evidence.exceptions:
         return None

@@ -1,4 +1,4 @@
-"""The driver can no longer reach a GPU, or does not run at all."""
+"""The driver can no longer reach a GPU, or the driver does not run."""
 
 from __future__ import annotations
 

@@ -15,9 +15,10 @@ TWICE = by_signs("Two ranks use the same GPU{host}; NCCL refuses this.")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that two ranks use one GPU, at high confidence if NCCL reports this.
+    """Return the conclusion that two ranks use one GPU.
 
-    The confidence is medium if CUDA only calls the GPU busy, because CUDA may also do so after a fault.
+    The confidence is high if NCCL reports this. The confidence is medium if CUDA only reports that the GPU is busy,
+    because a GPU can also be busy after a fault.
     """
     if any(event.sign == "duplicate.nccl" for event in events):
         return TWICE(evidence, tuple(event for event in events if event.sign == "duplicate.nccl"))

@@ -1,4 +1,4 @@
-"""AWS EFA and libfabric below NCCL: memory that may not be registered, or a missing provider."""
+"""AWS EFA or libfabric below NCCL failed: memory may not be registered, or a provider is missing."""
 
 from __future__ import annotations
 
@@ -43,13 +43,16 @@ ANSWERS = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the claim that libfabric or its EFA provider failed. `events` are the error lines, the earliest first."""
+    """Return the conclusion that libfabric or its EFA provider failed.
+
+    `events` are the error lines, the earliest first.
+    """
     because = "the library below NCCL's plugin reports the error"
     return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for the variant of the EFA or libfabric error in the events of `claim`."""
+    """Return the repair steps for the EFA or libfabric error in `claim`."""
     return Remedy(*_variant(claim.events).steps)
 
 

@@ -1,4 +1,4 @@
-"""`preflight stuck` found what held up the job before timeouts and lost connections followed."""
+"""A report of `preflight stuck` says why the job hung, before timeouts and lost connections followed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ LIVE = ("Wait", "End the job", "    ")  # steps for a job that still runs
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a `preflight stuck` report supports; None without a report, or if the job succeeded."""
+    """Return the conclusion of a `preflight stuck` report.
+
+    Return None if there is no report, or if the job succeeded.
+    """
     if not evidence.stuck or evidence.successes():
         return None
     source, found = evidence.stuck[0]
@@ -37,9 +40,9 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps of the `preflight stuck` report.
+    """Return the repair steps in the `preflight stuck` report.
 
-    Timeouts and lost connections are only consequences of the hang.
+    Timeouts and lost connections need no steps, because they are only consequences of the hang.
     """
     found = [answer for _, answer in evidence.stuck[:1]]
     steps = (step for answer in found for step in answer.steps if not step.startswith(LIVE))

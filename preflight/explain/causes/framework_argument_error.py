@@ -34,9 +34,9 @@ LONGEST = 160
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a framework refused its configuration, in the framework's words; else None.
+    """Return the conclusion that a framework refused its configuration, or return None.
 
-    Ray's line about a pending resource request counts only if it is among the last lines of its log.
+    The conclusion quotes the framework. Ray's line about a pending resource request counts only at the end of the log.
     """
     events = tuple(event for event in events if not event.match.endswith(PENDING) or _is_last(event, evidence))
     if not events:
@@ -81,7 +81,7 @@ def _is_last(event: Event, evidence: LogEvidence) -> bool:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a refused configuration: check the resources of Ray or MPI, or change the named setting."""
+    """Return the repair steps for a refused configuration."""
     match claim.events[0].sign:
         case "arguments.ray" if NODE.search(claim.events[0].text):
             return Remedy(

@@ -12,9 +12,10 @@ FAULT = "A kernel on an AMD GPU accessed memory outside its own ({who}{host}), o
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the claim that an AMD GPU had a memory fault, hung or was reset, by the earliest of `events`.
+    """Return the conclusion that an AMD GPU had a memory fault, hung or was reset.
 
-    The program may have caused a memory fault; the node causes a hang or a hardware error.
+    The first event decides which of the three happened. The program may have caused a memory fault. A hang or a
+    hardware error comes from the node.
     """
     is_fault = events[0].sign == "amd.fault"
     verdict = fill_in(FAULT if is_fault else HANG, events)
@@ -23,7 +24,11 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for an AMD GPU: after a memory fault, examine the program first; otherwise the node."""
+    """Return the repair steps for an AMD GPU.
+
+    After a memory fault, the first step is to examine the program. After a hang or a reset, the first step is to
+    examine the node.
+    """
     driver = (
         "Read the driver's messages on that host: sudo dmesg -T | grep -i -e amdgpu -e ras. For error counters, run "
         "`amd-smi` or `rocm-smi --showrasinfo all`."

@@ -1,4 +1,4 @@
-"""A process cannot see the GPUs that it, or a neighboring process, uses."""
+"""A process can't see the GPUs that it must use, or the GPUs of a neighboring process."""
 
 from __future__ import annotations
 

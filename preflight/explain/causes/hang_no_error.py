@@ -36,10 +36,10 @@ FEW = 4  # collectives; more of them mean that data did flow
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that the job hung without an error; None after any failure, exception, success or progress.
+    """Return the conclusion that the job hung without an error.
 
-    The proof is a stack or a last line that shows a wait, or a log that ends in NCCL's start-up or first collectives.
-    Return None without such a proof.
+    Return None if the log shows a failure, an exception, a success or progress. The evidence is a stack or a last line
+    that shows a wait, or a log that ends during NCCL's start or first collectives. Return None without this evidence.
     """
     if evidence.failures() or evidence.exceptions or evidence.successes() or evidence.has("context.progress"):
         return None
@@ -114,7 +114,10 @@ def _engine_waits(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a silent hang, by the start-up step of NCCL at which the log stopped."""
+    """Return the repair steps for a hang without an error.
+
+    The steps depend on the step of NCCL's start at which the log stopped.
+    """
     if claim.detail[0] == STACK:
         return Remedy(
             "Run `py-spy dump --pid PID` on every rank, or `preflight stuck` on every node. The cause is on the rank "

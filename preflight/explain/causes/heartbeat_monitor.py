@@ -1,4 +1,4 @@
-"""torch's heartbeat monitor: the watchdog itself was stuck, or the store of rank 0 was gone."""
+"""torch's heartbeat monitor reports that the watchdog was stuck, or that the store of rank 0 was gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORE = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the claim of torch's heartbeat monitor: the watchdog was stuck, or the store of rank 0 was gone.
+    """Return the conclusion that the watchdog was stuck or that the store of rank 0 was gone.
 
     The confidence is high for a stuck watchdog and medium for a lost store.
     """
@@ -29,7 +29,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Return the steps for a stuck watchdog (find where the process hangs), or for a lost store (read rank 0's log)."""
+    """Return the repair steps for a stuck watchdog, or for a lost store of rank 0."""
     if not evidence.has("heartbeat.stuck"):
         return Remedy(
             "Read the log of rank 0 before the time of these lines. The other ranks print them after rank 0 ended.",

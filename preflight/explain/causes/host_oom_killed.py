@@ -1,4 +1,4 @@
-"""The host ran out of memory, and the kernel, the scheduler or Ray killed a process; or something else killed it."""
+"""A process was killed, most likely because the host ran out of memory."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ ALLOCATION = "{who}{host} could not get host memory."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that the host ran out of memory, or that something sent SIGKILL.
+    """Return the conclusion that the host ran out of memory, or that something sent SIGKILL.
 
-    Return None if the SIGKILL hit only a wrapper process, or came from a serving engine's watchdog.
+    Return None if only a wrapper process got SIGKILL, or if the watchdog of a serving engine sent the signal.
     """
     match events[0].authority:
         case Authority.KILLED:
@@ -72,9 +72,9 @@ def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a killed process.
+    """Return the repair steps for a killed process.
 
-    If the log does not say what killed it, the first is to read the kernel log.
+    If the log does not say why the process was killed, the first step is to read the kernel log.
     """
     ask = (
         'Find out what killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   (Slurm: sacct -j JOBID '

@@ -187,10 +187,9 @@ ANSWERS = (*OF_THE_MACHINE, *OF_THE_PATH)
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that InfiniBand or RoCE failed, from the earliest error.
+    """Return the conclusion that InfiniBand or RoCE failed, based on the earliest error.
 
-    Return None if the peer had died before, or if the run succeeded despite the error. A refused call points to this
-    machine; a lost packet points to the path.
+    Return None if the peer had died before, or if the run succeeded in spite of the error.
     """
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, SLOW)
@@ -255,7 +254,7 @@ def _of_day_s(event: Event) -> float:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for the InfiniBand or RoCE error in `claim`, which the adapter or its library returned."""
+    """Return the repair steps for the InfiniBand or RoCE error in `claim`."""
     answer = variant_in(ANSWERS, claim.events[0].text)
     changes = evidence.of("context.gid_change")
     is_behind = answer in OF_THE_PATH and changes and changes[0].order < claim.events[0].order

@@ -21,9 +21,9 @@ OTHER = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the claim that processes of a JAX job did not start in time, or stopped sending heartbeats.
+    """Return the conclusion that processes of a JAX job did not start in time or stopped sending heartbeats.
 
-    If `events` has only secondary errors, the claim is that some other task failed, at low confidence.
+    If `events` has only secondary errors, the conclusion is that another task failed, with low confidence.
     """
     if events[0].authority is Authority.ECHO:
         because = "the coordinator says that a task failed, but not which task or why"
@@ -39,7 +39,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a JAX job: start all processes in time, or find out why a task fell silent."""
+    """Return the repair steps for a JAX job with late or silent tasks."""
     if claim.events[0].sign == "jax.barrier":
         return Remedy(
             "Start all processes. num_processes must be the number of started processes. Each process needs its own "

@@ -1,4 +1,7 @@
-"""The log has a line that a known bug of a released version prints (data/known_bugs.toml)."""
+"""The log has a line that a known bug of a released version prints.
+
+data/known_bugs.toml lists the known bugs.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ BUGS = {f"bug.{bug.id}": bug for bug in load_known_bugs() if bug.cause == ID}
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim of the first known bug whose line is in the log and that the library's version has; else None.
+    """Return the conclusion that the run failed because of a known bug, or return None.
 
-    If the log has no version, the confidence is lower. Jobs that continue also print some of these lines. For a bug
-    that makes a job hang, the log must therefore also have a timeout.
+    The log must have the line that the bug prints, and the library's version must have the bug. If the log has no
+    version, the confidence is lower. For a bug that makes a job hang, the log must also have a timeout.
     """
     timeouts = evidence.timeouts()
     for event in evidence.of(*BUGS):
@@ -44,7 +47,7 @@ def _about(bug: KnownBug, version: str) -> str:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return one step for the known bug: read the public thread about it, which may have news."""
+    """Return the repair step for the known bug: read the public thread about the bug."""
     bug = BUGS[claim.events[0].sign]
     return Remedy(f"Read {bug.address} for news since it was reviewed ({bug.looked.partition(',')[0]}).")
 

@@ -76,9 +76,9 @@ UNEQUAL = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a network plugin of NCCL failed, else that only some hosts loaded a plugin; else None.
+    """Return the conclusion that a network plugin of NCCL failed, or that only some hosts loaded a plugin.
 
-    A difference between hosts does not count if the run succeeded.
+    Return None if the log shows no such problem. A difference between hosts does not count if the run succeeded.
     """
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports the error"
@@ -96,7 +96,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a failed network plugin; the first step depends on what the plugin printed."""
+    """Return the repair steps for a failed network plugin of NCCL."""
     return Remedy(*_variant(claim.events).steps)
 
 

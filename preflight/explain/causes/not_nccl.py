@@ -26,9 +26,10 @@ CLEARLY_S = 3.0  # by so much, or by CLEARLY_LINES, an exception precedes what i
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that the user's program failed, by its first exception or last error; None if there is none.
+    """Return the conclusion that the user's program failed, with its first exception or last error.
 
-    An exception that was followed only by success was caught and does not count.
+    Return None if the program had no error. An exception does not count if only success followed, because the program
+    caught the exception.
     """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
@@ -96,15 +97,18 @@ def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | No
 
 
 def place_of(evidence: LogEvidence, event: Event) -> str:
-    """Return where the user's own code raised `event`, as " at train.py:44 (training_step)"; "" if the log lacks it."""
+    """Return the place in the user's code that raised `event`, such as " at train.py:44 (training_step)".
+
+    Return "" if the log does not show the place.
+    """
     frame = evidence.frame(event)
     return f" at {frame.place_and_function}" if frame is not None and frame.is_own else ""
 
 
 def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
-    """Return the ranks of the events `same`: "A rank", "Rank 1", "Only rank 1 of 8", "Ranks 1, 2" or "All 8 ranks".
+    """Return the ranks of `same` as text: "A rank", "Rank 1", "Only rank 1 of 8", "Ranks 1, 2" or "All 8 ranks".
 
-    After four ranks, only the number of the others follows.
+    If there are more than four ranks, the text names four ranks and the number of remaining ranks.
     """
     ranks = by_number(event.rank for event in same if event.rank)
     known = max(evidence.world_size, sum(row.has_log or bool(row.code) for row in evidence.processes))
@@ -178,7 +182,10 @@ def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for an error of the program, from the line of the user's own code if the log shows that line."""
+    """Return the repair steps for an error of the program.
+
+    If the log shows the line of the user's code that failed, the steps start from this line.
+    """
     frame = evidence.frame(claim.events[0]) if claim.events else None
     if claim.detail == (TIMED_OUT,):
         return Remedy(

@@ -1,4 +1,4 @@
-"""NVLink, NVSwitch or the Fabric Manager, which sets them up, failed."""
+"""NVLink, NVSwitch or the Fabric Manager failed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DIFFERS = "The NVLinks of the GPUs differ. NCCL's own check says: {said}."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that NVLink or the Fabric Manager failed, by the fabric's own errors.
+    """Return the conclusion that NVLink or the Fabric Manager failed.
 
-    Links that only NCCL's diagnostics call unusual count if a rank timed out; otherwise return None.
+    If only NCCL's diagnostics call a link unusual, return None unless a rank timed out.
     """
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)

@@ -1,4 +1,4 @@
-"""NVSHMEM or a library on top of it (DeepEP) failed; with these, GPUs write to other GPUs' memory over RDMA."""
+"""NVSHMEM or DeepEP failed. With these libraries, GPUs write to the memory of other GPUs over RDMA."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} tim
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the claim that NVSHMEM or DeepEP failed at start or timed out.
+    """Return the conclusion that NVSHMEM or DeepEP failed at start or timed out.
 
-    `events` are its errors, the earliest first.
-
-    A later illegal access or lost peer is a consequence.
+    `events` are the errors of these libraries, the earliest first. A later illegal access or lost peer is a
+    consequence.
     """
     is_start = events[0].sign == "nvshmem.start"
     because = "the library says so explicitly"
@@ -25,7 +24,11 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for NVSHMEM: check rights and modules if it did not start, or versions if it stopped later."""
+    """Return the repair steps for NVSHMEM.
+
+    If NVSHMEM did not start, the steps check permissions and kernel modules. Otherwise the steps check versions and
+    links.
+    """
     versions = (
         "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem. Older DeepEP "
         "releases do not work with NVSHMEM 3.5.19 and newer."

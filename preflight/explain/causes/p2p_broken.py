@@ -61,10 +61,10 @@ FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that direct copies between GPUs failed, by errors of NCCL or CUDA in `events`.
+    """Return the conclusion that direct copies between GPUs failed, because of NCCL or CUDA errors in `events`.
 
-    Without such errors, the proof is a first collective in which all ranks wait, if the log shows no network path.
-    Return None otherwise.
+    Without such errors, the evidence is that all ranks wait in the first collective and the log shows no network path.
+    Return None without this evidence.
     """
     if events and events[0].authority is Authority.SILENCE:
         return _refused(evidence) or _stopped_with_iommu(evidence)
@@ -190,7 +190,7 @@ OF_GPUS = fixed(
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the repair steps for failed direct copies between GPUs.
 
-    If the first event of `claim` is in a serving engine's own direct-copy code, these are the steps for that engine.
+    If the direct-copy code of a serving engine failed, the steps are for this engine.
     """
     engine = _of_engine(claim.events[0]) if claim.events else None
     return OF_GPUS(evidence, claim) if engine is None else Remedy(*engine.steps)

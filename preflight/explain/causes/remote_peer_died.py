@@ -107,7 +107,7 @@ def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | Non
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for lost connections: get the other process's log, or find out why a rank ended silently."""
+    """Return the repair steps for lost connections: read the log of the other process, or find out why a rank ended."""
     if LEFT_EARLY in claim.detail:
         return Remedy(
             "Compare the number of batches of all ranks: print(rank, len(loader)) before the loop. A "

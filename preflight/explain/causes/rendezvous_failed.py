@@ -1,4 +1,4 @@
-"""The processes never joined, because of the rendezvous endpoint's port, name or address."""
+"""The processes did not join, because of the port, the name or the address of the rendezvous endpoint."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ PORT = re.compile(r"(?:\bport(?::| number| is)? ?\[?|\[::\]:|\*:)(\d{2,5})\b")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that the processes never joined: a port was in use, or an endpoint did not answer.
+    """Return the conclusion that the processes never joined, because a port was in use or an endpoint did not answer.
 
-    Return None if no event is left without a restarted job's lost endpoint (`without_echoes`) and without web requests.
+    Web requests do not count. An endpoint that torchrun lost after the job had begun does not count either. Return None
+    if no other event remains.
     """
     events = without_echoes(evidence, events)
     events = tuple(event for event in events if not _is_of_the_web(evidence, event))
@@ -40,7 +41,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return `events` except those of a torchrun that lost the rendezvous endpoint after the job had begun."""
+    """Return `events` without the errors of torchrun after it lost the rendezvous endpoint of a running job."""
     ended = evidence.of("peer.rendezvous")
     return tuple(
         event
@@ -66,7 +67,10 @@ def _endpoint(claim: Claim) -> tuple[str, str]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps that lead to a free port or a reachable address, with the ports and addresses from the log."""
+    """Return the repair steps for the rendezvous: use a free port or a reachable address.
+
+    The steps name the port and the address in the log.
+    """
     address, port = _endpoint(claim)
     if evidence.has("rendezvous.in_use"):
         return Remedy(

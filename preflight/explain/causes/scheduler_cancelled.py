@@ -23,10 +23,11 @@ VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that the job was cancelled before it succeeded; None if this only followed a process's death.
+    """Return the conclusion that the job was cancelled before it succeeded.
 
-    If another error came before, the scheduler only stopped the remaining tasks; the claim's `Authority` is then low.
-    Only the scheduler's own line or a hangup proves a cancellation, since any program may send SIGTERM.
+    Return None if the scheduler only stopped the job after a process had died. If another error came before the
+    cancellation, the cancellation counts as a consequence. SIGTERM alone does not prove a cancellation, because any
+    program may send this signal.
     """
     if not events:
         return _by_signal(evidence)
@@ -84,7 +85,7 @@ def _follows(event: Event, signal: Event) -> bool:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a cancelled job: ask who ended the job; if the job hung before, find out why."""
+    """Return the repair steps for a cancelled job: find out who ended the job, and why the job hung before."""
     if BY_SIGNAL in claim.detail:
         return Remedy(
             "If you stopped the job because it hung, start it again. While the job hangs, run `preflight stuck` on "

@@ -11,7 +11,10 @@ NEAR = 30  # lines between a rank's own error and the end of the ranks that wait
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that the job reached its time limit; None if the job had succeeded and only its exit hung."""
+    """Return the conclusion that the job reached its time limit.
+
+    Return None if the job had already succeeded.
+    """
     if all(map(evidence.survival.is_after_success, events)):
         return None
     verdict = "The scheduler ended the job because its time limit was reached."

@@ -24,10 +24,10 @@ ABORTED = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a process crashed in native code; None for an abort that other failures may explain.
+    """Return the conclusion that a process crashed in native code.
 
-    An abort counts only if every other failure is the framework's later report of a dead worker. The reason is that a
-    watchdog that times out, or an exception in C++, aborts in the same way.
+    Return None for an abort if another failure may explain the abort. A watchdog timeout or a C++ exception also aborts
+    the process.
     """
     loading = [event for event in events if event.sign == "segv.loading"]
     if loading:

@@ -25,9 +25,10 @@ BUS_ERROR = "{who}{host} died of a bus error. A full /dev/shm or a truncated dat
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that /dev/shm is too small, by an error about /dev/shm or a bare bus error; else None.
+    """Return the conclusion that /dev/shm is too small, or return None.
 
-    A bare bus error (SIGBUS) does not count if a native stack shows another cause.
+    The evidence is an error about /dev/shm, or a bus error (SIGBUS) without a reason. The bus error does not count if a
+    native stack shows another cause.
     """
     full = tuple(event for event in evidence.of("disk.full") if SHARED.search(event.text))
     if full and (not events or events[0].authority is Authority.UNEXPLAINED_DEATH):
@@ -58,7 +59,7 @@ def _verdict(events: tuple[Event, ...]) -> str:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a small /dev/shm, by the error that the kernel returned."""
+    """Return the repair steps for /dev/shm, which depend on the error that the kernel returned."""
     verdict = _verdict(claim.events)
     if verdict is DENIED:
         return Remedy(

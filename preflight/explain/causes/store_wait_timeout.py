@@ -18,9 +18,10 @@ VERDICT = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a rank waited for a key that no rank wrote: the store's error, or a wait that ends the log.
+    """Return the conclusion that a rank waited for a key that no rank wrote to the key-value store.
 
-    Return None for such a wait after which the log continues.
+    The evidence is an error of the store, or a wait at the end of the log. Return None if the log continues after the
+    wait.
     """
     if events[0].authority is Authority.SILENCE:
         return _still_waiting(evidence, events)

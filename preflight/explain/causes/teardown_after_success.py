@@ -1,4 +1,4 @@
-"""The job completed; the errors after that come from processes that do not stop at the same time."""
+"""The job completed, but processes printed errors because they did not stop at the same time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ VERDICT = "The job had finished. The errors came later, because the processes of
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that processes aborted after the job's success; None without an abort, or after another failure.
+    """Return the conclusion that processes aborted after the job had succeeded.
 
-    An error with its own message counts as a failure even after success, because the same log may hold two runs.
+    Return None if no process aborted, or if there was another failure. An error with its own message counts as a
+    failure even after the success, because one log may hold two runs.
     """
     successes = evidence.successes()
     crashes = evidence.of(ABORT, *NATIVE)

@@ -1,4 +1,4 @@
-"""Ranks run with different NCCL variables, as NCCL's own diagnostics report."""
+"""NCCL's own diagnostics report that ranks run with different NCCL variables."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ SHOWN = 3
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that an NCCL variable differs between ranks, from the first one that should be equal.
+    """Return the conclusion that an NCCL variable differs between ranks.
 
-    Return None if no such variable differs, or if no rank timed out.
+    The conclusion names the first variable that should be equal. Return None if no such variable differs, or if no rank
+    timed out.
     """
     found = [(match, event) for event in events if (match := VALUE.search(event.text))]
     found = [(match, event) for match, event in found if not MAY_DIFFER.match(match[1])]

@@ -1,4 +1,4 @@
-"""Two copies or two versions of CUDA, NCCL, driver and torch are incompatible."""
+"""The versions of CUDA, NCCL, the driver and torch do not fit together, or two copies of a library are in use."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ LOADED = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that versions are incompatible, by an error about a version in `events`.
+    """Return the conclusion that versions are incompatible, because of an error about a version in `events`.
 
-    Versions that only NCCL's diagnostics compare count if a rank timed out; otherwise return None.
+    If only NCCL's diagnostics report different versions, return None unless a rank timed out.
     """
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
@@ -60,9 +60,9 @@ def _lacks(events: tuple[Event, ...]) -> re.Match[str] | None:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for incompatible versions.
+    """Return the repair steps for incompatible versions.
 
-    After a failed import between two Python packages, find matching releases.
+    If an import between two Python packages failed, the steps find matching releases.
     """
     lacks = _lacks(claim.events)
     if lacks is None:

@@ -1,6 +1,6 @@
-"""Ranks timed out waiting for a rank that did not join the collective.
+"""Ranks timed out because another rank did not join the collective.
 
-This cause applies if nothing else explains the timeout.
+This cause applies only if nothing else explains the timeout.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a rank did not join the collective in which others timed out; else None.
+    """Return the conclusion that a rank did not join the collective in which other ranks timed out.
 
-    Return None without a timeout, or if another event explains it. If a flight recorder dump or the sequence numbers of
-    collectives show which rank stayed behind, the first sentence of the answer names this rank.
+    Return None if no rank timed out, or if another event explains the timeout. The conclusion names the missing rank if
+    a flight recorder dump or the sequence numbers of collectives show this rank.
     """
     if (lag := find_lag(evidence.recordings)) is not None:
         behind_it = (
@@ -122,10 +122,7 @@ def _silent(rows: tuple[ProcessRow, ...]) -> tuple[str, ...]:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a late rank: look at this rank, and enable more logging for the next run.
-
-    Only torch's NCCL backend has a flight recorder.
-    """
+    """Return the repair steps for a late rank: examine this rank, and enable more logging for the next run."""
     if any(event.sign == "watchdog.engine" for event in claim.events[:1]):
         return Remedy(
             "While it hangs, run `py-spy dump --pid PID` on each worker of the engine to see where it waits.",

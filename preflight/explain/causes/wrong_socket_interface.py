@@ -30,9 +30,9 @@ HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a network interface is missing, has an unreachable address or does not suit; else None.
+    """Return the conclusion that a network interface is missing, unreachable or unsuitable, or return None.
 
-    If NCCL's socket transport refuses a peer's address, the interface was found: see nccl_plugin_problem.
+    If NCCL's socket transport refuses the address of a peer, the cause is nccl_plugin_problem instead.
     """
     if evidence.has("plugin.foreign_address"):
         events = tuple(event for event in events if event.sign != "interface.no_address")
@@ -99,7 +99,7 @@ def _by_retries(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the steps for a wrong interface: choose one on every node, and test the path to the address in the log."""
+    """Return the repair steps for a wrong interface: choose an interface, and test the path to the peer's address."""
     target = next((match for event in claim.events[:20] if (match := TARGET.search(event.text))), None)
     chosen = next((match[1] for event in claim.events[:20] if (match := USING.search(event.text))), "")
     steps = (

@@ -1,4 +1,4 @@
-"""Faults of the GPU itself, which software can't cause."""
+"""A GPU has a hardware fault, which software can't cause."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ def _which(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that a GPU is faulty, by the driver's errors in `own_events`.
+    """Return the conclusion that a GPU is faulty, because of the driver's errors in `own_events`.
 
-    Without these errors, GPU memory that was full before the job began gives a claim of low confidence; else None.
+    Without these errors, the conclusion has low confidence if GPU memory was full before the job began. Otherwise
+    return None.
     """
     if own_events and all(event.sign == "xid.999" for event in own_events):
         because = "CUDA names no reason, but the kernel log may show it"

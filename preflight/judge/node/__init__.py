@@ -1,1 +1,1 @@
-"""Checks of one node's facts: one file per check, with the check's name."""
+"""Checks of the values of one node. Each file has one check or a few checks with a common subject."""

@@ -16,9 +16,9 @@ MOST_NAMED = 8
 def acs_redirects(node: NodeFacts, case: Case) -> Findings:
     """No bridge between the chosen GPUs redirects their traffic to the root complex.
 
-    If ACS is on, a bridge sends traffic between GPUs up through the root complex, where it is slow or hangs. Yields a
-    WARN if bridges redirect traffic between chosen GPUs. In a virtual machine ACS must stay on, so the check does not
-    apply there.
+    If ACS is on, a bridge sends traffic between GPUs up through the root complex. The traffic is then slow or hangs.
+    Yields a WARN if bridges redirect traffic between chosen GPUs. The check does not apply in a virtual machine,
+    because ACS must stay on there.
 
     Can't see: bridges whose config space only root can read; the check is then skipped and says so.
     """
@@ -61,8 +61,8 @@ def _bridges_between(node: NodeFacts, case: Case, pairs: list[tuple[int, int]]) 
 def iommu_translates(node: NodeFacts, case: Case) -> Findings:
     """No IOMMU translates the copies between chosen GPUs that are connected by PCIe only.
 
-    An IOMMU that translates on bare metal can make PCIe copies between GPUs vanish, although CUDA reports success.
-    Yields a WARN on bare metal if two or more chosen GPUs that NVLink does not join are in IOMMU groups that translate.
+    On bare metal, an IOMMU that translates addresses can lose PCIe copies between GPUs, although CUDA reports success.
+    Yields a WARN on bare metal if at least two chosen GPUs without NVLink are in IOMMU groups that translate.
 
     Can't see: whether data is really lost. Only the verified copies of a trial show that.
     """

@@ -14,8 +14,8 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
 def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
     """This process may use CPUs near every chosen GPU.
 
-    A job that may not run near a GPU sends every kernel launch and host copy across the sockets. Yields a WARN if some
-    chosen GPUs have no CPU near them that this process may use.
+    If a job may not run near a GPU, every kernel launch and every host copy crosses the CPU sockets. Yields a WARN if
+    this process may not use any CPU near some chosen GPUs.
 
     Can't see: to which CPUs the job itself will be bound.
     """
@@ -54,8 +54,9 @@ ACROSS = frozenset({"SYS", "SOC"})
 def nic_numa(node: NodeFacts, case: Case) -> Findings:
     """If the node has NICs, each chosen GPU has an active NIC on its own NUMA node.
 
-    If all NICs are on other NUMA nodes than a GPU, all its network traffic crosses the sockets. Yields a WARN if no
-    chosen GPU has a NIC on its node but other GPUs do. Else yields an INFO if any chosen GPU has none.
+    If all NICs are on other NUMA nodes than a GPU, all network traffic of the GPU crosses the CPU sockets. Yields a
+    WARN if no chosen GPU has a NIC on its NUMA node but other GPUs do. Otherwise, yields an INFO if a chosen GPU has no
+    NIC on its NUMA node.
 
     Can't see: NICs without RDMA.
     """

@@ -23,8 +23,9 @@ MEMORY_PER_RANK = Bound(
 def dataloader_memory(node: NodeFacts, case: Case) -> Findings:
     """The cgroup's memory limit leaves enough memory for every rank and its data loaders.
 
-    If the limit is too small, the kernel kills a DataLoader worker. Its rank then waits for a batch, and all other
-    ranks wait in NCCL. Yields a WARN on GPU nodes and an INFO elsewhere if the limit leaves each rank too little.
+    If the limit is too small, the kernel kills a DataLoader worker. The rank of this worker then waits for a batch, and
+    all other ranks wait in NCCL. If the limit leaves each rank too little memory, yields a WARN on GPU nodes and an
+    INFO on other nodes.
 
     Can't see: how many workers a job has, and how large its samples are.
     """
@@ -72,9 +73,9 @@ SHM_PER_RANK = Bound(
 def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for the batches of data loaders.
 
-    DataLoader workers pass batches through /dev/shm. If it is too small, they die of a bus error, and NCCL waits.
-    Yields a WARN on GPU nodes and an INFO elsewhere, but nothing if shm-too-small already reports that there is no
-    room.
+    DataLoader workers pass batches through /dev/shm. If /dev/shm is too small, the workers die of a bus error, and NCCL
+    waits. Yields a WARN on GPU nodes and an INFO on other nodes. Yields nothing if the check shm-too-small already
+    reports the lack of space.
 
     Can't see: how many workers a job has, how large its batches are, and other sharing strategies.
     """
@@ -110,8 +111,8 @@ COMMIT_PER_RANK = Bound(
 def overcommit(node: NodeFacts, case: Case) -> Findings:
     """The kernel lets a rank fork the workers of its data loaders.
 
-    If the kernel never overcommits, a large process can't fork a worker although memory is free. With
-    vm.overcommit_memory=2, yields a WARN if little memory is left for GPU ranks, else an INFO.
+    If the kernel never overcommits memory, a large process can't fork a worker although memory is free. Examines the
+    node only if vm.overcommit_memory is 2. Then yields a WARN if little memory is left for GPU ranks, or else an INFO.
 
     Can't see: how large a rank is when it forks, and how many workers it forks.
     """

@@ -28,8 +28,9 @@ from preflight.model.parts import part_of_gpu
 def gpu_busy(node: NodeFacts, case: Case) -> Findings:
     """No other process uses the chosen GPUs.
 
-    If another job uses a GPU, every speed that is measured there depends on both jobs. Yields a WARN for each chosen
-    GPU that, before preflight used any GPU, ran a process, or was computing and had memory in use.
+    If another job uses a GPU, every measured speed depends on both jobs. Yields a WARN for each chosen GPU that was in
+    use before preflight used any GPU. A GPU was in use if a process was on the GPU, or if the GPU was computing and had
+    memory in use.
 
     Can't see: processes that a container hides, and work that starts after the probe.
     """
@@ -80,9 +81,9 @@ SERVER = "check the fans, the air or water flow and the power supplies in the BM
 def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
     """No chosen GPU is slowed down by heat or by its power supply.
 
-    A GPU that is slowed down delays all others. Clocks reduced by idling or by the power cap are normal. Yields a FAIL
-    if the hardware slows a chosen GPU down. Yields a WARN if the driver slows it down for heat, or if a laptop's power
-    supply is the reason.
+    A slow GPU delays all other GPUs. Reduced clocks are normal if the GPU is idle or at its power cap. Yields a FAIL if
+    the hardware slows a chosen GPU down. Yields a WARN if the driver slows the GPU down because of heat, or if the
+    power supply of a laptop is the reason.
 
     Can't see: throttling under load, because the probe examines an idle GPU.
     """

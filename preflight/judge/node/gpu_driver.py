@@ -42,11 +42,12 @@ MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
 def gpu_driver(node: NodeFacts, case: Case) -> Findings:
     """If the node has NVIDIA hardware, its driver works.
 
-    A machine with NVIDIA hardware but no working driver must never count as a machine without GPUs. Yields a FAIL (with
-    a backend that needs no GPU, a WARN) if NVML does not start, or if it lists no GPU because no device is bound to
-    NVIDIA's driver. Yields a WARN if only the facts about the driver could not be read.
+    A machine with NVIDIA hardware but no working driver must never count as a machine without GPUs. Yields a FAIL if
+    NVML does not start, or if NVML lists no GPU because no device is bound to NVIDIA's driver. With a backend that
+    needs no GPU, yields a WARN instead. Yields a WARN if only the values of the driver could not be read.
 
-    If the driver gives no answer in time, it may be waking its GPUs. The check is then inconclusive and yields nothing.
+    If the driver gives no answer in time, the driver may be waking its GPUs. The check is then inconclusive and yields
+    nothing.
 
     Can't see: CUDA itself, which only a rank can start.
     """

@@ -40,10 +40,10 @@ LOST_FIX = (
 def gpu_lost(node: NodeFacts, case: Case) -> Findings:
     """NVML lists every GPU on the PCI bus or, in a container, every GPU that was passed in.
 
-    A GPU that is on the PCI bus but missing in NVML has fallen off the bus, or never started. Yields a FAIL (with a
-    backend that needs no GPU, a WARN) if NVML lists fewer GPUs than the bus (in a container, than /dev), or if it
-    reports a chosen GPU as lost. It is only a WARN if CUDA_VISIBLE_DEVICES names as many GPUs as NVML lists, because a
-    scheduler may hide the others.
+    A GPU that is on the PCI bus but missing in NVML has fallen off the bus, or never started. Yields a FAIL if NVML
+    lists fewer GPUs than the bus (in a container, fewer GPUs than /dev), or if NVML reports a chosen GPU as lost. With
+    a backend that needs no GPU, the severity is WARN. The severity is also WARN if CUDA_VISIBLE_DEVICES names as many
+    GPUs as NVML lists, because a scheduler may hide the other GPUs.
 
     Can't see: a GPU that is no longer visible on the bus.
     """
@@ -93,7 +93,7 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
 
 
 def is_lost(gpu: Gpu) -> bool:
-    """Return whether the driver reported the GPU as lost when any of the GPU's values was read."""
+    """Return whether the driver reported the GPU as lost while preflight read the GPU's values."""
     values = (getattr(gpu, field.name) for field in fields(gpu))
     return any(isinstance(value, Gap) and value.reason.startswith(IS_LOST) for value in values)
 
@@ -129,8 +129,8 @@ ANY_CONTAINER_FIX = (
 def gpu_not_passed_in(node: NodeFacts, case: Case) -> Findings:
     """A container on a GPU machine was given GPUs.
 
-    Yields a FAIL (with a backend that needs no GPU, a WARN) if preflight runs in a container, GPUs are on the bus, and
-    the container has no /dev/nvidia<N>.
+    Yields a FAIL if preflight runs in a container without /dev/nvidia<N>, although GPUs are on the PCI bus. With a
+    backend that needs no GPU, yields a WARN instead.
 
     Can't see: GPUs of a host whose PCI bus the container does not show.
     """

@@ -36,9 +36,9 @@ LEAST_FREE_SHARE = Bound(
 def gpu_memory(node: NodeFacts, case: Case) -> Findings:
     """Most of the chosen GPUs' memory is free.
 
-    If a GPU's memory is in use, a job fails in its first steps, not in its first second. Yields a FAIL if not even NCCL
-    fits, and a WARN if less than half of the memory is free. The fault domain is the application, unless no process is
-    left that could hold the memory.
+    If the memory of a GPU is in use, a job fails after some steps, not in its first second. Yields a FAIL if the free
+    memory is too small even for NCCL. Yields a WARN if less than half of the memory is free. The fault domain is the
+    application, unless no process exists that could hold the memory.
 
     Can't see: how much the job will need.
     """
@@ -78,8 +78,8 @@ Fault = tuple[Severity, str, str, Evidence]
 def gpu_memory_errors(node: NodeFacts, case: Case) -> Findings:
     """The chosen GPUs' memory has no uncorrectable errors, and no repair of it is pending or has failed.
 
-    GPU memory that returns errors stops a job with an Xid. A reset completes a pending repair. Yields one finding for
-    each chosen GPU, as severe as its worst fault: FAIL for errors and failed repairs, WARN for a pending repair.
+    GPU memory that returns errors stops a job with an Xid. A reset of the GPU completes a pending repair. Yields a FAIL
+    for each chosen GPU with errors or a failed repair. Yields a WARN for each chosen GPU with only a pending repair.
 
     Can't see: errors before the driver was loaded, and GPUs without ECC.
     """

@@ -16,8 +16,9 @@ from preflight.search.gpus.gpu_set_advice import Boundary, Crossing, advise_gpus
 def gpu_mix(case: Case) -> Findings:
     """The chosen GPUs are of one model, and every node has the same number of them.
 
-    GPUs of different models run at the speed of the slowest, and nodes with different counts don't fit together. Yields
-    a WARN if the chosen GPUs of a node differ in model, or if the nodes differ in model or number of GPUs.
+    GPUs of different models run at the speed of the slowest GPU. Nodes with different numbers of GPUs do not fit
+    together. Yields a WARN if the chosen GPUs of a node are of several models. Also yields a WARN if the nodes differ
+    in GPU model or number of GPUs.
 
     Can't see: GPUs with the same name but different clocks or power limits.
     """
@@ -59,9 +60,9 @@ SLOWER = frozenset({Boundary.MODEL, Boundary.NVLINK, Boundary.SWITCH})
 def gpu_set(node: NodeFacts, case: Case) -> Findings:
     """No other set of equally many free GPUs is closer together than the chosen set.
 
-    GPUs that are far apart communicate at the speed of the slowest path between them, even if closer GPUs are free.
-    Yields a WARN if a closer set of equally many free GPUs speeds up the traffic between GPUs. For other gains, yields
-    an INFO.
+    GPUs that are far apart communicate at the speed of the slowest path between them. Closer GPUs may be free. Yields a
+    WARN if a closer set of equally many free GPUs makes the traffic between GPUs faster. For other advantages of a
+    closer set, yields an INFO.
 
     Can't see: jobs that others will start on GPUs that are free now, and how far NICs are from the set.
     """
@@ -82,6 +83,9 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
 
 
 def crossing_text(crossing: Crossing) -> str:
-    """Return `crossing` as text, such as `NUMA nodes (sockets): node 0 has GPUs 0-4, node 1 has GPUs 5-7`."""
+    """Return text that says which GPUs are on each side of a boundary such as a NUMA node.
+
+    An example is `NUMA nodes (sockets): node 0 has GPUs 0-4, node 1 has GPUs 5-7`.
+    """
     sides = (f"{side.name} has GPU{'s' * (len(side.gpus) > 1)} {numbers_text(side.gpus)}" for side in crossing.sides)
     return f"{crossing.boundary.value}: {', '.join(sides)}"

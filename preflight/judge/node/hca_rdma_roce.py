@@ -21,8 +21,8 @@ INFINIBAND = "InfiniBand"  # a RoCE or EFA port has no subnet manager
 def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
     """Every InfiniBand port with a link is ACTIVE.
 
-    If no subnet manager has configured an InfiniBand port, the port is unusable although its link is up. Yields a FAIL
-    per InfiniBand port that is in state INIT or ARMED with its link up.
+    An InfiniBand port is unusable until a subnet manager has configured the port, although the link is up. Yields a
+    FAIL for each InfiniBand port that is in state INIT or ARMED while the link is up.
 
     Can't see: whether an ACTIVE port reaches its peers.
     """
@@ -48,8 +48,9 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
     """Active ports of the same adapter model run at the same rate.
 
     If ports of one adapter model differ, a cable may be bad, or a port or an adapter was forgotten. Yields a WARN for
-    each active port that is slower than another of the same model and link layer. Yields an INFO for DOWN ports that
-    hca-port-inactive does not report, if another port of the same model and link layer is active.
+    each active port that is slower than another port of the same model and link layer. Yields an INFO for ports that
+    are DOWN while another port of the same model and link layer is active. Ports that hca-port-inactive reports are
+    left out.
 
     Can't see: ports that are all equally slow, and adapters whose PCI IDs can't be read.
     """
@@ -103,10 +104,10 @@ ALIKE = Bound(
 def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
     """No RDMA port is down if the same port is active on all other adapters of its model.
 
-    A port that is down costs a multi-node job its share of the network, and NCCL on a single node never shows it.
-    Yields a WARN per port that has no link and was not disabled. The same port must be active on all other adapters of
-    its model (three or more). With --accept, this WARN rejects the node. If a policy sets the number of active ports,
-    the policy decides instead.
+    A port that is down costs a multi-node job a part of its network speed. NCCL on a single node never shows the loss.
+    Yields a WARN for each port that has no link and was not disabled. The same port must be active on all other
+    adapters of the model, and there must be at least three other adapters. With --accept, this WARN rejects the node.
+    If a policy sets the number of active ports, the policy decides instead.
 
     Can't see: models with fewer than four adapters, and ports that are up but reach no other node.
     """
@@ -155,8 +156,8 @@ def _missing(node: NodeFacts) -> tuple[HcaPort, ...]:
 def rdma_devices(node: NodeFacts, case: Case) -> Findings:
     """Every RDMA adapter that the kernel shows can be opened.
 
-    In a container that shows the adapters in /sys but lacks their device files, NCCL silently falls back to sockets.
-    Yields a WARN if device files of adapters are missing and the run uses GPUs.
+    In a container, /sys may show adapters without their device files in /dev. NCCL then silently uses sockets. Yields a
+    WARN if device files of adapters are missing and the run uses GPUs.
 
     Can't see: permissions on the device files.
     """
