@@ -94,7 +94,7 @@ LIBRARY_TEXT = re.compile(
 )
 EXCEPTION_LINE = re.compile(
     r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}"
-    rf"(?:[A-Za-z_]\w{{0,60}}(?:Error|Exception|Interrupt)|(?<=\.)Error|\w{{0,60}}(?:{OTHER_EXCEPTIONS})))"
+    rf"(?:[A-Za-z_]\w{{0,60}}(?:Error|Exception|Interrupt)|Exception|(?<=\.)Error|\w{{0,60}}(?:{OTHER_EXCEPTIONS})))"
     r"(?:: (.{0,600})|\s*$)"
 )
 

@@ -34,7 +34,7 @@ RUN_ENDS: dict[str, str] = {
     r"Application shutdown complete\.|Finished server process \[|^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d|"
     r"receive shutdown event and so quit from MasterDaemon|"  # the store of Paddle's rank 0
     r"Shutting down FastAPI HTTP server|Total (?:running|(?:pre-?)?training) time:? {1,3}\d{1,4}:\d\d:\d\d|"
-    r"^peak memory consumption: \d|^final_\w{1,40} val_loss:",  # modded-nanogpt
+    r"^peak memory (?:consumption|allocated): \d|^final_\w{1,40} val_loss:",  # modded-nanogpt
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
     r"\[runner\.py:\d{1,5}:main\] cmd = |Starting elastic_operator with|"
@@ -44,6 +44,7 @@ RUN_ENDS: dict[str, str] = {
     # No error before it ended the start.
     READY: r"Starting vLLM (?:API )?server|Application startup complete\.|The server is fired up and ready to roll",
     SUCCESS: r"\"status\": ?\"success\"|\"name\":\"complete\",\"context\":\{\"status\":0\}|"
+    r"^Successfully completed\.\r?$|"  # LSF
     r"# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
     rf"{_JOB} (?:run |[Ss]uite )?(?:is |has |was )?(?:been )?"
     r"(?:[Ff]inished|[Cc]ompleted?|succeeded|ended successfully)\b|Total wall time: \d|"
@@ -86,5 +87,6 @@ RUN_ENDS: dict[str, str] = {
     r"[Rr]esum(?:ing|ed)(?: training)? from|[Rr]estart attempt|worker group[^\n]{0,40}will restart|Auto-?resum|"
     r"Restor(?:ing|ed all) states from the checkpoint|successfully loaded checkpoint from",
     TRACEBACK: r"Traceback \(most recent call last\)",
-    EXCEPTION: rf"(?:[A-Za-z.](?:Error|Exception|Interrupt)|{OTHER_EXCEPTIONS})(?:: |\r?$)",
+    EXCEPTION: rf"(?:[A-Za-z.](?:Error|Exception|Interrupt)|(?:^|[\]:] {{1,3}})Exception|{OTHER_EXCEPTIONS})"
+    r"(?:: |\r?$)",
 }

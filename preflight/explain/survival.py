@@ -14,7 +14,8 @@ from preflight.explain.event import Authority, Event
 GIVEN_UP = re.compile(r"ChildFailedError|exits with return code = -?[1-9]")
 # Scripts print it whatever became of the command before it.
 ANY_END = re.compile(r"[Ff]inished|[Cc]ompleted?\b|All done", re.IGNORECASE)
-ONE_TEST = re.compile(r"Test (?:NCCL|CUDA) failure")  # nccl-tests: that another collective passes mends nothing
+# nccl-tests: that another collective passes mends nothing.
+ONE_TEST = re.compile(r"Test (?:NCCL|CUDA) failure|Out of bounds values : [1-9]")
 FEW = 3  # steps: where nothing died, the run goes on
 MANY = 12  # steps: more than a dying process had still in its buffers
 # Slurm kills what is left after KillWait, 30 s by default; a program that ignores SIGTERM works on until then.

@@ -17,6 +17,9 @@ ANSWERS = {
     ("E0311 07:52:40.118 4711 rdma_transport.cpp:323] Memory region not registered by any active device(s): 0x7f",): (
         "ib_broken", "Mooncake's transfer engine", "modprobe nvidia_peermem",
     ),
+    ("# Out of bounds values : 4 FAILED", "# Avg bus bandwidth    : 13.0468", "# Collective test concluded"): (
+        "p2p_broken", "nccl-tests", "NCCL_SHM_DISABLE=1",
+    ),
     ("NET/OFI Unexpected number of remote rails for dev 2. Expected 1 but got 4",): (
         "nccl_plugin_problem", "different numbers of network adapters", "OFI_NCCL_FORCE_NUM_RAILS",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.model.explanation import ExplainVerdict
 from tests.explain.logs import cause_of_lines, explain_bytes
 
 STEP = "step {}/900 loss: 2.{}"
@@ -192,3 +193,17 @@ def test_the_stack_that_numpy_shows_in_a_warning_is_no_traceback() -> None:
     going_on = [f"a1:2433131:243322{i} [{i}] NCCL INFO comm 0x5{i} rank {i} nranks 8 - Init COMPLETE" for i in range(8)]
     assert cause_of_lines([*warned, *going_on]) == "unfinished"
     assert cause_of_lines([*warned, "RuntimeError: Numpy is not available", *going_on]) == "not_nccl"
+
+
+def test_a_bare_exception_is_the_program_s_error_but_not_within_a_sentence() -> None:
+    frames = ("Traceback (most recent call last):", '  File "/opt/app/model.py", line 33, in get_sim')
+    for prefix in ("", "[rank3]: "):
+        lines = (*frames, "    raise Exception('unknown kind')", "Exception: unknown kind")
+        assert cause_of_lines([f"{prefix}{line}" for line in lines]) == "not_nccl"
+    work = [f"step {number}/900 loss: 2.{number}" for number in range(6)]
+    assert cause_of_lines([*work, "the loader caught an Exception: retry", *work]) == "unfinished"
+
+
+def test_the_last_line_of_a_run_that_reached_its_end_is_read() -> None:
+    for last in ("peak memory allocated: 31481 MiB reserved: 46892 MiB", "Successfully completed."):
+        assert explain_bytes(f"step 3/3 loss: 2.5\n{last}\n".encode()).verdict is ExplainVerdict.HEALTHY

@@ -18,6 +18,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "Detected mismatch between collectives on ranks. Rank 1 is running inconsistent collective: CollectiveFingerPrint(OpType=ALLREDUCE, TensorShape=[20, 10]",
     ),
     "cuda_oom_masked": (
+        'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":830',
+        "RuntimeError: handle INTERNAL ASSERT FAILED. Can't find nvmlDeviceGetNvLinkRemoteDeviceType: undefined symbol",
         "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/generic/THCStorage.cu:58",
         "RuntimeError: CUDA driver error: out of memory",
         "ValueError: Free memory on device (3.2/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB).",

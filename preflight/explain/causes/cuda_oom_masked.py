@@ -14,6 +14,11 @@ ABSURD = re.compile(r"more than 1EB|1EB memory")  # nccl#1284: what aborted buff
 VERDICT = "{who}{host} ran out of GPU memory, which caused the other errors in the log."
 KV_CACHE = re.compile(r"KV cache|No available memory for the cache blocks|increase --mem")
 OF_KV_CACHE = "The KV cache of the serving engine does not fit into the GPU memory that is left{host}."
+OF_REPORT = (
+    "{who}{host} probably ran out of GPU memory: torch failed while it read who uses the GPU's memory, which it does "
+    "then. The driver's NVML is older than torch expects, or is out of reach."
+)
+UPDATE = "Update the NVIDIA driver of the host, so that torch can print its own message about the memory."
 MORE_GPUS = "Split the model over more GPUs: a larger --tensor-parallel-size (SGLang: --tp-size)."
 THREAD = " A thread caught the error. The rank then continued to run but no longer took part."
 SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
@@ -34,6 +39,9 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
             "a library could not start on the GPU: usually the GPU has no free memory, rarely the version is wrong"
         )
         return Claim(events[0].authority, events, Confidence.LOW, because, verdict)
+    if events[0].sign == "gpu_oom.report":
+        because = "torch asks NVML for this when the memory of a GPU is full (pytorch/pytorch 112377)"
+        return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(OF_REPORT, events))
     if SWALLOWED.search(events[0].text):
         verdict += THREAD
     return Claim(events[0].authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
@@ -64,6 +72,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
         "Use less GPU memory: try a smaller per-device batch (with more gradient accumulation), gradient "
         "checkpointing, shorter sequences, ZeRO-3/FSDP, offload or an 8-bit optimizer. A longer timeout does not help.",
         leftovers,
+        *((UPDATE,) if claim.events[0].sign == "gpu_oom.report" else ()),
         "If PyTorch reserves much more memory than it allocates (fragmentation), run: export "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         "If memory ran out in a checkpoint, gather to the CPU (FSDP: offload_to_cpu=True). If it ran out in an "
@@ -95,6 +104,8 @@ CAUSE = Cause(
              r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
              r"OOM when allocating tensor|No available memory for the cache blocks|"
              r"Ran out of memory in memory space hbm"),
+        Sign("gpu_oom.report", Authority.OWN_ERROR, "torch could not read from NVML who uses the GPU's memory",
+             r"NVML_SUCCESS == [^\n]{1,90}INTERNAL ASSERT FAILED|Can't find nvmlDevice\w{1,60}: "),
         Sign("gpu_oom.handle", Authority.EXCEPTION, "a library found too little GPU memory to start",
              r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_NOT_INITIALIZED|DNN library initialization failed"),
         Sign("gpu_oom.nccl", Authority.OWN_ERROR, "NCCL found no GPU memory for its buffers",

@@ -22,8 +22,17 @@ OF_CUDA = re.compile(r"CUDA|[Cc]uda|driver|[Mm]ulticast|[Ff]abric|SymmDeviceMemo
 IF_NCCL_TOO = (
     "If NCCL then fails or hangs, direct copies between the GPUs do not work. `preflight check` names the pair."
 )
-# What of an engine uses the memory of other GPUs by itself, without NCCL.
+# What of an engine uses the memory of other GPUs by itself, without NCCL; and nccl-tests, which compares all data.
 OF_ENGINES = (
+    Variant(
+        r"Out of bounds values : [1-9]",
+        "A test of NCCL (nccl-tests) got wrong data: a direct path between GPUs, or the network, corrupts what it "
+        "carries.",
+        ("Repeat the test with one of these at a time: NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1, NCCL_NET_PLUGIN=none, "
+         "NCCL_IB_DISABLE=1. If the data is right with a setting, the path that it turns off is at fault.",
+         "`preflight check` does this on the machine, compares the data, and names the pair of GPUs.",
+         "Do not train on these machines before. Wrong sums make the loss wrong or nan, without an error."),
+    ),
     Variant(
         r"custom_all_?reduce\.\w{2,4}:\d{1,5}[^\n]{0,20}'invalid",
         "The engine's own all-reduce could not use the GPU memory of its other workers{host}.",
@@ -215,6 +224,8 @@ CAUSE = Cause(
     promise="GPUs of one machine copy data to each other directly. Here these copies do not arrive.",
     signs=(
         *shared(Authority.SETUP, "p2p.failed", "p2p.engine", "p2p.diagnosed"),
+        Sign("p2p.wrong_data", Authority.SETUP, "nccl-tests compared the data, and it was wrong",
+             r"# Out of bounds values : [1-9]\d{0,12} FAILED"),
         Sign("p2p.refused", Authority.SILENCE,
              "direct copies between two GPUs are not possible on this machine", r"Could not enable P2P between"),
         Sign("p2p.iommu", Authority.SILENCE, "RCCL warns of the host's IOMMU; it also does so on hosts that work",
