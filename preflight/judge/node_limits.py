@@ -1,4 +1,4 @@
-"""The component responsible for a node's limits and mounts, the ranks that share them, and NCCL's need of /dev/shm."""
+"""Helpers for the checks of a node's limits, mounts and /dev/shm."""
 
 from __future__ import annotations
 
@@ -26,39 +26,36 @@ CHANNELS = Bound(
 
 
 def is_contained(node: NodeFacts) -> bool:
-    """Return whether the facts are known to come from inside a container."""
+    """Return whether the node's values are known to come from inside a container."""
     if isinstance(node.system, Gap) or isinstance(node.system.container, Gap):
         return False
     return node.system.container is not ContainerKind.NONE
 
 
 def owner(node: NodeFacts) -> Blame:
-    """Return who is responsible for a node's limits and mounts: the host if there is no container, else the container.
-
-    If it is unknown whether there is a container, the container is returned.
-    """
+    """Return who sets the limits and mounts of a node: the container if there may be a container, else the host."""
     if isinstance(node.system, Gap) or node.system.container is not ContainerKind.NONE:
         return Blame.CONTAINER
     return Blame.HOST
 
 
 def owner_of_run(case: Case) -> Blame:
-    """Return who is responsible for limits and mounts if it is not known which node failed.
+    """Return who sets the limits and mounts if it is unknown which node failed.
 
-    The container is responsible if it is the `owner` on any node; otherwise the host is responsible.
+    Return the container if any node may have a container, else the host.
     """
     return Blame.CONTAINER if any(owner(node) is Blame.CONTAINER for node in case.nodes) else Blame.HOST
 
 
 def local_ranks_of(node: NodeFacts, case: Case) -> int:
-    """Return the number of ranks on this node; for `probe`, which starts no ranks, one rank per GPU."""
+    """Return the number of ranks on this node. For `preflight probe`, return the number of GPUs."""
     if case.world_size:
         return math.ceil(case.world_size / max(1, len(case.nodes)))
     return 0 if isinstance(node.gpus, Gap) else len(node.gpus)
 
 
 def must_have_ranks(node: NodeFacts, case: Case) -> int:
-    """Return the number of ranks on this node; raise NotApplicable if the node has no ranks."""
+    """Return the number of ranks on this node. Raise NotApplicable if the node has no ranks."""
     ranks = local_ranks_of(node, case)
     if not ranks:
         raise NotApplicable("no rank would run here")
@@ -66,10 +63,9 @@ def must_have_ranks(node: NodeFacts, case: Case) -> int:
 
 
 def nccl_shm_bytes(local_ranks: int) -> int:
-    """Return the bytes that NCCL may use in /dev/shm if all local ranks communicate through it.
+    """Return the number of bytes that NCCL may use in /dev/shm if all local ranks communicate through /dev/shm.
 
-    Each rank sends to its next neighbor in the ring. With 3 or more ranks, each rank also sends to the previous rank in
-    the tree. These are all connections of all_reduce and all_gather within a node, and each is opened once per channel.
+    Each rank has at most two connections per channel to other ranks on the node.
     """
     if local_ranks < 2:
         return 0

@@ -1,8 +1,7 @@
-"""Failures with a cause outside the run, or from before the backend was used.
+"""Find failures with a cause outside the run, such as a kill by another process or a limit.
 
-No GPU sends SIGKILL or sets a limit, so such a failure says nothing about the node. The container is responsible if its
-cgroup shows the kill or the limit; the host is responsible only if its memory failed. Otherwise the environment that
-started preflight is responsible.
+Such a failure says nothing about the node. The container is responsible if its cgroup shows the kill or the limit. The
+host is responsible only if its memory failed. Otherwise the environment that started preflight is responsible.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ NO_ADDRESSES = re.compile(r"failed to map segment|bad_alloc|(cannot|can't) alloc
 
 @dataclass(frozen=True, slots=True)
 class OutsideCause:
-    """A cause outside the run: the component to blame, the reason, the fix, and the evidence."""
+    """A cause outside the run: the responsible component, the reason, the fix, and the evidence."""
 
     blame: Blame
     why: str
@@ -49,13 +48,13 @@ class OutsideCause:
 
 
 def signal_from_outside(text: str) -> str:
-    """Return the signal in `text`, such as `died by SIGKILL`, if only another process can send it; else ""."""
+    """Return the signal in `text` (such as `died by SIGKILL`) if another process must have sent the signal, else ""."""
     found = DIED_BY.search(text)
     return found[1] if found and found[1] not in OWN_SIGNALS else ""
 
 
 def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
-    """Return the cause of the failure of `trial` if evidence shows that it lies outside the run; else None."""
+    """Return the cause of a failed test run if the cause is outside the run, else None."""
     if trial.outcome not in FAILED or trial.outcome is Outcome.WRONG_DATA:
         return None
     ends = [end for end in trial.ranks if end.ended not in NO_BLAME_FOR]
@@ -63,10 +62,10 @@ def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def traced(problem: str, outside: Sequence[OutsideEvent], limits: Mapping[str, int]) -> str:
-    """Return `problem` (a failure to start or to complete), with cause and fix added if a limit explains it.
+    """Return `problem`, the text of a failure, with the cause and the fix added if the cause is known.
 
-    `outside` has what the kernel did to processes. `limits` are the limits of this process: the `bytes` that it may
-    map, and the CPU seconds `cpu_s` that it may use.
+    `outside` lists what the kernel did to processes. `limits` are the limits of this process: `bytes` of mapped memory
+    and `cpu_s` seconds of CPU time.
     """
     counted = {each.kind: f"{each.source}: {each.times}" for each in outside}
     if OutsideKind.OOM_KILL in counted and signal_from_outside(problem) == "SIGKILL":
@@ -131,7 +130,7 @@ def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def limit_blame(case: Case) -> Blame:
-    """Return what set a limit that stopped a rank: the container, or else the environment that started preflight."""
+    """Return who set the limit that stopped a rank: the container, or preflight's environment without a container."""
     return Blame.CONTAINER if any(map(is_contained, case.nodes)) else Blame.HARNESS
 
 

@@ -1,4 +1,4 @@
-"""Helpers for the checks of PCI and RDMA: the chosen GPUs' devices, the adapters that carry traffic, bare metal."""
+"""Helpers for the checks of PCI and RDMA."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def must_be_bare_metal(node: NodeFacts) -> None:
 
 
 def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
-    """Return the PCI devices of the chosen GPUs by NVML index; GPUs that are not in the PCI tree are left out."""
+    """Return {NVML index: PCI device} for the chosen GPUs, without GPUs that are not in the PCI tree."""
     tree = {device.bdf: device for device in known(node.pci)}
     if isinstance(node.gpus, Gap):
         by_place = dict(enumerate(each for each in tree.values() if each.kind is PciKind.GPU))
@@ -35,9 +35,9 @@ def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
 
 
 def pcie_pairs(node: NodeFacts, case: Case) -> list[tuple[int, int]]:
-    """Return the pairs of chosen GPUs (NVML indices) without an NVLink, whose traffic uses PCIe.
+    """Return the pairs of chosen GPUs (NVML indices) that no NVLink connects.
 
-    Raise NotApplicable if there are none.
+    Raise NotApplicable if there is no such pair.
     """
     if len(case.gpus) < 2:
         raise NotApplicable("fewer than two GPUs are used")
@@ -59,13 +59,13 @@ def ports_of(node: NodeFacts, nic: Nic) -> tuple[HcaPort, ...]:
 
 
 def carries_traffic(node: NodeFacts, name: str) -> bool:
-    """Return whether the adapter `name` has an active port, or may have one because its ports could not be read."""
+    """Return whether the adapter `name` has an active port, or True if its ports could not be read."""
     ports = () if isinstance(node.hca_ports, Gap) else tuple(port for port in node.hca_ports if port.hca == name)
     return not ports or any(isinstance(port.state, Gap) or port.state is PortState.ACTIVE for port in ports)
 
 
 def p2p_workaround(case: Case) -> str:
-    """Return the workaround until P2P over PCIe is repaired; "" if a trial has verified data that went over P2P."""
+    """Return the workaround for broken P2P over PCIe, or "" if a test run has verified data over P2P."""
     return "" if any(map(_is_proved, case.trials)) else WITHOUT_PCIE_P2P
 
 
@@ -77,7 +77,7 @@ def _is_proved(trial: TrialResult) -> bool:
 
 
 def may_use_p2p(trial: TrialResult, over_nvlink: bool) -> bool:
-    """Return whether the trial's data may have used peer access; True if the transport is not known.
+    """Return whether a test run may have used peer access between GPUs, or True if its transport is unknown.
 
     `over_nvlink` says whether NVLink connects the GPUs.
     """

@@ -1,4 +1,4 @@
-"""The phases that a run completed, and the reason for each phase that was cut short or not reached."""
+"""The phases of a run, and the reason if a phase was cut short or not reached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBE, START, TRIALS, COMPARISONS, JUDGING = "probe", "start of the ranks", "tri
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """The progress of a run: which phases it reached, its results, and the reason if it was cut short."""
+    """The progress of a run: the phases that it reached, its results, and the reason if it was cut short."""
 
     probed: bool
     launched: bool
@@ -29,7 +29,7 @@ class RunProgress:
 
 
 def phases_of(run: RunProgress) -> tuple[RunPhase, ...]:
-    """Return the phases of a run in order: completed with a result, or partial or not reached with the reason."""
+    """Return the phases of a run in order, each with its result or the reason why it was not completed."""
     why = first_line(run.problem)
     if not run.probed:
         later = (RunPhase(name, RunPhaseEnd.NOT_REACHED, why) for name in (START, TRIALS, JUDGING))

@@ -1,4 +1,4 @@
-"""Read a policy file, and apply it to findings."""
+"""Read a policy file, and apply the policy to the problems found."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ SEVERITY = {Level.FATAL: Severity.FAIL, Level.WARN: Severity.WARN, Level.INFO: S
 
 
 def parse_policy(text: str, source: str, checks: Collection[str], today: str) -> Policy:
-    """Return the policy in a TOML text; MalformedInput names the first unknown key, check or value.
+    """Return the policy in a TOML text. Raise MalformedInput with the first unknown key, check or value.
 
-    `source` names the text in messages, `checks` are the names of all checks, and `today` (YYYY-MM-DD) decides which
-    waivers have expired. The text may have these tables: [checks] name = "fatal" | "warn" | "info"; [[waivers]] check,
-    subject, reason, until; [expect] the keys of EXPECTED; [lookback] xids, link_flaps = "24h"; [floors] "all_reduce 1
-    GiB" = GB/s.
+    `source` names the text in messages. `checks` are the names of all checks. `today` (YYYY-MM-DD) decides which
+    waivers have expired. The tables are [checks], [[waivers]], [expect], [lookback] and [floors].
     """
     tables = read_toml(text, source)
     _only(tables, TABLES, source, "table")
@@ -45,10 +43,10 @@ def parse_policy(text: str, source: str, checks: Collection[str], today: str) ->
 
 
 def apply_policy(findings: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
-    """Return the findings with the severities that the policy demands; a waived finding becomes a note.
+    """Return the problems found, with the severities that the policy demands.
 
-    If a check is fatal, its warnings become failures. A milder level lowers the severity. A note stays a note; if the
-    policy demands more, another note says that the level has no effect.
+    If a check is fatal, its warnings become failures. A milder level lowers the severity. A waived problem becomes a
+    note. A note never becomes more severe.
     """
     levels = dict(policy.levels)
     judged = []

@@ -1,7 +1,6 @@
-"""Confirm, by earlier runs or by a hardware counter, a failure that occurred only once.
+"""Confirm a failure that occurred only once, with earlier runs or a hardware counter.
 
-A single failure rejects no node. A node is rejected if the same part fails in two of three runs, or if a counter
-confirms the failure.
+A node is rejected if the same part fails in two of three runs, or if a counter confirms the failure.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-u
 
 
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
-    """Return the findings, with a decision on each failure that occurred only once (`is_unconfirmed`).
+    """Return the problems found, with a decision on each failure that occurred only once.
 
     A failure is confirmed if earlier runs (`past`) or a counter of this run show a failure of the same part.
     """
@@ -71,7 +70,7 @@ def _evidence(run: Report, what: Finding) -> Evidence:
 
 
 def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
-    """Return the UUIDs of the GPUs of `ranks`, to which a failure was traced; () if these are unknown.
+    """Return the UUIDs of the GPUs of `ranks`, or () if the UUIDs are unknown.
 
     If `ranks` is empty and the run has two ranks, return their GPUs as one pair.
     """

@@ -1,4 +1,4 @@
-"""What a run's speeds are judged by: the site's minimums, known-good nodes, or the rates of the links."""
+"""The references for a run's speeds: the site's minimums, known-good nodes, or the rates of the links."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The measured speed of one collective at its largest size, and the speed of healthy machines on these links."""
+    """The measured speed of a collective at its largest size, and the speed that healthy machines reach."""
 
     result: CollectiveResult
     busbw_gb_s: float
@@ -37,14 +37,14 @@ class Measured:
 
     @property
     def share(self) -> float:
-        """The measured speed divided by the speed of healthy machines on these links."""
+        """The measured speed divided by the speed of healthy machines over the same links."""
         return self.busbw_gb_s / self.expected.low_gb_s
 
 
 def judged_by(case: Case) -> tuple[JudgedBy, ...]:
-    """Return what decided about the run's speeds, for the report: policy, baseline or links; () without trials.
+    """Return what a run's speeds were compared with: the policy, the baseline or the rates of the links.
 
-    The links count only if no policy and no baseline decides.
+    The links count only if there is no policy and no baseline. Return () if there were no test runs.
     """
     if not case.trials:
         return ()
@@ -75,17 +75,14 @@ def _by_links(case: Case) -> JudgedBy:
 
 
 def outranked_by(case: Case) -> str:
-    """Return the policy or baseline that judges speeds in place of the links' rates; "" if the links' rates count.
-
-    A policy or a baseline takes precedence, since the site knows its machines better.
-    """
+    """Return the policy or baseline that judges the speeds, or "" if the rates of the links judge the speeds."""
     if case.policy is not None and case.policy.floors:
         return f"the policy {case.policy.source}"
     return f"the baseline {case.baseline_source}" if is_beside_baseline(case) else ""
 
 
 def beside_baseline(case: Case) -> tuple[Judged, ...]:
-    """Return how this node's speeds compare with each reference of the baseline; () without a baseline.
+    """Compare this node's speeds with the baseline. Return () if there is no baseline.
 
     Raise UnreadableFact if the speeds can't be compared.
     """
@@ -103,7 +100,7 @@ def beside_baseline(case: Case) -> tuple[Judged, ...]:
 
 
 def is_beside_baseline(case: Case) -> bool:
-    """Return whether this run's speeds can be compared with a baseline, which then decides about these speeds."""
+    """Return whether this run's speeds can be compared with a baseline."""
     try:
         return bool(beside_baseline(case))
     except UnreadableFact:
@@ -111,14 +108,17 @@ def is_beside_baseline(case: Case) -> bool:
 
 
 def hardware_of_case(case: Case) -> tuple[tuple[str, str], ...]:
-    """Return the properties that a node and a baseline must have in common. Raise UnreadableFact if one is unknown."""
+    """Return the properties that a node and a baseline must have in common.
+
+    Raise UnreadableFact if a property is unknown.
+    """
     node = case.nodes[0]
     gpus = [gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index in case.gpus]
     return hardware_class_of(case.backend, case.world_size, known(node.system).architecture, gpus)
 
 
 def what(judged: Judged) -> str:
-    """Return the name of the reference in `judged`, for findings: `all_reduce, large sizes` or `all_reduce 1 GiB`."""
+    """Return the name of a reference in the baseline, such as `all_reduce, large sizes` or `all_reduce 1 GiB`."""
     reference = judged.reference
     if reference.size_bytes:
         return f"{reference.collective.value} {size_text(reference.size_bytes)}"
@@ -126,9 +126,9 @@ def what(judged: Judged) -> str:
 
 
 def beside_links(case: Case) -> tuple[TrialResult, list[Measured]]:
-    """Return (trial to judge, its collectives with the speed that the links should give), at least one collective.
+    """Return (test run to judge, its collectives with their measured and expected speeds).
 
-    Raise NotApplicable if no collective can be compared, or NotRun if no trial works.
+    Raise NotApplicable if no collective can be compared, or NotRun if no test run works.
     """
     if not case.wants_gpus or case.links is None:
         raise NotApplicable("the expected speed of a CPU path is unknown")

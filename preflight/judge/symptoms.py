@@ -1,4 +1,4 @@
-"""The lines of a failed trial's output that name the cause, and the component to blame for it."""
+"""Lines in the output of failed test runs that name the cause, and the component to blame."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ CONFIGURATION = ("duplicate.nccl", "version.too_old", "version.arch", *TOPOLOGY)
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """A line in a rank's output of a failed trial that names the cause."""
+    """An output line of a failed test run that names the cause."""
 
     candidate: str
     rank: int
     line: str
 
     def evidence(self) -> Evidence:
-        """Return the line as evidence, with the trial and the rank as its source."""
+        """Return the line as evidence, with the test run and the rank as its source."""
         return Evidence("error text", self.line, f"trial {self.candidate}, rank {self.rank}")
 
 
 def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
-    """Return the lines of a failed trial's output that match one of `texts`, at most one per rank, by rank.
+    """Return the output lines of a failed test run that match one of `texts`, at most one line per rank.
 
-    `texts` are names of rows in model/error_texts.py. The result is () if the trial did not fail.
+    `texts` are names of rows in model/error_texts.py. Return () if the test run did not fail.
     """
     if trial.outcome not in FAILED:
         return ()
@@ -48,12 +48,12 @@ def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ..
 
 
 def symptoms_of(case: Case, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
-    """Return the lines of all failed trials that match one of `texts`, names of rows in model/error_texts.py."""
+    """Return the output lines of all failed test runs that match one of `texts` (rows in model/error_texts.py)."""
     return tuple(line for trial in case.trials for line in symptoms_in(trial, texts))
 
 
 def blame_by_text(case: Case, trial: TrialResult) -> Blame | None:
-    """Return the component to blame for a failure, if the trial's output names the cause; else None."""
+    """Return the component to blame for a failed test run if its output names the cause, else None."""
     if symptoms_in(trial, CONFIGURATION):
         return Blame.CONFIGURATION
     if symptoms_in(trial, SHM + MEMLOCK + NOFILE + PIDS):

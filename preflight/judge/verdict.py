@@ -1,4 +1,4 @@
-"""Combine findings and trials into the verdicts, the exit code and the headline, or make an empty report."""
+"""Compute the verdicts, the exit code and the headline of a report, or make a report without results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COUNT_AS_WARNINGS = WORKED_ROUND | NOT_SHOWN_BY_A_JOB
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict on the job, the verdict on the node (a Gap without --accept), the exit code, and one sentence."""
+    """The verdicts on the job and on the node (a Gap without --accept), the exit code, and the headline."""
 
     verdict: Verdict
     node_verdict: NodeVerdict | Gap
@@ -60,13 +60,11 @@ def decide(
     cpu_path: bool,
     refuses_sockets: bool = False,
 ) -> Decision:
-    """Return the verdicts, the exit code and the headline that follow from findings and trials.
+    """Return the verdicts, the exit code and the headline that follow from the results.
 
-    With `strict`, a warning counts as a failure; with `accept`, the node decides the exit code.
-
-    With `refuses_sockets`, the verdict is `not_ready` if the settings leave RDMA ports between nodes unused. Apart from
-    that, `not_ready` needs a FAIL finding that does not blame preflight, or trials that all failed. If preflight failed
-    to do a part, or if a check crashed, the verdict is `unknown`, never `ready`.
+    With `strict`, a warning counts as a failure. With `accept`, the verdict on the node decides the exit code. With
+    `refuses_sockets`, the verdict is `not_ready` if the job would not use RDMA ports between nodes. If a check crashed
+    or preflight failed to do a part, the verdict is never `ready`.
     """
     failing = [f for f in findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     verdict, why = _for_the_job(failing, skipped, trials, advice, problems)
@@ -85,9 +83,9 @@ def decide(
 def unanswered(
     why: str, exit_code: int | None, *, version: str, created_at: str, backend: str, profile: str, accept: bool
 ) -> Report:
-    """Return a report that has no results and the verdict `unknown`; `why` is the reason.
+    """Return a report without results, with the verdict `unknown` and the reason `why`.
 
-    The caller adds the values that it knows. If `exit_code` is None, it is that of an unknown verdict.
+    If `exit_code` is None, the report has the exit code of an unknown verdict.
     """
     return Report(
         schema_version=SCHEMA_VERSION,

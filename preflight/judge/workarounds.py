@@ -1,4 +1,4 @@
-"""The trials that worked, the workarounds for failing default settings, and the faults that these workarounds hide."""
+"""Find test runs that worked, workarounds for failing default settings, and faults that workarounds hide."""
 
 from __future__ import annotations
 
@@ -34,19 +34,22 @@ FAULTS = (P2P, NVLS, IB, SHM)  # the one that says most about the machine first
 
 
 def default_trial(trials: Iterable[TrialResult]) -> TrialResult | None:
-    """Return the trial with default settings, or None if it was not run."""
+    """Return the test run with default settings, or None if the default settings were not tried."""
     return next((trial for trial in trials if trial.candidate == DEFAULT), None)
 
 
 def must_have_trials(case: Case) -> tuple[TrialResult, ...]:
-    """Return the trials of the run; raise NotRun if none was started."""
+    """Return all test runs. Raise NotRun if no test run was started."""
     if all(trial.outcome is Outcome.SKIPPED for trial in case.trials):
         raise NotRun(next((trial.problem for trial in case.trials if trial.problem), "no trial was run"))
     return case.trials
 
 
 def must_have_working_default(case: Case) -> TrialResult:
-    """Return the trial with default settings. Raise NotRun if there is no such trial, NotApplicable if it failed."""
+    """Return the test run with default settings.
+
+    Raise NotRun if there is no such test run. Raise NotApplicable if the test run failed.
+    """
     must_have_trials(case)
     default = default_trial(case.trials)
     if default is None or default.outcome is Outcome.SKIPPED:
@@ -57,7 +60,7 @@ def must_have_working_default(case: Case) -> TrialResult:
 
 
 def works(trial: TrialResult) -> bool:
-    """Return whether `trial` ended well and all its data were right."""
+    """Return whether the test run succeeded and all its data were right."""
     return trial.outcome is Outcome.OK and all(result.verified for result in trial.results)
 
 
@@ -68,10 +71,10 @@ def default_works(case: Case) -> bool:
 
 
 def cures(case: Case) -> tuple[TrialResult, ...]:
-    """Return the trials of the workarounds for failing default settings; () if the default settings work.
+    """Return the successful test runs of workarounds, or () if the default settings work.
 
-    After an A/B confirmation, only the confirmed workaround is returned. Otherwise these are the working trials,
-    without those that set more than another working trial needs.
+    After an A/B confirmation, return only the confirmed workaround. Otherwise, leave out workarounds with more settings
+    than needed.
     """
     if default_works(case):
         return ()
@@ -88,15 +91,15 @@ def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
 
 
 def proven_severity(case: Case) -> Severity:
-    """Return the severity of what made a trial fail: WARN if the job works anyway or has a workaround, else FAIL."""
+    """Return WARN if the job works with default settings or with a workaround, else FAIL."""
     is_open = case.control is None and any(works(trial) for trial in case.trials)
     return Severity.WARN if is_open or default_works(case) or cures(case) else Severity.FAIL
 
 
 def is_seen_once(case: Case) -> bool:
-    """Return whether the failure is not confirmed by a second one: it comes and goes, or was observed only once.
+    """Return whether a failure is unconfirmed, because it occurred only once or comes and goes.
 
-    The result is False if nothing could be repeated.
+    Return False if no test run could be repeated.
     """
     if case.control is None:
         return False
@@ -107,10 +110,9 @@ def is_seen_once(case: Case) -> bool:
 
 
 def hidden_faults(case: Case) -> tuple[Hidden, ...]:
-    """Return the transports whose faults a workaround hides; () if there is a workaround that turns off none.
+    """Return the faults that a workaround hides, or () if a workaround turns off no transport.
 
-    A workaround may hide several faults: if P2P hangs and InfiniBand is broken as well, a workaround needs two
-    settings. Of several workarounds, the one with the first fault in the order of FAULTS counts.
+    If there are several workarounds, the workaround with the first fault in FAULTS counts.
     """
     found = [_hidden_by(trial) for trial in cures(case)]
     if not found or set() in found:

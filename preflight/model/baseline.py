@@ -1,8 +1,8 @@
-"""The speeds that known-good nodes reach, and thresholds computed from their spread.
+"""The speeds that known-good nodes reach, and thresholds computed from these speeds.
 
-All arithmetic is on the logarithm of the bus bandwidth, because noise is proportional to the speed. There are two
-spreads: `between_nodes` (between good nodes) and `between_repetitions` (between repeated measurements of one node).
-Averaging repetitions reduces only `between_repetitions`.
+Calculations use the logarithm of the bus bandwidth, because noise is proportional to the speed. `between_nodes` is the
+spread between good nodes. `between_repetitions` is the spread between measurements of one node. Averaging repetitions
+reduces only `between_repetitions`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ ROBUST_SHARE = 0.8  # efficiency of the robust spread relative to the standard d
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The bus bandwidth of good nodes in one collective: at one size, or (if size_bytes is 0) over a group of sizes."""
+    """The bus bandwidth of good nodes for one collective, at one size or for a group of sizes (size 0)."""
 
     collective: Collective
     size_bytes: int
@@ -92,7 +92,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The speeds of known-good nodes of one hardware class, from which thresholds are computed."""
+    """The speeds of known-good nodes with the same hardware."""
 
     baseline_schema: int
     hardware: tuple[tuple[str, str], ...]  # what must be equal for a comparison: backend, ranks, GPU model
@@ -103,7 +103,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A comparison of a node's measurements with one reference."""
+    """The comparison of a node's speed with one reference of the baseline."""
 
     reference: Reference
     measured: tuple[float, ...]  # shares of the reference, one per repetition
@@ -115,9 +115,9 @@ class Judged:
 
     @property
     def is_slow(self) -> bool:
-        """Return whether the node is slower than nearly all good nodes: its share is below `usual`.
+        """Return whether the node is slower than nearly all good nodes.
 
-        The share may still be above the minimum.
+        The speed may still be above the minimum.
         """
         return self.share < self.usual
 
@@ -129,7 +129,7 @@ NO_BASELINE = Baseline(BASELINE_SCHEMA, (), (), ())
 def hardware_class_of(
     backend: str, world_size: int, architecture: str | Gap, gpus: Sequence[Gpu]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the (name, value) pairs that must be equal to compare nodes: GPU models, ranks and backend, architecture.
+    """Return the (name, value) pairs that must be equal to compare the speeds of two nodes.
 
     `gpus` are the GPUs that the ranks used.
     """
@@ -140,7 +140,7 @@ def hardware_class_of(
 
 
 def difference(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], ...]) -> str:
-    """Return how hardware class `one` differs from `other`; "" if they are equal.
+    """Return how the hardware `one` differs from the hardware `other`, or "" if both are equal.
 
     The text has the form `name: value of one, not value of other`.
     """
@@ -149,7 +149,7 @@ def difference(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], .
 
 
 def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
-    """Return the known versions of `node` on which speeds depend, as (name, version) pairs."""
+    """Return the known driver, torch and NCCL versions of `node`, as (name, version) pairs."""
     software, driver = node.software, node.driver
     torch = Gap("") if isinstance(software, Gap) else software.torch
     known = {
@@ -161,9 +161,9 @@ def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
 
 
 def other_software(baseline: Baseline, node: NodeFacts) -> str:
-    """Return the software versions of `node` that no node of `baseline` had, as text; "" if there are none.
+    """Return the software versions of `node` that no node of `baseline` had, as text.
 
-    The text also gives the baseline's version for each.
+    The text also has the versions of the baseline. Return "" if there is no such version.
     """
     theirs = dict(baseline.software)
     mine = [(name, value, theirs.get(name, value)) for name, value in software_of(node)]
@@ -171,9 +171,9 @@ def other_software(baseline: Baseline, node: NodeFacts) -> str:
 
 
 def speeds_of(trial: TrialResult) -> dict[Point, float]:
-    """Return the bus bandwidths of `trial` in GB/s by collective and size; empty if it failed or had wrong data.
+    """Return the bus bandwidths of a test run in GB/s, by (collective, size).
 
-    Speeds that are Gaps are left out.
+    The result is empty if the test run failed or had wrong data. Unknown speeds are left out.
     """
     if trial.outcome is not Outcome.OK or not all(result.verified for result in trial.results):
         return {}
@@ -182,18 +182,18 @@ def speeds_of(trial: TrialResult) -> dict[Point, float]:
 
 
 def repetitions_of(trials: Sequence[TrialResult]) -> tuple[dict[Point, float], ...]:
-    """Return the speeds of the trial with default settings and of each of its repetitions, in order.
+    """Return the speeds of the test run with default settings and of its repetitions, in order.
 
-    Trials on hot GPUs (`burn`) are excluded.
+    Test runs on hot GPUs (`burn`) are left out.
     """
     measured = [speeds_of(each) for each in trials if each.candidate == DEFAULT or each.candidate.startswith(AGAIN)]
     return tuple(speeds for speeds in measured if speeds)
 
 
 def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
-    """Return whether to repeat the trial with default settings: a speed looks slow by `baseline`, and repeats are left.
+    """Return whether to repeat the test run with default settings, because a speed looks slow.
 
-    After a failed repetition, the trial is not repeated again.
+    Return False if a repetition failed or if the limit of repetitions is reached.
     """
     repeats = [each for each in trials if each.candidate.startswith(AGAIN)]
     if len(repeats) >= MOST_REPEATS or not all(speeds_of(each) for each in repeats):
@@ -202,14 +202,14 @@ def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
 
 
 def group_of(size_bytes: int) -> str:
-    """Return the group of sizes that behave like `size_bytes`: "large" or "small"."""
+    """Return the group of a message size: "large" or "small"."""
     return "large" if size_bytes >= LARGE_BYTES else "small"
 
 
 def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) -> tuple[Judged, ...]:
-    """Return the comparison of a node's speeds with each reference of `baseline` that was measured at least once.
+    """Compare a node's speeds with each reference of `baseline` that the node measured.
 
-    Each item of `repetitions` holds the busbw in GB/s by collective and size.
+    Each item of `repetitions` holds the bus bandwidths in GB/s by (collective, size).
     """
     sizes = [each for each in baseline.references if each.size_bytes]
     judged = []
@@ -225,20 +225,19 @@ def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) ->
 
 
 def false_rejections(references: Sequence[Reference], reference: Reference) -> float:
-    """Return the largest share of good nodes that `reference`, one of `references`, may reject.
+    """Return the share of good nodes that the comparison with `reference` may reject by mistake.
 
-    All references of its kind (large sizes, small sizes, single sizes) divide one limit among them.
+    References of the same kind (large sizes, small sizes, single sizes) share one limit.
     """
     kin = [each for each in references if _kind(each) == _kind(reference)]
     return FALSE_REJECTIONS.value * PARTS[_kind(reference)] / len(kin)
 
 
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the minimum share of the reference speed; a node below it is rejected.
+    """Return the minimum share of the reference speed. A slower node is rejected.
 
-    The minimum is at most 1 - REJECTED_LOSS. For the group of large sizes, the minimum is lower only if good nodes
-    differ by more. With fewer than SPREAD_KNOWN_FROM nodes, this difference must be certain to WIDER_CONFIDENCE; with
-    more nodes, the measured difference counts. `measured` and `probability` are as in `usual_share`.
+    The minimum is at most 1 - REJECTED_LOSS. The minimum is lower if the speeds of good nodes differ by more.
+    `measured` and `probability` are as in `usual_share`.
     """
     most = 1 - REJECTED_LOSS.value
     if reference.size_bytes or reference.group != "large":
@@ -251,7 +250,7 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 
 
 def usual_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the share of the reference speed below which a good node falls with at most `probability`.
+    """Return the share of the reference speed that a good node misses with at most `probability`.
 
     The node's speed is the mean of `measured` repetitions. The result is at most 1 - LEAST_LOSS.
     """

@@ -1,4 +1,4 @@
-"""Thresholds that decide a verdict, each with its reason; they are the rows of docs/reference/numbers.md."""
+"""Thresholds that decide a verdict, with their reasons. docs/reference/numbers.md lists these thresholds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JUDGMENT = "judgment"  # the value was not measured; a better one is welcome
 class Bound:
     """A threshold with its unit, the reason for its value, and the cost of a wrong value.
 
-    It is defined in the module that uses it. Each check that the threshold decides names it in `bounds`.
+    Define a threshold in the module that uses it. Each check lists its thresholds in `bounds`.
     """
 
     value: float

@@ -1,4 +1,4 @@
-"""The records of `preflight diff`: how a node differs from an earlier report, the most suspicious differences first."""
+"""The records of `preflight diff`: the differences between a node and an earlier report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MATTERS = 50  # a change from this weight on may break or slow a job
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A fact of a node that differs from an earlier report.
+    """A value of a node that differs from an earlier report.
 
     `weight`, from 0 to 100, says how often such a change breaks or slows a job.
     """

@@ -1,9 +1,8 @@
-"""Conversion of records to JSON values and back.
+"""Convert records to JSON values and back.
 
 A record becomes an object, a tuple becomes an array, and an enum becomes its value. Pairs (`tuple[tuple[K, V], ...]`)
-become an object. A Gap becomes null. The path and the reason of a Gap are in the `gaps` array of the outermost record.
-Path and reason are also in the `gaps` array of an enclosing record that has `gaps_of_its_own`, where other programs
-look for them.
+become an object. A Gap becomes null, and the `gaps` array of the outermost record holds its path and its reason. A
+record with `gaps_of_its_own` also has such an array.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ PLAIN = frozenset({int, float, str, bool})  # JSON has the same; most of what a 
 
 
 def encode(record: object) -> dict[str, Any]:
-    """Return the JSON object of a record, with its `gaps`."""
+    """Return the JSON object of a record, with its `gaps` array."""
     gaps: list[dict[str, str]] = []
     encoded = _encode(record, "", gaps)
     if not isinstance(encoded, dict):
@@ -40,22 +39,25 @@ def encode(record: object) -> dict[str, Any]:
 
 
 def decode(kind: type[T], value: object) -> T:
-    """Return the record of type `kind` in the JSON object `value`. MalformedInput names the first wrong path.
+    """Return the record of type `kind` in the JSON object `value`. Raise MalformedInput with the first wrong path.
 
-    Keys that the record does not define are ignored. If a key is missing, its field gets the default. Without a
-    default, the field becomes a Gap if its type allows a Gap.
+    Unknown keys are ignored. If a key is missing, its field gets the default. Without a default, the field becomes a
+    Gap if its type allows a Gap.
     """
     return typing.cast(T, _decode(kind, value, "", _gap_reasons(value)))
 
 
 def encode_value(value: object) -> dict[str, Any]:
-    """Return a JSON object that holds any fact: a record, a tuple of records, a scalar or a Gap."""
+    """Return a JSON object with one value: a record, a tuple of records, a scalar or a Gap."""
     gaps: list[dict[str, str]] = []
     return {VALUE: _encode(value, VALUE, gaps), GAPS: gaps}
 
 
 def decode_value(kind: Any, document: object) -> Any:
-    """Return the fact of type `kind` that `encode_value` wrote as `document`. Raise MalformedInput if it is none."""
+    """Return the value of type `kind` that `encode_value` wrote as `document`.
+
+    Raise MalformedInput if there is no such value.
+    """
     if not isinstance(document, dict) or VALUE not in document:
         raise _wrong("", f"an object with the key {VALUE!r}", document)
     return _decode(kind, document[VALUE], VALUE, _gap_reasons(document))

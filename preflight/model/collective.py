@@ -1,4 +1,4 @@
-"""Collectives and their bandwidth arithmetic, as nccl-tests defines the arithmetic (doc/PERFORMANCE.md)."""
+"""Collectives and their bandwidth formulas, as in nccl-tests (doc/PERFORMANCE.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from preflight.model.word import Word
 
 
 class Collective(Word):
-    """A collective operation; each value is the name that all outputs use."""
+    """A collective operation. Its value is its name in all outputs."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -16,7 +16,7 @@ class Collective(Word):
 
 
 def bus_factor(collective: Collective, world_size: int) -> float:
-    """Return busbw / algbw of `collective` for `world_size` ranks; for one rank 0.0, except for broadcast (1.0)."""
+    """Return the ratio of bus bandwidth to algorithm bandwidth for `world_size` ranks."""
     n = world_size
     match collective:
         case Collective.ALL_REDUCE:
@@ -39,15 +39,15 @@ def algbw_gb_s(size_bytes: int, time_s: float) -> float:
 def busbw_gb_s(collective: Collective, size_bytes: int, time_s: float, world_size: int) -> float:
     """Return the bus bandwidth in GB/s of a collective that took `time_s` seconds.
 
-    It is comparable with a link rate for any number of ranks. `size_bytes` is as in `algbw_gb_s`.
+    The bus bandwidth can be compared with a link rate. `size_bytes` is as in `algbw_gb_s`.
     """
     return algbw_gb_s(size_bytes, time_s) * bus_factor(collective, world_size)
 
 
 def element_count(collective: Collective, nominal_bytes: int, world_size: int, element_bytes: int) -> int:
-    """Return the number of elements in the buffer whose size nccl-tests' formulas use, near `nominal_bytes`.
+    """Return the number of elements in a buffer of about `nominal_bytes`.
 
-    If this buffer is a total over the ranks, every rank has the same whole number of elements, at least 1.
+    For all_gather, reduce_scatter and all_to_all, the number is a multiple of `world_size`.
     """
     match collective:
         case Collective.ALL_REDUCE | Collective.BROADCAST:

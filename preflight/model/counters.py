@@ -1,9 +1,7 @@
 """Counters of the hardware and the kernel, read before and after a run.
 
-Only the increase during the run is judged.
-
-The hardware counts errors and bytes. The kernel counts processes that it killed or kept from starting; no GPU is at
-fault for these events.
+Only the increase during the run is judged. The hardware counts errors and bytes. The kernel counts processes that it
+killed or kept from starting.
 """
 
 from __future__ import annotations
@@ -58,9 +56,9 @@ class CounterChange:
 
 
 def changes(before: tuple[Counter, ...], after: tuple[Counter, ...]) -> tuple[CounterChange, ...]:
-    """Return the increase, from `before` to `after`, of each counter that is in at least one of the two readings.
+    """Return the change of each counter from `before` to `after`.
 
-    The change of a counter that fell is a Gap: the counter was reset during the run.
+    If a counter was reset during the run, its increase is a Gap.
     """
     first = {(each.subject, each.name): each for each in before}
     last = {(each.subject, each.name): each for each in after}
@@ -107,9 +105,9 @@ Counts = Mapping[OutsideKind, tuple[int | Gap, str]]  # with the source
 
 
 def events_between(before: Counts, after: Counts) -> tuple[OutsideEvent, ...]:
-    """Return the events that happened between two readings of the counters, each with its number.
+    """Return the events between two readings of the counters, with the number of each event.
 
-    A counter that either reading lacks gives no event.
+    A counter that is missing in one reading gives no event.
     """
     found = []
     for kind, (count, source) in after.items():

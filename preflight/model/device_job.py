@@ -1,4 +1,4 @@
-"""The work that a process does on one or two GPUs without NCCL, and the rounds of work that run at the same time."""
+"""The jobs of the GPU tests, which run on one or two GPUs without NCCL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class JobKind(Word):
 
 @dataclass(frozen=True, slots=True)
 class NumaCpus:
-    """A NUMA node and its CPUs; a thread on these CPUs gets host memory of that node."""
+    """A NUMA node and its CPUs. A thread on these CPUs gets host memory of this NUMA node."""
 
     numa_node: int
     cpus: tuple[int, ...]
@@ -38,7 +38,7 @@ class ProductSize:
 class DeviceJob:
     """One job on a GPU or on a pair of GPUs.
 
-    `places` are the numbers of the GPUs among the chosen GPUs, which are also their CUDA indices in the ranks.
+    `places` are the indices of the GPUs among the chosen GPUs. The ranks use the same CUDA indices.
     """
 
     kind: JobKind
@@ -61,7 +61,7 @@ class JobGroup:
 
 @dataclass(frozen=True, slots=True)
 class GpuTestRound:
-    """Job groups that run at the same time; no GPU is in two groups."""
+    """Job groups that run at the same time. No GPU is in two groups."""
 
     label: str
     groups: tuple[JobGroup, ...]
@@ -69,7 +69,7 @@ class GpuTestRound:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """The plan of the GPU tests: rounds before the trials, and rounds that are repeated under load after the trials."""
+    """The plan of the GPU tests: rounds before the test runs, and rounds under load after the test runs."""
 
     gpus: tuple[int, ...] = ()  # nvml_index by place
     rounds: tuple[GpuTestRound, ...] = ()

@@ -1,8 +1,6 @@
-"""A table of serving engines' options that work around faults of the node.
+"""Options of serving engines that work around faults of the node.
 
-preflight has not tried any of these options.
-
-The NCCL settings that preflight tries do not affect the engines' own all-reduce. A new engine or option is a new row.
+preflight has not tried these options. The NCCL settings that preflight tries do not affect the engines' own all-reduce.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class EngineOption:
 
     @property
     def step(self) -> str:
-        """The row as one line: the option, the reason, and the remark that it was not tried."""
+        """The option as one line, with the reason and the remark that the option was not tried."""
         return f"{self.engine.value}: {self.option}   # {self.why} (not tried; {self.engine.value} {self.versions})"
 
 

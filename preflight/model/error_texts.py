@@ -1,9 +1,8 @@
-"""Error texts that several parts of preflight recognize, each defined once.
+"""Error texts that several parts of preflight recognize.
 
-`explain` uses the texts as indications of a cause, the checks use them as evidence, and the search uses them to choose
-suspected settings. A new text is one more alternative in its row; `explain`, the checks and the search then recognize
-it. The texts come from NCCL, torch, CUDA, libraries and the kernel (docs/dev/nccl-facts.md, sections 1.1, 2.2, 2.3 and
-7). Texts that only `explain` uses are defined with their cause.
+`preflight explain`, the checks and the search for settings use these texts. The texts come from NCCL, torch, CUDA,
+libraries and the kernel (docs/dev/nccl-facts.md, sections 1.1, 2.2, 2.3 and 7). Texts that only `preflight explain`
+uses are defined with their cause.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from preflight.model.nccl_diagnostics import PAIR_FAILED, printed
 
 
 class ErrorText(NamedTuple):
-    """The meaning of a log line, its pattern, and the families of settings that the line makes suspect.
+    """The pattern of a log line, its meaning, and the groups of settings that may be the cause.
 
-    The pattern is for a linear-time engine: it has no look-around and no nested repetition.
+    The pattern has no look-around and no nested repetition, so matching takes linear time.
     """
 
     means: str
@@ -167,8 +166,5 @@ TEXTS = {
 
 @functools.cache
 def any_of(*names: str) -> re.Pattern[str]:
-    """Return a pattern that finds any of the texts in the rows `names`.
-
-    Case is ignored, because ranks' errors and NCCL's log differ in case.
-    """
+    """Return a pattern that finds any of the texts in the rows `names` and ignores case."""
     return re.compile("|".join(TEXTS[name].pattern for name in names), re.IGNORECASE | re.MULTILINE)

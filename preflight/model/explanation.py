@@ -37,7 +37,7 @@ EXIT_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A line of the log, and its origin; `time`, `rank` and `host` are empty if the line does not name them."""
+    """A line of a log, with its origin. `time`, `rank` and `host` are empty if the line does not name them."""
 
     source: str
     line: int
@@ -64,7 +64,7 @@ class NamedCause:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """The end of one process according to the logs.
+    """How one process ended, according to the logs.
 
     The process is a rank, or a worker that a line prefix or the name of its log identifies.
     """
@@ -89,7 +89,7 @@ class Consequence:
 
 @dataclass(frozen=True, slots=True)
 class SourceRead:
-    """One log, and how much of the log was read; `note` names the part that could not be read."""
+    """One log, and how much of the log was read. `note` names the part that could not be read."""
 
     name: str
     size_bytes: int

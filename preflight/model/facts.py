@@ -1,4 +1,4 @@
-"""The facts that were read from a node: frozen records in which a missing value is a Gap with its reason."""
+"""The values that were read from a node. A missing value is a Gap with its reason."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SystemFacts:
 
 @dataclass(frozen=True, slots=True)
 class NameResolution:
-    """The addresses to which the host's own name resolves; gloo binds to the first one."""
+    """The addresses to which the host's own name resolves. gloo binds to the first address."""
 
     name: str
     addresses: tuple[str, ...]
@@ -104,7 +104,7 @@ class NvidiaPciDevice:
 class PciKind(Word):
     """The kind of a PCI device.
 
-    Bridges are identified by their position, because reading the types in config space needs root.
+    Bridges are identified by their position in the PCI tree.
     """
 
     GPU = "gpu"
@@ -143,7 +143,7 @@ class DeviceNodes:
 
 @dataclass(frozen=True, slots=True)
 class OtherDevice:
-    """A GPU or an accelerator of another maker than NVIDIA, as model/other_makers.py identifies it."""
+    """A GPU or an accelerator of another maker than NVIDIA."""
 
     what: str  # "AMD GPU"
     where: str  # its address on the PCI bus, or its device file
@@ -184,7 +184,7 @@ class NetifKind(Word):
 
 @dataclass(frozen=True, slots=True)
 class Netif:
-    """A network interface; a node lists its interfaces in the kernel's index order."""
+    """A network interface. A node lists its interfaces in the kernel's index order."""
 
     name: str
     index: int
@@ -203,7 +203,7 @@ class Netif:
 
 @dataclass(frozen=True, slots=True)
 class TorchFacts:
-    """The torch that the workers will import; preflight reads these facts without importing torch."""
+    """The torch that the workers will import. preflight reads these values without importing torch."""
 
     version: str
     cuda: str | Gap  # CUDA that it was built for; a Gap for a CPU build
@@ -214,7 +214,7 @@ class TorchFacts:
 
 @dataclass(frozen=True, slots=True)
 class SoftwareFacts:
-    """The Python that runs preflight, the torch in that Python, and the network plugins of that torch's NCCL."""
+    """The versions of Python, preflight and torch, and the network plugins of NCCL."""
 
     python: str
     preflight: str
@@ -244,7 +244,7 @@ class NcclConfEntry:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """All facts that were read from one node."""
+    """All values that were read from one node."""
 
     gaps_of_its_own: ClassVar[bool] = True  # in JSON
 
@@ -275,5 +275,5 @@ class NodeFacts:
 
 
 def inherited_value(node: NodeFacts, name: str) -> str | None:
-    """Return the value of the variable `name` that a job inherits on `node`; None if it is not set or not known."""
+    """Return the value of the environment variable `name` on `node`, or None if the variable is not set or unknown."""
     return next((variable.value for variable in known_or(node.environment, ()) if variable.name == name), None)

@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class Severity(Word):
-    """The severity of a finding: FAIL means not ready; WARN and INFO do not stop a job."""
+    """The severity of a problem. FAIL means not ready. WARN and INFO do not stop a job."""
 
     FAIL = "fail"
     WARN = "warn"
@@ -17,7 +17,7 @@ class Severity(Word):
 
 
 class Blame(Word):
-    """The party that has to act on a finding. Only HOST, GPU and FABRIC may reject a node."""
+    """The party that has to solve a problem. Only HOST, GPU and FABRIC may reject a node."""
 
     APPLICATION = "application"
     CONFIGURATION = "configuration"
@@ -39,7 +39,7 @@ class CheckOutcome(Word):
 
 
 class Unseen(Word):
-    """The effect on the verdict if a check was inconclusive, or if the measurement that the check needs was not run."""
+    """The effect on the verdict if a check was inconclusive, or if its measurement was not run."""
 
     NOTHING = "nothing"  # only a line on the page: its findings reject no node, or other checks find the same
     ACCEPTANCE = "acceptance"  # the node is not accepted, because a finding of this check could reject it
@@ -76,7 +76,7 @@ class Finding:
 
     @property
     def workaround_apart(self) -> str:
-        """Return `workaround`; "" if it only says to source the settings, as the report's headline already does."""
+        """Return the workaround, or "" if the workaround only says to source the settings."""
         return "" if SOURCE_ENV in self.workaround else self.workaround
 
 
@@ -114,7 +114,7 @@ class RanCheck:
 class SkippedCheck:
     """A check that was inconclusive or was not run, and the reason.
 
-    Such a check is never reported as a check that found nothing.
+    A skipped check never counts as passed.
     """
 
     check: str

@@ -1,4 +1,4 @@
-"""The records of the memory that a job needs, by place and phase, and the free memory."""
+"""The records of the memory that a job needs, and of the free memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from preflight.model.word import Word
 
 
 class Certainty(Word):
-    """How certain a MemoryTerm is, highest first; a sum for one certainty includes all terms of higher certainty."""
+    """How certain a MemoryTerm is, the most certain first.
+
+    A sum for one certainty includes the terms with higher certainty.
+    """
 
     CERTAIN = "certain"  # every such job needs this, unless it offloads, quantizes, or divides the model further
     USUAL = "usual"  # what the frameworks use by default
@@ -18,7 +21,7 @@ class Certainty(Word):
 
 
 class MemoryPlace(Word):
-    """The memory that is used: of a GPU or of the host."""
+    """The kind of memory: GPU memory or host memory."""
 
     GPU = "gpu"  # of each GPU, if the work is divided evenly
     HOST = "host"  # of this node
@@ -33,7 +36,7 @@ class MemoryPhase(Word):
 
 
 class FitVerdict(Word):
-    """The verdict on a job's need of memory. A lower bound can show only that a job does not fit."""
+    """The verdict on whether a job fits into memory. The need is a lower bound, so no verdict promises a fit."""
 
     CANNOT_FIT = "cannot_fit"  # the certain need exceeds the free memory
     NOT_AS_USUAL = "not_as_usual"  # the need with the frameworks' defaults exceeds the free memory
@@ -55,7 +58,7 @@ class MemoryTerm:
 class MemoryNeed:
     """The memory that a job needs on the GPU or the host in one phase.
 
-    The sum for a certainty includes the sums for the higher certainties.
+    The sum for one certainty includes the terms with higher certainty.
     """
 
     place: MemoryPlace
@@ -72,7 +75,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a job fits into memory, as `preflight timeout --params` prints it; the worst verdict counts."""
+    """Whether a job fits into memory, for `preflight timeout --params`. The worst verdict counts."""
 
     verdict: FitVerdict
     needs: tuple[MemoryNeed, ...]
@@ -81,7 +84,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The sizes in a Hugging Face config.json on which the memory of activations depends."""
+    """The sizes in a Hugging Face config.json that determine the memory of activations."""
 
     hidden_size: int
     layers: int

@@ -23,7 +23,7 @@ class Odd:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The distribution of a metric over a group; a node outside the bounds is an outlier."""
+    """The distribution of a metric over a group of nodes. A node outside the bounds is an outlier."""
 
     name: str
     nodes: int
@@ -37,7 +37,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A setting that differs between nodes of a group: its values with their hosts, the most frequent first."""
+    """A setting that differs between nodes of a group, with the hosts of each value. Frequent values are first."""
 
     name: str
     values: tuple[tuple[str, tuple[str, ...]], ...]
@@ -67,7 +67,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A file that is left out, and the reason: it is no report, or a newer report of the same host replaces it."""
+    """A file that is left out, and the reason."""
 
     path: str
     reason: str
@@ -75,7 +75,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class CheckEnds:
-    """The number of nodes on which one check ended in each of the five ways."""
+    """The number of nodes for each outcome of one check."""
 
     check: str
     ends: tuple[tuple[str, int], ...]  # all five of CheckOutcome, in their order
@@ -83,7 +83,7 @@ class CheckEnds:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The overview of all nodes. `passing` nodes are ready (with --accept: accepted) and are no outliers."""
+    """The overview of all nodes. `passing` nodes are ready or accepted, and are no outliers."""
 
     reports: int
     nodes: int
@@ -101,7 +101,7 @@ class Fleet:
 
     @property
     def exit_code(self) -> int:
-        """Return 1 for outliers or failing nodes, 3 if something is unknown or nothing could be read, else 0."""
+        """Return 1 if nodes fail or are outliers, 3 if nodes are unknown or no report could be read, else 0."""
         if self.failing or self.would_drain or any(group.odd for group in self.groups):
             return 1
         return 3 if self.unknown or not self.nodes else 0

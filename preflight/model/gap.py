@@ -1,4 +1,4 @@
-"""A Gap stands for a fact that could not be read, in the place of the fact's value in a record."""
+"""A Gap is the value of a field that could not be read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NO_ANSWER = "no answer within"  # prefix of a gap's reason if a read stalled, wh
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A fact that could not be read, with the reason.
+    """A value that could not be read, with the reason.
 
-    In JSON the fact is null, and the array `gaps` has its path and reason.
+    In JSON, the value is null, and the `gaps` array has its path and its reason.
     """
 
     reason: str
@@ -48,17 +48,17 @@ NOT_READ = Gap("not read")
 
 
 def known(value: T | Gap) -> T:
-    """Return `value` unless it is a Gap; for a Gap, raise UnreadableFact with the gap's reason."""
+    """Return `value`. Raise UnreadableFact with the reason if `value` is a Gap."""
     if isinstance(value, Gap):
         raise UnreadableFact(value.reason)
     return value
 
 
 def known_or(value: T | Gap, default: D) -> T | D:
-    """Return `value` unless it is a Gap; for a Gap, return `default`."""
+    """Return `value`, or `default` if `value` is a Gap."""
     return default if isinstance(value, Gap) else value
 
 
 def or_none(value: T | Gap) -> T | None:
-    """Return `value` unless it is a Gap; for a Gap, return None."""
+    """Return `value`, or None if `value` is a Gap."""
     return None if isinstance(value, Gap) else value

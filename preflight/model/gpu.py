@@ -1,6 +1,6 @@
-"""The facts that were read about a node's GPUs and the paths between them, in NVML's terms.
+"""The values that NVML reports about a node's GPUs and the paths between GPUs.
 
-A value that NVML did not give is a Gap.
+A value that NVML did not report is a Gap.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class LinkPeer(Word):
 
 
 class P2pStatus(Word):
-    """The driver's statement on peer access between two GPUs.
+    """The driver's answer about peer access between two GPUs.
 
-    It is no measurement: the driver says OK even if an IOMMU drops the data.
+    The driver answers OK even if an IOMMU drops the data.
     """
 
     OK = "ok"
@@ -169,8 +169,8 @@ class NvLink:
 def leads_to_switch(link: NvLink) -> bool:
     """Return whether `link` ends at an NVSwitch.
 
-    Like NCCL, preflight assumes that a peer is an NVSwitch if a virtual machine hides it. (ncclTopoGetXmlFromGpu,
-    xml.cc 2.27.7: "Remote NVLink device is not visible inside this VM. Assume NVSwitch.")
+    Like NCCL, preflight assumes an NVSwitch if a virtual machine hides the peer of the link (ncclTopoGetXmlFromGpu in
+    xml.cc, NCCL 2.27.7).
     """
     return link.is_active is not False and link.peer in (LinkPeer.SWITCH, LinkPeer.UNKNOWN)
 
@@ -235,7 +235,7 @@ class GpuPath:
 
 @dataclass(frozen=True, slots=True)
 class GpuP2p:
-    """The driver's statements on peer access between two GPUs, by capability."""
+    """The driver's answers about peer access between two GPUs, one answer per capability."""
 
     a: int  # nvml_index, the smaller one
     b: int
@@ -255,7 +255,7 @@ class UnreadableGpu:
 
 
 def may_span_nodes(gpu: Gpu) -> bool:
-    """Return whether NVLink may join the GPU to other nodes: the GPU has a Grace CPU and its fabric is up."""
+    """Return whether NVLink may connect the GPU to other nodes. This needs a Grace CPU and an active fabric."""
     has_grace = isinstance(gpu.memory_numa_node, int)
     return has_grace and isinstance(gpu.fabric, Fabric) and gpu.fabric.state is FabricState.COMPLETED
 
@@ -271,6 +271,6 @@ class DriverFacts:
 
 
 def gpu_known_by(nvml_index: int, why: str, **known: Any) -> Gpu:
-    """Return a GPU with `nvml_index` and the values in `known`; every other value is a Gap with the reason `why`."""
+    """Return a GPU with `nvml_index` and the values in `known`. Other values are Gaps with the reason `why`."""
     gaps = {field.name: Gap(why) for field in fields(Gpu) if field.name != "nvml_index"}
     return Gpu(nvml_index=nvml_index, **gaps | known)

@@ -58,7 +58,7 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class PairSpeed:
-    """The speed in GB/s at which one GPU of a pair writes to the other; for both directions at once, the sum."""
+    """The speed in GB/s of copies between two GPUs. For both directions at once, the speed is the sum."""
 
     by: CopyBy
     direction: Direction
@@ -87,7 +87,7 @@ class PairTruth:
 class Gemm:
     """A repeated matrix product.
 
-    The factors are small whole numbers, so every order of summation gives the same bits.
+    The factors are small integers, so the order of summation does not change the result.
     """
 
     dtype: str  # float32 | bfloat16
@@ -172,7 +172,10 @@ class Hardware:
 
 
 def without_hardware_speeds(hardware: Hardware, why: str) -> Hardware:
-    """Return `hardware` with a Gap (reason `why`) for every speed; the results of data verification are kept."""
+    """Return `hardware` without speeds: every speed is a Gap with the reason `why`.
+
+    The results of data verification are kept.
+    """
     gap = Gap(why)
     pairs = tuple(
         replace(pair, speeds=tuple(replace(speed, gb_s=gap, latency_us=gap) for speed in pair.speeds))

@@ -1,4 +1,4 @@
-"""The facts that were read about RDMA adapters (HCAs), their ports, and the paths between them and the GPUs."""
+"""The values that were read about RDMA adapters (HCAs), their ports, and the paths from adapters to GPUs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NicKind(Word):
 
 @dataclass(frozen=True, slots=True)
 class Gid:
-    """An address (GID) of a port; empty slots of the GID table are left out."""
+    """An address (GID) of a port. Empty slots of the GID table are left out."""
 
     gid_index: int
     gid: str
@@ -62,10 +62,10 @@ class PortCounter:
 
 @dataclass(frozen=True, slots=True)
 class PortError:
-    """The meaning of a counter of errors of a port.
+    """The meaning of a port's error counter.
 
-    With `is_of_link`, it counts errors of the port's own link; else errors of the whole path, which a dead peer also
-    causes.
+    With `is_of_link`, the counter counts errors of the port's own link. Otherwise it counts errors of the path, which a
+    dead peer also causes.
     """
 
     words: str
@@ -96,7 +96,7 @@ LINK_ERRORS = frozenset(name for name, meaning in PORT_ERRORS.items() if meaning
 
 @dataclass(frozen=True, slots=True)
 class PortErrors:
-    """The errors that a port counted during a trial, on the node of `rank`."""
+    """The errors that a port counted during a test run, on the node of `rank`."""
 
     rank: int  # the first of its node
     port: str  # mlx5_0:1
@@ -105,7 +105,7 @@ class PortErrors:
 
 @dataclass(frozen=True, slots=True)
 class DscpPriority:
-    """The priority that an Ethernet port gives to packets with a DSCP, the upper six bits of NCCL_IB_TC."""
+    """The priority that an Ethernet port gives to packets with this DSCP (the upper six bits of NCCL_IB_TC)."""
 
     dscp: int
     priority: int
@@ -118,7 +118,7 @@ ALL_DSCPS = 64
 
 @dataclass(frozen=True, slots=True)
 class TrafficClasses:
-    """The traffic classes of a RoCE port, as the host has configured them; the switches are configured separately."""
+    """The traffic classes of a RoCE port, as configured on the host."""
 
     pfc_priorities: tuple[int, ...]  # with priority flow control: a full receiver pauses them instead of losing packets
     by_dscp: tuple[DscpPriority, ...]  # empty if the port does not look at DSCPs
@@ -127,7 +127,7 @@ class TrafficClasses:
 
     @property
     def text(self) -> str:
-        """Return the configuration in one line; two configurations have the same text only if they are equal."""
+        """Return the configuration in one line. Different configurations have different texts."""
         ecn = "not known" if isinstance(self.ecn_priorities, Gap) else _listed(self.ecn_priorities)
         some = "" if len(self.by_dscp) == ALL_DSCPS else f"{len(self.by_dscp)} of {ALL_DSCPS} "
         trust = f"by {some}DSCP" if self.by_dscp else "not by DSCP"
@@ -138,7 +138,7 @@ class TrafficClasses:
         return f"PFC {_listed(self.pfc_priorities)}, priorities {trust}{unusual}, ECN {ecn}{forced}"
 
     def priority_of(self, traffic_class: int) -> int | None:
-        """Return the priority of packets with this traffic class; None if the host's configuration does not say."""
+        """Return the priority of packets with this traffic class, or None if the priority is not configured."""
         return next((row.priority for row in self.by_dscp if row.dscp == traffic_class >> 2), None)
 
 
@@ -209,7 +209,7 @@ class RdmaFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnreadLine:
-    """A line of a pasted text that could not be read completely; `content` is a Gap with the reason."""
+    """A line of a pasted text that could not be read. `content` is a Gap with the reason."""
 
     line: int  # from 1
     content: str | Gap

@@ -1,8 +1,6 @@
-"""Limits on every input from outside (bytes, depth, number of values), and the common error for an excess.
+"""Limits on every input from outside: bytes, depth and number of values.
 
-No input within the limits of its kind costs more than 500 MB and 5 s. For example, a list of empty lists takes 25 times
-the size of its text. The largest report of a real run so far has 273 KB. Logs are read piece by piece and have no size
-limit. The pattern for each variable of Slurm or Kubernetes limits its content (trial/nodes/placement.py).
+No input within its limits costs more than 500 MB and 5 s. Logs are read piece by piece and have no size limit.
 """
 
 from __future__ import annotations
@@ -46,9 +44,9 @@ NESTED = frozenset((dict, list))  # json and toml make exactly these types
 
 
 def parse_json(text: str, limit: InputLimit, name: str) -> Any:
-    """Return the JSON document in `text`; `name` is the input's name in the error.
+    """Return the JSON document in `text`.
 
-    Raises MalformedInput (one line) if the text is no JSON or exceeds a limit in `limit`.
+    Raise MalformedInput if `text` is not JSON or exceeds `limit`. The error contains `name`, the name of the input.
     """
     check_text(text, limit, name)
     try:
@@ -60,7 +58,7 @@ def parse_json(text: str, limit: InputLimit, name: str) -> Any:
 
 
 def check_text(text: str, limit: InputLimit, name: str) -> None:
-    """Raise MalformedInput if `text` exceeds the limits in `limit`; `name` is the input's name in the error."""
+    """Raise MalformedInput if `text` exceeds `limit`. The error contains `name`, the name of the input."""
     if len(text) > limit.most_bytes:
         raise MalformedInput(f"{name}: {limit.too_large()}")
     # A text that is shorter than its limit of values can't have more, and need not be counted.

@@ -1,4 +1,4 @@
-"""The result of `preflight doctor`: whether an installation of preflight is sound."""
+"""The result of `preflight doctor`: whether preflight is installed correctly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InstalledPart:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """All parts of an installation, and whether the installation is sound."""
+    """All parts of an installation, and the exit code."""
 
     schema_version: int
     exit_code: int  # 0 sound, 3 a part is a problem
@@ -38,6 +38,6 @@ class Installation:
 
     @classmethod
     def of(cls, parts: tuple[InstalledPart, ...]) -> Installation:
-        """Return the installation of these parts, with exit code 3 if one of them is a problem."""
+        """Return the installation with these parts. The exit code is 3 if a part is a problem."""
         is_sound = all(part.state is not Soundness.PROBLEM for part in parts)
         return cls(SCHEMA_VERSION, 0 if is_sound else 3, parts)

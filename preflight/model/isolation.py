@@ -1,7 +1,4 @@
-"""The search for the node at fault among several nodes: the groups that were tried in rounds, and the conclusions.
-
-A conclusion names a node as faulty, or clears it.
-"""
+"""The search for a faulty node: the groups of nodes that were tested in rounds, and the conclusions."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ ALL_RANKS = -1
 
 
 class GroupOutcome(Word):
-    """The result of a group trial; the worst result among the group's members counts."""
+    """The result of a test run on a group of nodes. The worst result of a member counts."""
 
     OK = "ok"
     SLOW = "slow"  # clearly slower than the other groups of as many nodes
@@ -25,7 +22,7 @@ class GroupOutcome(Word):
 
 @dataclass(frozen=True, slots=True)
 class GroupTrial:
-    """A trial of a process group of a few nodes' ranks: how the trial ended, and its speed."""
+    """A test run on a group of nodes: how the test run ended, and its speed."""
 
     nodes: tuple[int, ...]  # node ranks
     observed: GroupOutcome = field(metadata={"json": "seen"})  # the key of every release
@@ -37,7 +34,7 @@ class GroupTrial:
 
 @dataclass(frozen=True, slots=True)
 class IsolationRound:
-    """The groups that were tried at the same time, and the purpose of this round."""
+    """A round of test runs on several groups at the same time, and the purpose of the round."""
 
     why: str
     groups: tuple[GroupTrial, ...]
@@ -46,14 +43,14 @@ class IsolationRound:
 
 @dataclass(frozen=True, slots=True)
 class BadPath:
-    """Two nodes whose group fails, although each of the two works with other nodes."""
+    """Two nodes that fail together, although each node works with other nodes."""
 
     a: int
     b: int
 
 
 class RouteKind(Word):
-    """The kind of hardware to which traffic between nodes can be restricted."""
+    """The kind of a route between nodes: a network interface or an RDMA port."""
 
     NETIF = "netif"
     PORT = "port"  # of an RDMA adapter
@@ -61,7 +58,7 @@ class RouteKind(Word):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route between several nodes: one network interface, or one RDMA port, on each of them."""
+    """A route between several nodes: one network interface or one RDMA port on each node."""
 
     kind: RouteKind
     ends: tuple[tuple[int, str], ...]  # by node rank: the interface's name, or HCA:PORT
@@ -70,7 +67,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RouteTrial:
-    """A trial of a node at fault with a good node, restricted to one route between them."""
+    """A test run of a faulty node with a good node over a single route."""
 
     kind: RouteKind
     own: str  # the end of the node at fault
@@ -80,7 +77,7 @@ class RouteTrial:
 
     @property
     def shown(self) -> GroupOutcome:
-        """The outcome that counts for the node at fault; UNTRIED if the same route also failed between good nodes."""
+        """The outcome for the faulty node, or UNTRIED if the same route also failed between good nodes."""
         fails_beside = isinstance(self.beside, GroupTrial) and self.beside.observed is GroupOutcome.DEAD
         is_void = fails_beside and self.trial.observed is not GroupOutcome.OK
         return GroupOutcome.UNTRIED if is_void else self.trial.observed
@@ -88,7 +85,7 @@ class RouteTrial:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """All rounds of the search for the node at fault, and the conclusions, which name nodes by their rank."""
+    """The search for faulty nodes: its rounds, and its conclusions, which name nodes by their rank."""
 
     why: str  # why the rounds were run; empty if there were none
     candidate: str  # the configuration with whose settings the groups ran

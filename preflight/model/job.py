@@ -1,4 +1,4 @@
-"""The properties of a training job that decide which timeout the job needs and how much memory it takes."""
+"""The properties of a training job that determine its timeout and its memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from preflight.model.word import Word
 
 
 class Dtype(Word):
-    """The data type of the weights in the forward pass; with a 16-bit type the optimizer keeps an fp32 master copy."""
+    """The data type of the weights in the forward pass. With a 16-bit type, the optimizer keeps an fp32 copy."""
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -18,7 +18,7 @@ class Dtype(Word):
 
 
 class Optimizer(Word):
-    """The optimizer, which determines the data kept per trained parameter in addition to weight and gradient."""
+    """The optimizer, which determines the extra memory per trained parameter."""
 
     ADAMW = "adamw"  # two fp32 moments
     ADAMW_8BIT = "adamw8bit"  # two 8-bit moments
@@ -52,7 +52,7 @@ RANKS_PER_NODE = 8  # assumed where only the ranks are known
 class ParamCount:
     """The number of parameters of a model.
 
-    A mixture of experts stores and saves all parameters, but fewer parameters work on a token.
+    A mixture of experts stores all parameters, but uses fewer parameters for a token.
     """
 
     total: int
@@ -61,7 +61,7 @@ class ParamCount:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The user's description of the job. The `_s` fields are seconds in which one rank works while the others wait."""
+    """The user's description of the job. The `_s` fields are seconds in which only one rank works."""
 
     params: ParamCount | None = None
     dtype: Dtype = Dtype.BF16
@@ -78,5 +78,5 @@ class Job:
 
     @property
     def assumed_nodes(self) -> int:
-        """The number of nodes that the ranks fill with 8 ranks per node."""
+        """The number of nodes if every node has 8 ranks."""
         return -(-self.world_size // RANKS_PER_NODE)

@@ -1,6 +1,6 @@
-"""The phases of a job, patterns of the log lines that show each phase, and pauses in the output of a successful job.
+"""The phases of a job, and the log lines that show each phase.
 
-The watcher of `preflight run` imports this module too, so the module imports little.
+`preflight run` also imports this module, so the module imports little.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ START = "start"  # until the first line of training: imports, data, weights, the
 
 
 class Phase(str, Enum):
-    """A phase of a job in which ranks may wait long for each other; the value is its name in texts."""
+    """A phase of a job in which ranks may wait long for each other. The value is its name in texts."""
 
     SAVING = "saving a checkpoint"
     PREPROCESSING = "preparing the data set"

@@ -1,4 +1,4 @@
-"""The messages between the launchers of several nodes: records that cross hosts as JSON."""
+"""The messages that the launchers of several nodes exchange as JSON."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PROTOCOL = 2  # of these records and of the messages around them
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of a node that connects to node 0: who it is and which run it belongs to.
+    """The first message of a node that connects to node 0, with the identity of the node and its run.
 
-    Until the node has been accepted, nothing else is read from its connection.
+    Node 0 reads nothing else from the connection before it has accepted the node.
     """
 
     protocol: int
@@ -32,7 +32,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class SoloResult:
-    """The single-node result of one node, before the trials on all nodes."""
+    """The result of one node alone, before the test runs on all nodes."""
 
     host: str
     ranks: int
@@ -54,7 +54,7 @@ class SoloResult:
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """The plan of the trials on all nodes, as node 0 sends it to one node."""
+    """The plan of the test runs on all nodes, which node 0 sends to one node."""
 
     place: NodePlace
     trials: TrialPlan
@@ -63,7 +63,7 @@ class JointPlan:
 
 @dataclass(frozen=True, slots=True)
 class JointPhase:
-    """What node 0 knows about all nodes: their single-node results, and how far the trials on all nodes went."""
+    """The state of a run on several nodes: the results of the single nodes, and the progress of the test runs."""
 
     solo_results: Mapping[int, SoloResult]  # by node rank
     has_begun: bool  # whether the common trials have

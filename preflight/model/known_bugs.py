@@ -1,4 +1,4 @@
-"""Known bugs of released versions, and whether a bug fits the versions, the machine and the size of a job."""
+"""Known bugs of released software, and whether a bug can affect a job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SURE_WORDS = {
 
 
 class BugFit(Enum):
-    """Whether a bug fits a job; UNKNOWN if nothing contradicts the bug but a needed fact is not known."""
+    """Whether a bug can affect a job. UNKNOWN means that a needed value is not known."""
 
     YES = "yes"
     UNKNOWN = "unknown"
@@ -46,7 +46,7 @@ class BugFit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The known facts about a job's software, machine and size; an empty value or 0 means unknown."""
+    """The known software, machine and size of a job. An empty value or 0 means unknown."""
 
     versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by component: each that is loaded
     architecture: str = ""
@@ -57,7 +57,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class KnownBug:
-    """A row of data/known_bugs.toml, whose head explains the columns."""
+    """A row of data/known_bugs.toml. The head of this file explains the columns."""
 
     id: str
     component: str
@@ -86,17 +86,17 @@ class KnownBug:
     read: str = ""
 
     def has(self, version: str) -> bool:
-        """Return whether the component's version `version` has the bug, by the columns `first`, `last` and `fixed`."""
+        """Return whether `version` of the component has the bug, according to `first`, `last` and `fixed`."""
         numbers, last = version_numbers(version), version_numbers(self.last)
         is_before = bool(self.first) and numbers < version_numbers(self.first)
         is_fixed = bool(self.fixed) and numbers >= version_numbers(self.fixed)
         return not is_before and not is_fixed and (not last or numbers[: len(last)] <= last)
 
     def fits(self, around: Surroundings) -> BugFit:
-        """Return whether the bug fits the facts in `around`.
+        """Return whether the bug can affect a job in `around`.
 
-        The result is UNKNOWN if a fact on which the bug depends is not known, or if the bug has a condition (`where`)
-        that preflight does not read.
+        The result is UNKNOWN if a needed value is not known, or if the bug has a condition (`where`) that preflight
+        does not read.
         """
         loaded = around.versions.get(self.component, ())
         contradicts = (
@@ -111,7 +111,7 @@ class KnownBug:
         return BugFit.UNKNOWN if self.where or self.not_known(around) else BugFit.YES
 
     def not_known(self, around: Surroundings) -> tuple[str, ...]:
-        """Return the names of the facts that would decide whether the bug fits, but are not known in `around`."""
+        """Return the names of the unknown values in `around` that decide whether the bug fits."""
         lacks = {
             f"the version of {self.component}": bool(self.span) and not around.versions.get(self.component),
             "the CPU's architecture": bool(self.architecture) and not around.architecture,
@@ -123,16 +123,13 @@ class KnownBug:
 
     @property
     def is_told_by_machine(self) -> bool:
-        """Whether the bug's log line counts only on the kind of machine that has the bug.
-
-        Other faults print the same line.
-        """
+        """Whether the bug's log line counts only on an affected machine, because other faults print the same line."""
         return bool(self.gpus or self.architecture) and self.cause != "known_bug"
 
     def is_of_machine(self, around: Surroundings | None) -> bool:
-        """Return whether the GPUs and the CPU's architecture in `around` are those that the bug needs.
+        """Return whether `around` has the GPUs and the CPU architecture that the bug needs.
 
-        The result is False if a needed value is not known, or if any known fact contradicts the bug.
+        The result is False if a needed value is not known, or if a known value contradicts the bug.
         """
         if around is None or self.fits(around) is BugFit.NO:
             return False
@@ -148,7 +145,7 @@ class KnownBug:
 
     @property
     def span(self) -> str:
-        """The versions that have the bug: `2.26.2 and newer, before 2.28.3`; "" if no version was stated."""
+        """The versions that have the bug, such as `2.26.2 and newer, before 2.28.3`, or "" if no version is known."""
         end = f"before {self.fixed}" if self.fixed else f"up to {self.last}" if self.last else ""
         if not self.first or self.first == self.last:
             return self.first or end
@@ -156,7 +153,7 @@ class KnownBug:
 
     @property
     def how_sure(self) -> str:
-        """How the bug is confirmed, and which facts about it were not stated or not read."""
+        """How the bug is confirmed, and which information about the bug is missing."""
         gaps = []
         if self.component != "Fabric Manager":
             gaps += ["the first version is not stated"] if not self.first else []
@@ -171,19 +168,19 @@ class KnownBug:
         return self.source.partition("; ")[0]
 
     def shows_in(self, frames: Iterable[str]) -> bool:
-        """Return whether one of the frames, each written as `function (file)`, belongs to the bug."""
+        """Return whether one of the stack frames, written as `function (file)`, shows the bug."""
         return bool(self.frame) and any(re.search(self.frame, each) for each in frames)
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version without its build suffix: `2.28.9+cuda13.0` is (2, 28, 9)."""
+    """Return the numbers of a version without its build suffix, such as (2, 28, 9) for `2.28.9+cuda13.0`."""
     return tuple(int(part) for part in re.findall(r"\d{1,9}", version.partition("+")[0]))
 
 
 def fitting(bugs: Iterable[KnownBug], around: Surroundings) -> tuple[tuple[KnownBug, BugFit], ...]:
-    """Return those of `bugs` that no known fact in `around` contradicts.
+    """Return the bugs that can affect a job in `around`, each with its BugFit.
 
-    Bugs that fit come first; among equals, the most certain and then the most precise bugs come first.
+    Bugs that certainly fit come first, then bugs with better evidence, then bugs with more conditions.
     """
     found = [(bug, fit) for bug in bugs if (fit := bug.fits(around)) is not BugFit.NO]
     sures = list(Sureness)

@@ -1,6 +1,6 @@
-"""A table of launchers, schedulers and engines, which every part that handles their jobs uses.
+"""A table of launchers, schedulers and serving engines.
 
-A new launcher is a new row. An empty field means that the launcher has no such term, and preflight looks for none.
+A new launcher is a new row. An empty field means that the launcher has no such name or option.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class RankVariables(NamedTuple):
-    """The variables that give a rank its number and the number of ranks; "" if no variable gives it."""
+    """The environment variables that give a rank and the number of ranks. "" means that there is no variable."""
 
     rank: str
     size: str
@@ -36,7 +36,7 @@ class GpuOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeVariables:
-    """The variables that give the position of a process that is started once per node.
+    """The environment variables that give the position of a node in a job.
 
     The first variable that is set counts.
     """
@@ -232,5 +232,5 @@ NODE_COUNTS = tuple(name for each in LAUNCHERS for name in each.node_counts)  # 
 
 
 def engine_name(title: str) -> str:
-    """Return the name in the title of a serving engine's process, such as `Worker_TP1`; "" for any other title."""
+    """Return the name in the title of a serving engine's process, such as `Worker_TP1`, or "" for another title."""
     return next((match[1] for each in TITLES if (match := each.match(title))), "")

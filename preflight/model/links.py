@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NvlinkRate:
-    """The one-way rate of one NVLink; a row with a compute capability takes precedence over a row without one."""
+    """The one-way rate of one NVLink. A row with a compute capability takes precedence."""
 
     generation: str
     gb_s_per_link: float
@@ -64,7 +64,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The range of busbw that healthy machines reach at one message size, and its derivation."""
+    """The range of bus bandwidths that healthy machines reach at one message size, and its formula."""
 
     what: str  # "all_reduce"
     size_bytes: int

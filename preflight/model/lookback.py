@@ -1,4 +1,4 @@
-"""Kernel messages about Xids and links that went down before a run, with their times, for a policy's [lookback]."""
+"""Kernel log lines from before a run about Xids and lost links, for a policy's [lookback]."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class KernelHistory:
 
 
 def xids_in(lines: Sequence[TimedLine]) -> Iterator[tuple[str, int, TimedLine]]:
-    """Yield (bus address of the GPU as the driver writes it, Xid, line) for each line that reports an Xid."""
+    """Yield (bus address of the GPU, Xid, line) for each log line that reports an Xid."""
     for line in lines:
         if match := XID_LINE.search(line.text):
             yield match[1].lower(), int(match[2]), line
 
 
 def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
-    """Return, by interface, the "link down" lines after which the link came up again.
+    """Return {interface: "link down" lines} for links that came up again.
 
-    Links that went down in the first FIRST_S seconds after boot, or that stayed down, are left out.
+    Links that went down in the first FIRST_S seconds after boot are left out.
     """
     down: dict[str, TimedLine] = {}
     found: dict[str, list[TimedLine]] = {}
@@ -67,5 +67,5 @@ def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
 
 
 def interfaces_in(lines: Sequence[TimedLine]) -> frozenset[str]:
-    """Return the interfaces about whose links any of `lines`, lines of the kernel log, has a message."""
+    """Return the interfaces that have a link message in `lines`, lines of the kernel log."""
     return frozenset(match[1] for line in lines if (match := LINK.search(line.text)))

@@ -27,9 +27,9 @@ class Says(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diag:
-    """A row of the table: one form of a diagnostics line, without its prefix, and its meaning.
+    """One form of a diagnostics line without its prefix, and its meaning.
 
-    `pattern` is for a linear-time engine.
+    `pattern` must match in linear time.
     """
 
     says: Says
@@ -104,7 +104,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class NcclDiagnosis:
-    """The output of NCCL's own diagnostics in one trial, and the reason if the diagnostics did not finish."""
+    """The output of NCCL's own diagnostics in one test run, and the reason if the diagnostics did not finish."""
 
     nccl: str  # its version
     lines: tuple[str, ...]  # without NCCL's prefix, as far as they were kept
@@ -119,7 +119,7 @@ class NcclDiagnosis:
 
     @property
     def failed_pairs(self) -> dict[tuple[int, int], str]:
-        """The first failing line of each pair of ranks, (from, to)."""
+        """The first failure line of each pair of ranks, as {(from, to): line}."""
         found = [(pair, line) for line in self.failures if (pair := PAIR.search(line))]
         return {(int(pair[1]), int(pair[2])): line for pair, line in reversed(found)}
 
@@ -130,22 +130,22 @@ def may_run(version: str) -> bool:
 
 
 def lines_of(text: str) -> tuple[str, ...]:
-    """Return the lines of NCCL's diagnosis in `text`, a log, without NCCL's prefix and without repetitions."""
+    """Return the lines of NCCL's diagnosis in the log `text`, without NCCL's prefix and without repetitions."""
     return tuple(dict.fromkeys(match[1] for match in LINE.finditer(text)))
 
 
 def printed(*patterns: str) -> str:
-    """Return a pattern that matches a whole diagnostics line: NCCL's prefix, then any of `patterns`."""
+    """Return a pattern for a diagnostics line: NCCL's prefix, and then any of `patterns`."""
     return PREFIX + "(?:" + "|".join(patterns) + ")"
 
 
 def form_of(text: str) -> Diag | None:
-    """Return the row of the table that matches `text`, a line without its prefix; None if no row does."""
+    """Return the row of the table that matches `text`, a line without its prefix, or None."""
     return next((form for form in FORMS if re.match(form.pattern, text)), None)
 
 
 def unusual(line: str) -> str:
-    """Return `line`, a diagnostics line, without its prefix if it reports a failure or a difference; else ""."""
+    """Return a diagnostics line without its prefix if the line reports a failure or a difference, else ""."""
     match = LINE.search(line)
     form = form_of(match[1]) if match else None
     return match[1] if match and form and form.says in (Says.DIFFERS, Says.FAILED) else ""

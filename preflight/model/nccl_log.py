@@ -1,4 +1,4 @@
-"""NCCL's INFO lines about networks, interfaces, adapters, paths and algorithms: the transport that was really used."""
+"""Read from NCCL's INFO lines which transport was really used."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class NcclLog:
-    """What NCCL's INFO lines say, each item once; a field is empty if no line says anything about it."""
+    """The contents of NCCL's INFO lines, without repetitions. A field is empty if no line has its value."""
 
     bootstrap: tuple[str, ...] = ()  # interfaces
     networks: tuple[str, ...] = ()
@@ -75,10 +75,9 @@ class NcclLog:
     has_nvls: bool = False
 
     def carriers(self) -> tuple[Carrier, ...]:
-        """Return the paths, networks, interfaces and ports that carried the data, sorted by text.
+        """Return the paths, networks, interfaces and ports that NCCL used, sorted by text.
 
-        NVLS, and plugins that were requested but not loaded, are included. If a trial's carriers equal the carriers of
-        the default settings, the trial's settings had no effect.
+        The result includes NVLS, and plugins that were requested but not loaded.
         """
         found = {*self.paths, *(Carrier(CarrierKind.PATH, detail, (rank,)) for rank, detail in self.collnet)}
         found |= {Carrier(CarrierKind.NETWORK, name) for name in self.networks}
@@ -88,7 +87,7 @@ class NcclLog:
         return tuple(sorted(found | ({NVLS} if self.has_nvls else set()), key=lambda carrier: carrier.text))
 
     def algorithm_carriers(self) -> tuple[Carrier, ...]:
-        """Return the algorithm of each collective by size, such as `AllReduce 32 MiB RING/SIMPLE`."""
+        """Return the algorithm for each collective and size, such as `AllReduce 32 MiB RING/SIMPLE`."""
         names = {
             f"{each.collective or 'collective'} {size_text(each.size_bytes)} {each.algorithm}/{each.protocol}"
             for each in self.algorithms
@@ -97,7 +96,7 @@ class NcclLog:
 
 
 def read_nccl_log(lines: Iterable[str]) -> NcclLog:
-    """Return the contents of NCCL's lines from any number of processes; other lines are ignored."""
+    """Return the contents of NCCL's lines from any number of processes. Other lines are ignored."""
     found: defaultdict[str, dict[Any, None]] = defaultdict(dict)  # by field; a dict keeps the order of the lines
     has_nvls = False
     for line in lines:

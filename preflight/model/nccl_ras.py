@@ -13,9 +13,9 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RasReview:
-    """A row of the table: whether a range of NCCL releases is safe to query, from a review of GitHub issue threads.
+    """Whether a range of NCCL releases is safe to query, according to GitHub issue threads.
 
-    A release that is in no row was not reviewed.
+    A release without a row was not reviewed.
     """
 
     first: Version
@@ -45,7 +45,7 @@ REVIEWS = (
 
 
 def parse_nccl_version(text: str) -> Version | None:
-    """Return a version such as `2.27.5` as three numbers; None if the text is no such version."""
+    """Return a version such as `2.27.5` as three numbers, or None for any other text."""
     parts = text.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
         return None
@@ -53,7 +53,7 @@ def parse_nccl_version(text: str) -> Version | None:
 
 
 def why_not_ask(text: str, reviews: Sequence[RasReview] = REVIEWS) -> str:
-    """Return why it is unsafe to query NCCL release `text` through RAS; "" if a query is safe.
+    """Return why it is unsafe to query NCCL release `text` through RAS, or "" if a query is safe.
 
     The reason has no final period.
     """

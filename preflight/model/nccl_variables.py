@@ -1,4 +1,4 @@
-"""A table of NCCL's variables: how NCCL reads each, what each disables, the fault that it hides, and the repair."""
+"""A table of NCCL's environment variables, the features that they disable, and the faults that they hide."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from preflight.model.repairs import FABRIC_MANAGER, NO_REPAIR, P2P_ANYWHERE, RDM
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A row of the table: one variable of NCCL.
+    """One environment variable of NCCL.
 
-    A new variable is a new row here, and also a line in search/settings if the variable is worth a trial.
+    A new variable is a new row. If preflight should try the variable, also add a line in search/settings.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The survey of the network paths between nodes, before the trials on all nodes.
+"""The survey of the network paths between nodes, before the test runs on all nodes.
 
 The survey shows which nodes reach each other, and through which interface.
 """
@@ -44,7 +44,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffers:
-    """The addresses at which one node may be reached, or the reason why there are none."""
+    """The addresses at which one node may be reached, or the reason why there is no address."""
 
     node_rank: int
     host: str
@@ -80,7 +80,10 @@ class PathResult:
 
 @dataclass(frozen=True, slots=True)
 class NetifSet:
-    """A set of interfaces, one per node, over which the nodes try to reach each other; `problem` is "" if all do."""
+    """One network interface per node, over which the nodes try to reach each other.
+
+    `problem` is "" if every node reaches every other node.
+    """
 
     name: str
     netifs: tuple[tuple[int, str], ...]  # by node rank
@@ -93,7 +96,7 @@ class NetifSet:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """The difference of a node's clock from node 0's clock, measured by the fastest of a few round trips."""
+    """The difference between a node's clock and node 0's clock."""
 
     node_rank: int
     host: str
@@ -115,11 +118,11 @@ class NetworkSurvey:
     took_s: float
 
     def host_of(self, node_rank: int) -> str:
-        """Return the host name of node number `node_rank`; `node 3` if the survey lacks this node."""
+        """Return the host name of node `node_rank`, or a text such as `node 3` if the survey lacks this node."""
         return next((node.host for node in self.nodes if node.node_rank == node_rank), f"node {node_rank}")
 
     def offer(self, node_rank: int, netif: str) -> Offer | None:
-        """Return the address that node `node_rank` offered at the interface `netif`; None if it offered none there."""
+        """Return the address of node `node_rank` at the interface `netif`, or None if there is no such address."""
         offers = (each for node in self.nodes if node.node_rank == node_rank for each in node.offers)
         return next((each for each in offers if each.netif == netif), None)
 

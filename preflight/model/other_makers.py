@@ -1,9 +1,8 @@
 """GPUs and accelerators that are not NVIDIA's: how to recognize them, and their makers' test tools.
 
-Only devices made for computing count. Every desktop and laptop has a display controller, and PCI class and vendor alone
-do not distinguish a display controller from an accelerator. An AMD laptop GPU is a "Display controller" (0x0380), as an
-MI210 is. An Intel NPU, Intel's FPGAs and the ZIP engine of a Kunpeng server are all "Processing accelerators" (0x1200).
-The identities come from amdgpu_drv.c and include/drm/intel/pciids.h (Linux), from pci.ids and from Google's tpu-info.
+Only devices made for computing count. The PCI class and vendor alone do not distinguish a display controller from an
+accelerator. The identities come from amdgpu_drv.c and include/drm/intel/pciids.h (Linux), from pci.ids and from
+Google's tpu-info.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ DISPLAY = re.compile(r"03..:....")
 
 @dataclass(frozen=True, slots=True)
 class OtherMaker:
-    """A row of the table: a family of GPUs or accelerators on which NCCL does not run, and how to recognize it."""
+    """A family of GPUs or accelerators that NCCL does not support, and how to recognize its devices."""
 
     what: str  # one of them, as a page calls it
     vendor: str  # of the PCI device, as the kernel spells it
@@ -59,9 +58,9 @@ OTHER_MAKERS = (
 
 
 def other_gpus(node: NodeFacts) -> tuple[OtherDevice, ...]:
-    """Return the devices of other makers that a job would compute on.
+    """Return the accelerators of other makers than NVIDIA.
 
-    Such devices are accelerators. If torch is built for a maker, that maker's display controllers are included.
+    If torch is built for a maker, the maker's display controllers are included.
     """
     software = node.software
     torch = None if isinstance(software, Gap) or isinstance(software.torch, Gap) else software.torch
@@ -70,10 +69,9 @@ def other_gpus(node: NodeFacts) -> tuple[OtherDevice, ...]:
 
 
 def called(devices: tuple[OtherDevice, ...]) -> str:
-    """Return the number of `devices` by kind, as `8 AMD GPUs`.
+    """Return the number of devices of each kind, such as `8 AMD GPUs`.
 
-    If any device is on the PCI bus, only devices on the bus are counted, because a device file may belong to one of
-    these.
+    If any device is on the PCI bus, device files are not counted, because they may belong to the same devices.
     """
     on_bus = [each for each in devices if each.is_on_bus]
     counted = on_bus or devices

@@ -1,4 +1,4 @@
-"""Parsers for durations, version numbers and integers (as strtoll reads integers), and errors for unknown names."""
+"""Parsers for durations, version numbers and integers, and errors for unknown names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW = 10  # names that an error lists
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
-    """Return the numbers at the start of a version: (2, 13, 0) for `2.13.0+cpu`; empty if there are none."""
+    """Return the numbers at the start of a version, such as (2, 13, 0) for `2.13.0+cpu`, or ()."""
     found = re.match(r"[vV]?(\d+(?:\.\d+)*)", text.strip())
     return tuple(int(part[:9]) for part in found.group(1).split(".")) if found else ()
 
@@ -58,23 +58,23 @@ def parse_duration_s(text: str, option: str) -> float:
 
 
 def wrong(option: str, text: str, why: str) -> UsageError:
-    """Return a UsageError with the text `OPTION TEXT: WHY`, in which a long `text` is cut."""
+    """Return a UsageError with the text `OPTION TEXT: WHY`. A long `text` is cut."""
     shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
     return UsageError(f"{option} {shown}: {why}")
 
 
 def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
-    """Return a UsageError for a `name` that is not in `known`; `where` is the option, and `what` the kind of name.
+    """Return a UsageError for a `name` that is not in `known`, with suggestions.
 
-    It suggests names of similar spelling; without such names, it lists all names if they are few.
+    `where` is the option, and `what` is the kind of name.
     """
     return UsageError(f"{where}: there is no such {what}; {guess(name, known)}")
 
 
 def guess(name: str, known: Collection[str]) -> str:
-    """Return `did you mean NAME?` with names of `known` that are spelled like `name`; without any, all if they are few.
+    """Return `did you mean NAME?` with names in `known` that are similar to `name`.
 
-    If they are many, the text names the command that lists them.
+    If no name is similar, return all names, or the command that lists the names if there are many.
     """
     alike = ", ".join(difflib.get_close_matches(name.lower(), known, n=3))
     listed = f"there are {', '.join(known)}" if len(known) < FEW else "`preflight checks` lists them"

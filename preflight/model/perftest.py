@@ -21,7 +21,7 @@ GBIT_S = {"Gb": 1.0, "MB": 8 * (1 << 20) / 1e9, "MiB": 8 * (1 << 20) / 1e9}  # p
 
 @dataclass(frozen=True, slots=True)
 class LinkTest:
-    """The bandwidth between an RDMA device of this node and a peer, measured by perftest at its largest size."""
+    """The bandwidth between an RDMA device of this node and a peer, measured by perftest at the largest size."""
 
     device: str
     port: int
@@ -32,7 +32,7 @@ class LinkTest:
 
 
 def parse_perftest(text: str, source: str) -> tuple[LinkTest, ...]:
-    """Return the tests in `text`, the output of perftest, in order. Raise MalformedInput if it has no result.
+    """Return the results in `text`, the output of perftest. Raise MalformedInput if there is no result.
 
     `source` names the text in the error.
     """

@@ -1,4 +1,4 @@
-"""The position of this node in a run of several nodes, and its source; host lists in Slurm's notation."""
+"""The position of this node in a run of several nodes, and host lists in Slurm's notation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLAIN = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
 
 def start_line(nodes: int, node_rank: int, endpoint: str) -> str:
-    """Return the command that a user types on a node so that it joins a run that no scheduler starts."""
+    """Return the command that starts one node of a run without a scheduler."""
     return f"preflight check --nnodes {nodes} --node-rank {node_rank} --rdzv-endpoint {endpoint}"
 
 
@@ -45,12 +45,12 @@ class Placement:
     origins: tuple[Origin, ...]
 
     def name_of(self, node_rank: int) -> str:
-        """Return a name for node `node_rank`, which has not connected yet: its host name if known, else its number."""
+        """Return the host name and number of node `node_rank`, or only the number if the host name is unknown."""
         return f"{self.hosts[node_rank]} (node {node_rank})" if node_rank < len(self.hosts) else f"node {node_rank}"
 
 
 def start_of(place: Placement, node_rank: int) -> str:
-    """Return the command to type on the node with rank `node_rank`, if it has not joined yet.
+    """Return the command that a user must type to start the node `node_rank`.
 
     The result is "" if a scheduler or a program starts the nodes.
     """

@@ -20,7 +20,7 @@ class Level(Word):
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """A known problem that is accepted until a date (ISO 8601; the waiver still holds on that day)."""
+    """A known problem that is accepted until the end of a date (ISO 8601)."""
 
     check: str
     subject: str  # part of the finding's subject; "" for any
@@ -30,7 +30,7 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Lookback:
-    """How far back before a run events are examined, in seconds, by kind; None if the policy does not ask for it."""
+    """How many seconds before a run events still count. None means that these events are not examined."""
 
     xids: float | None = None  # in the kernel log
     link_flaps: float | None = None  # links that went down and came up again: interfaces and RDMA ports

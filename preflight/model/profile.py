@@ -1,4 +1,4 @@
-"""The profiles of a run: how thorough it is, and which parts it leaves out."""
+"""The profiles of a run: how thorough a run is, and which parts are left out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Profile(Word):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a profile measures and how often; measuring speed takes most of the time."""
+    """What a profile measures, and how often."""
 
     words: str  # of --help
     deadline_s: float
@@ -44,7 +44,7 @@ class Effort:
     burn_s: float = 0.0  # how long tests are repeated under load, unless --minutes is given
 
     def until_s(self, burn_s: float | None) -> float:
-        """Return the time limit in seconds of a run without a deadline, including time for the requested burn-in."""
+        """Return the default time limit of a run in seconds, including the time for the requested burn-in."""
         if not self.burn_s or burn_s is None:
             return self.deadline_s
         return max(self.deadline_s, burn_s + BESIDES_BURNING_S)
@@ -63,7 +63,7 @@ EFFORTS = {
 
 
 class GpuTests(Word):
-    """The tests besides the collectives, by the names that `--tests` takes."""
+    """The tests in addition to the collectives, with their names in `--tests`."""
 
     PAIRS = "pairs"  # copies between two GPUs
     GPUS = "gpus"  # products on each GPU, and copies between it and the host

@@ -1,4 +1,4 @@
-"""The repair of each fault: one wording each, for the checks, the workarounds, `explain` and the `.env`.
+"""The repair of each fault, as text for the checks, the workarounds, `explain` and the `.env`.
 
 See docs/dev/nccl-facts.md, section 7.
 """
@@ -21,12 +21,12 @@ class Repair:
     container: str = ""
 
     def where(self, contained: bool) -> str:
-        """Return the container's repair if `contained` is set and there is such a text, else the machine's repair."""
+        """Return the repair for a container if `contained` is set and there is such a text, else for the machine."""
         return (self.container if contained else "") or self.machine
 
     @property
     def steps(self) -> tuple[str, str]:
-        """The machine's and the container's repair, as steps for a reader whose environment is not known."""
+        """The repair on a machine and the repair in a container, as two sentences."""
         return f"On the machine: {self.machine}.", f"In a container: {self.container}."
 
 

@@ -32,7 +32,7 @@ ONE_NODE = Gap("nothing was tested between nodes")
 
 @dataclass(frozen=True, slots=True)
 class NodeEnv:
-    """The variables that one node sets if nodes differ, because their interfaces have different names."""
+    """The environment variables of one node, if nodes need different values."""
 
     host: str
     node_rank: int
@@ -41,11 +41,10 @@ class NodeEnv:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Settings to source, variables to remove, timeouts and GPUs; empty if no change is needed.
+    """The recommended settings, variables to remove, timeouts and GPUs.
 
-    For every name in `env` and `unset`, `evidence` holds the trial that justifies the line, and the number with which
-    that trial is compared. Variables in `one_node_only` were measured on one node only and must not be set for several
-    nodes.
+    `evidence` names the test run that justifies each change. Variables in `one_node_only` must not be set for jobs on
+    several nodes.
     """
 
     env: tuple[tuple[str, str], ...]
@@ -119,7 +118,7 @@ class SpeedJudge(Word):
 
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
-    """A reference by which speeds were judged. A report may have several references, and each can reject the node."""
+    """A reference that speeds were compared with. Each reference can reject the node."""
 
     by: SpeedJudge
     detail: str = field(metadata={"json": "told"})  # the file and its content, or why no speed could be judged
@@ -127,7 +126,7 @@ class JudgedBy:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Printable):
-    """The whole report: options, facts, trials, findings and advice."""
+    """The complete report of a run."""
 
     schema_version: int
     preflight_version: str

@@ -1,4 +1,4 @@
-"""The records that the launcher and the ranks exchange as JSON: the launcher's requests, and the ranks' raw results."""
+"""The records that the launcher and the ranks exchange as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_TIMEOUT_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """The time limit of each stage of a trial, in seconds. A stage without progress for its limit counts as hung."""
+    """The time limit of each stage of a test run, in seconds. A stage without progress for its limit is hung."""
 
     start_s: float  # spawned, device, store
     init_s: float
@@ -26,15 +26,14 @@ class StageLimits:
     stretches: bool  # a step may take stretched_s() if that is longer
 
     def for_stage(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return the limit in seconds of a stage whose step is expected to take `expected_s`."""
+        """Return the time limit in seconds of a stage with a step that should take `expected_s`."""
         by_name = {"init": self.init_s, "first": self.first_s, "timed": self.timed_s, "verified": self.timed_s}
         return max(by_name.get(stage, self.start_s), stretched_s(expected_s) if self.stretches else 0.0)
 
     def own_timeout_s(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return the timeout in seconds after which a rank that waits for others raises its own error.
+        """Return the timeout in seconds after which a rank that waits for other ranks raises an error.
 
-        The timeout is shorter than the stage's limit. At the limit, all ranks but the stuck one have therefore
-        reported.
+        The timeout is shorter than the stage's limit, so that the waiting ranks report their errors before the limit.
         """
         return OWN_TIMEOUT_SHARE * self.for_stage(stage, expected_s)
 
@@ -47,9 +46,9 @@ class StageLimits:
 
 
 def stretched_s(expected_s: float) -> float:
-    """Return the limit in seconds of a step that should take `expected_s`.
+    """Return the time limit in seconds of a step that should take `expected_s`.
 
-    It is 20 times the expected time, or 3 times plus 60 s, whichever is shorter.
+    The limit is 20 times the expected time, or 3 times the expected time plus 60 s if this is shorter.
     """
     return min(20 * expected_s, 3 * expected_s + 60)
 
@@ -68,7 +67,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class OwnEnv:
-    """The variables that a configuration sets on one node only, because interface names differ between nodes."""
+    """The environment variables that a configuration sets on this node only."""
 
     candidate: str
     env: tuple[tuple[str, str], ...]
@@ -85,7 +84,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class RankGpus:
-    """The GPUs of a node's ranks, one per local rank; empty on the CPU."""
+    """The GPUs of the ranks on one node, in the order of the local ranks."""
 
     uuids: tuple[str, ...] = ()
     bdfs: tuple[str, ...] = ()  # "" where not known
@@ -113,7 +112,7 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """The plan of the trials: the configurations in their order, and how each is measured."""
+    """The configurations to test, in order, and the measurements for each configuration."""
 
     candidates: tuple[Candidate, ...]
     limits: StageLimits
@@ -134,7 +133,7 @@ class TrialPlan:
         return next(candidate for candidate in self.candidates if candidate.name == name)
 
     def on_this_node(self, candidate: Candidate) -> Candidate:
-        """Return `candidate` with this node's own variables in place of its general variables, if there are any."""
+        """Return `candidate` with the environment variables that apply to this node."""
         own = next((own.env for own in self.own_env if own.candidate == candidate.name), candidate.env)
         return replace(candidate, env=own)
 
@@ -157,12 +156,12 @@ class RunSpec:
 
     @property
     def uses_adapters(self) -> bool:
-        """Whether the ranks may use this machine's RDMA adapters: the real NCCL runs here, not a simulation."""
+        """Whether the ranks can use this machine's RDMA adapters. A simulation does not use the adapters."""
         return self.backend.name == "nccl" and not self.backend.module and not self.machine_path
 
 
 def joint_dir(run_dir: str) -> str:
-    """Return the folder in the run directory for the trials that all nodes run together."""
+    """Return the folder for the test runs that all nodes run together."""
     return f"{run_dir}/joint"
 
 
@@ -181,7 +180,7 @@ class RankSamples:
 
 @dataclass(frozen=True, slots=True)
 class DuelTurn:
-    """One sample of a paired comparison at one collective and size: the median time of each side."""
+    """The median times of one collective with the default settings and with another configuration."""
 
     pair: int
     turn: int
@@ -194,9 +193,9 @@ class DuelTurn:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """The raw samples of the paired comparison of a configuration with the default settings.
+    """The raw samples of a comparison between a configuration and the default settings.
 
-    If the comparison could not finish, `turns` is empty and `problem` says why.
+    If the comparison did not finish, `turns` is empty and `problem` holds the reason.
     """
 
     candidate: str
@@ -206,9 +205,10 @@ class Duel:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """The store through which a trial's ranks rendezvous: the file `path`.
+    """The location of the store that the ranks use for their rendezvous.
 
-    If `host` is set, the store is a server on that host, and `path` is the prefix of the trial's keys.
+    If `host` is set, the store is a server on this host, and `path` is a prefix of the keys. Otherwise, the store is
+    the file `path`.
     """
 
     path: str
@@ -218,9 +218,9 @@ class StorePlace:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The input of one trial child: its rank, GPUs, environment and measurements.
+    """The input of a child process for one rank: its rank number, GPUs, environment and measurements.
 
-    A forked child inherits the Assignment; a child started by exec reads it from a JSON file.
+    A forked child inherits the Assignment. A child started by exec reads the Assignment from a JSON file.
     """
 
     label: str  # unique within the run, names its files

@@ -1,7 +1,6 @@
-"""Aggregation of the ranks' raw timings: the slowest rank per repetition, and each rank's own share.
+"""Compute the result of a collective from the raw timings of all ranks.
 
-Samples cross processes and hosts as text with 4 bytes per timing. A trial of 8,192 ranks has millions of timings. As
-JSON numbers, these timings would take node 0 most of a minute to read and write.
+The ranks send their timings as base64 text with 4 bytes per timing. JSON numbers would be slow for thousands of ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MISFIT = "samples of a rank that don't fit together, or are no numbers"
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of verifying one collective at one size, over all ranks."""
+    """The result of verifying the data of one collective at one size on all ranks."""
 
     wrong_elements: int
     verified_calls: int  # of the repetitions, on every rank
@@ -40,7 +39,10 @@ def aggregate(
     ranks: Sequence[RankSamples],
     took_s: float | Gap = NOT_MEASURED,
 ) -> CollectiveResult:
-    """Return the result of `collective` over the samples of all `ranks`; the whole step took `took_s` seconds."""
+    """Return the result of `collective`, computed from the samples of all ranks.
+
+    `took_s` is the duration of the entire step in seconds.
+    """
     proof = Verification(sum(rank.wrong_elements for rank in ranks), min(rank.verified_calls for rank in ranks))
     return result_of(collective, size_bytes, len(ranks), slowest_rank_us(ranks), proof, rank_times(ranks), took_s)
 
@@ -56,8 +58,8 @@ def result_of(
 ) -> CollectiveResult:
     """Return the result of a collective, computed from the slowest rank's time in each repetition.
 
-    As in a training step, the slowest rank sets the time of a repetition. `slowest_us` holds this time in µs for each
-    repetition, `proof` the result of the verification, and `took_s` the duration of the whole step.
+    `slowest_us` has the slowest rank's time in µs for each repetition. `proof` is the result of the verification.
+    `took_s` is the duration of the entire step in seconds.
     """
     median_us = statistics.median(slowest_us)
     p95_us = percentile(slowest_us, 0.95)
@@ -81,26 +83,24 @@ def result_of(
 
 
 def slowest_rank_us(ranks: Sequence[RankSamples]) -> tuple[float, ...]:
-    """Return, for each repetition, the time of its slowest rank in µs."""
+    """Return the slowest rank's time in µs for each repetition."""
     return tuple(max(times) for times in zip(*(rank.call_us for rank in ranks), strict=True))
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:
-    """Return the nearest-rank percentile of `values`, which is always one of them; `fraction` is from 0 to 1."""
+    """Return a percentile of `values` by the nearest-rank method. `fraction` is between 0 and 1."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 
 
 def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
-    """Return each rank's own share of the collective, in rank order: its median over the repetitions, and its slowdown.
+    """Return the median time and the slowdown of each rank in the collective, in rank order.
 
-    All ranks wait for the slowest, so the duration of a call on one rank says little. A rank's own share is the sum of
-        the shortest call of any rank                (the work that all share)
-      + its own pause between barrier and call       (it enters late, the others' calls grow)
-      + its lateness at the next barrier             (it leaves late, the others wait there)
+    All ranks wait for the slowest rank, so the duration of a rank's call says little. Instead, a rank's time is the sum
+    of the shortest call of any rank, the rank's own pause before the call, and the rank's lateness at the next barrier.
 
-    Clocks of different ranks are never compared. A rank's lateness at a barrier is the longest wait of any rank minus
-    its own wait.
+    The lateness at a barrier is the longest wait of any rank minus the rank's own wait. The clocks of different ranks
+    are never compared.
     """
     by_kind = ([each.call_us for each in ranks], [each.gap_us for each in ranks], [each.barrier_us for each in ranks])
     calls, gaps, barriers = (list(zip(*each, strict=True)) for each in by_kind)
@@ -119,10 +119,7 @@ def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
 
 
 def slowdowns(values: Sequence[float]) -> list[float]:
-    """Return each value divided by the median of the other values.
-
-    The values are sorted only once, because there may be thousands of values.
-    """
+    """Return each value divided by the median of the other values."""
     if len(values) < 2:
         return [1.0] * len(values)
     ordered = sorted(values)
@@ -138,7 +135,7 @@ def slowdowns(values: Sequence[float]) -> list[float]:
 
 
 def pack_samples(samples: RankSamples) -> dict[str, Any]:
-    """Return a JSON object of a rank's samples; each timing keeps seven significant digits."""
+    """Return the samples of a rank as a JSON object. Each timing keeps seven significant digits."""
     times = array("f", (*samples.barrier_us, *samples.call_us, *samples.gap_us))
     packed = base64.b64encode(_little_endian(times).tobytes()).decode()
     proof = {"wrong_elements": samples.wrong_elements, "verified_calls": samples.verified_calls}
@@ -146,7 +143,7 @@ def pack_samples(samples: RankSamples) -> dict[str, Any]:
 
 
 def unpack_samples(value: Any) -> RankSamples:
-    """Return the samples in a packed object; raise MalformedInput if `value` is no such object."""
+    """Return the samples in a JSON object. Raise MalformedInput if the object can't be read."""
     values = tuple(timings(value))
     count, rest = divmod(len(values), 3)
     if rest or not math.isfinite(sum(values)):
@@ -157,9 +154,9 @@ def unpack_samples(value: Any) -> RankSamples:
 
 
 def timings(value: Any) -> array[float]:
-    """Return the times in µs in `value`, packed samples: those of all barriers, then all calls, then all pauses.
+    """Return the times in µs in a rank's packed samples: first the barriers, then the calls, then the pauses.
 
-    Raise MalformedInput if they can't be read.
+    Raise MalformedInput if the times can't be read.
     """
     times = array("f")
     try:
@@ -170,22 +167,22 @@ def timings(value: Any) -> array[float]:
 
 
 def rank_of(value: Any) -> int:
-    """Return the rank number in `value`, packed samples."""
+    """Return the rank number in a rank's packed samples."""
     return _whole(value, "rank")
 
 
 def wrong_elements(value: Any) -> int:
-    """Return the number of wrong elements in `value`, packed samples, without unpacking the timings."""
+    """Return the number of wrong elements in a rank's packed samples, without unpacking the timings."""
     return _whole(value, "wrong_elements")
 
 
 def verified_calls(value: Any) -> int:
-    """Return the number of verified repetitions in `value`, packed samples, without unpacking the timings."""
+    """Return the number of verified repetitions in a rank's packed samples, without unpacking the timings."""
     return _whole(value, "verified_calls")
 
 
 def is_spread(value: Any) -> bool:
-    """Return whether the wrong elements in `value`, a rank's packed samples, may have come from another rank."""
+    """Return whether the wrong elements in a rank's packed samples may have come from another rank."""
     return isinstance(value, dict) and value.get("is_spread") is True
 
 

@@ -1,4 +1,4 @@
-"""Loading of a saved report or baseline into a record."""
+"""Load a saved report or baseline from its JSON text."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ MOST_SPREAD = 10.0  # of a logarithm: e^10 between good nodes would be no bound 
 
 
 def load_report(text: str, name: str = "the report") -> Report:
-    """Return the report in `text`. Raise MalformedInput, one line that begins with `name`, if it is no report.
+    """Return the report in the JSON text `text`.
 
-    A report with another schema_version is refused, because the keys of such a report may have another meaning.
+    Raise MalformedInput if the text is not a report or if its schema version is not supported. The error message begins
+    with `name`.
     """
     return as_report(parse_json(text, REPORT, name), name)
 
 
 def as_report(document: object, name: str) -> Report:
-    """Return the report in `document`, which was parsed from JSON. Raise MalformedInput like `load_report`."""
+    """Return the report in `document`, a parsed JSON value. Raise MalformedInput if the value is not a report."""
     if not isinstance(document, dict) or VERSION not in document:
         raise MalformedInput(f"{name}: no report: it has no {VERSION!r}; give what `preflight check` wrote")
     _check_version(document[VERSION], name, "report", VERSION, SCHEMA_VERSION)
@@ -41,7 +42,7 @@ def as_report(document: object, name: str) -> Report:
 
 
 def load_baseline(text: str, name: str = "the baseline") -> Baseline:
-    """Return the baseline in `text`. Raise MalformedInput, one line that begins with `name`, if it is not usable."""
+    """Return the baseline in the JSON text `text`. Raise MalformedInput if the baseline can't be used."""
     document = parse_json(text, BASELINE_FILE, name)
     if not isinstance(document, dict) or BASELINE not in document:
         raise MalformedInput(f"{name}: no baseline: it has no {BASELINE!r}; give what `preflight baseline` wrote")

@@ -1,4 +1,4 @@
-"""The JSON Schema (2020-12) of a record, derived from its dataclass: the output of `preflight schema`."""
+"""Derive the JSON Schema (2020-12) of a record from its dataclass, for `preflight schema`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def stuck_schema() -> dict[str, Any]:
 
 
 def schema_of(kind: type, identifier: str, title: str) -> dict[str, Any]:
-    """Return the schema of the record `kind`, which forms a whole document.
+    """Return the JSON schema of a document that holds a record of the type `kind`.
 
-    `identifier` and `title` become `$id` and `title` of the schema. Keys that have a default are not required.
-    Additional keys are allowed.
+    `identifier` and `title` are the values of `$id` and `title`. Keys with a default are not required. Additional keys
+    are allowed.
     """
     definitions: dict[str, Any] = {}
     root = _described(kind, _record(kind, definitions))

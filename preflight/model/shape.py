@@ -25,7 +25,7 @@ class Form(Enum):
 
 
 class Shape(NamedTuple):
-    """A type's form, and the types inside it: alternatives, an array's item, or key and value of pairs."""
+    """The JSON form of a type, and the types inside it, such as the type of an array's items."""
 
     form: Form
     parts: tuple[Any, ...] = ()
@@ -42,10 +42,7 @@ class Field(NamedTuple):
 
 @functools.cache
 def shape_of(kind: Any) -> Shape:
-    """Return the shape of the type `kind`.
-
-    Shapes are cached, because node 0 decodes every fact of up to a thousand nodes.
-    """
+    """Return the JSON form of the type `kind` and the types inside it."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return Shape(Form.UNION, parts)
@@ -61,7 +58,7 @@ def shape_of(kind: Any) -> Shape:
 
 @functools.cache
 def fields_of(record: type) -> tuple[Field, ...]:
-    """Return the fields of the type `record`. A field may have another name in JSON (`metadata={"json": ...}`)."""
+    """Return the fields of the record type `record`. `metadata={"json": ...}` gives a field another name in JSON."""
     kinds = get_type_hints(record)
     return tuple(
         Field(each.name, each.metadata.get("json", each.name), kinds[each.name], each.default is not MISSING)

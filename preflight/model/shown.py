@@ -1,6 +1,6 @@
-"""The display of a result of the Python API: `print` prints its page, and a notebook shows HTML.
+"""Show a result of the Python API as text in `print` and as HTML in a notebook.
 
-Other packages build the pages: the API registers their functions in WRITERS. A record that did not come from the API
+The API registers the functions that build the text and the HTML in WRITERS. A record without registered functions
 prints its short form.
 """
 
@@ -22,7 +22,7 @@ WRITERS: dict[type, Renderers] = {}
 
 
 class Printable:
-    """A result that prints as the page of its command; a REPL shows `in_short`."""
+    """A result that prints the same text as its command. A REPL shows only one sentence."""
 
     __slots__ = ()
 

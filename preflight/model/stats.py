@@ -1,4 +1,4 @@
-"""Robust statistics, which a few outliers do not distort, and the uncertainty of small samples."""
+"""Statistics that a few outliers do not distort, and the uncertainty of small samples."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ QN_SCALE = 2.2219
 
 
 def t_quantile(df: float, confidence: float) -> float:
-    """Return Student's t quantile by the Cornish-Fisher series about the normal quantile (Hill, CACM 13, 1970).
+    """Return Student's t quantile, approximated by a Cornish-Fisher series (Hill, CACM 13, 1970).
 
-    For a confidence of 0.99 the result is 0.02% too small with 5 degrees of freedom. The error shrinks with more
+    For a confidence of 0.99 and 5 degrees of freedom, the result is 0.02% too small. The error shrinks with more
     degrees of freedom.
     """
     z = statistics.NormalDist().inv_cdf(confidence)
@@ -26,10 +26,11 @@ def t_quantile(df: float, confidence: float) -> float:
 
 
 def tolerance_factor(df: float, share: float, confidence: float) -> float:
-    """Return k: with `confidence`, at least `share` of all values are above the mean minus k standard deviations.
+    """Return the one-sided tolerance factor k for a sample of df + 1 values.
 
-    The formula is Natrella's approximation of the one-sided factor (NIST/SEMATECH e-Handbook 7.2.6.3), for df + 1
-    values. With a confidence below 0.5, k is a lower limit.
+    With the probability `confidence`, at least `share` of all values are above the mean minus k standard deviations.
+    The formula is Natrella's approximation (NIST/SEMATECH e-Handbook 7.2.6.3). If `confidence` is below 0.5, k is a
+    lower limit.
     """
     z, sure = (statistics.NormalDist().inv_cdf(each) for each in (share, confidence))
     a = max(0.1, 1 - sure**2 / (2 * df))
@@ -46,7 +47,7 @@ def robust_centre(values: Sequence[float]) -> float:
 
 
 def robust_spread(values: Sequence[float]) -> float:
-    """Return a standard deviation estimated from the bulk of the values; up to half of the values may be outliers."""
+    """Return a robust estimate of the standard deviation. Up to half of the values may be outliers."""
     count = len(values)
     if count < 2:
         return 0.0

@@ -1,4 +1,4 @@
-"""The measured speed of a directory, measured with the ranks of one node or with all nodes together."""
+"""The measured speed of a directory, with the ranks of one node or with all nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_DIRECTORY = Gap("no --checkpoint-dir was given, or there are several nodes")
 
 @dataclass(frozen=True, slots=True)
 class StorageSpeed:
-    """The speed of a directory with fsync and without the page cache; the `all` values are sums over the writers."""
+    """The speed of a directory without the page cache, for one writer and for all writers together."""
 
     directory: str  # the real path: symbolic links are followed
     writers: int  # ranks that wrote together
@@ -46,7 +46,7 @@ class NodeStorage:
 
 @dataclass(frozen=True, slots=True)
 class SharedStorage:
-    """A directory to which all nodes wrote at the same time; each node also read another node's file."""
+    """A directory to which all nodes wrote at the same time. Each node also read a file of another node."""
 
     directory: str
     file_bytes: int  # of each node

@@ -17,7 +17,7 @@ NOT_YET = "Not stuck yet"  # prefix of an answer that names ranks which make pro
 
 
 class JobRow(NamedTuple):
-    """One of several jobs on a node, with the values by which a person recognizes it."""
+    """A job on a node, with the values by which a user recognizes the job."""
 
     pid: int  # of its first rank
     ranks: int  # on this node
@@ -27,7 +27,7 @@ class JobRow(NamedTuple):
 
 
 class StuckVerdict(Word):
-    """The possible verdicts on a job."""
+    """The possible verdicts on a job that may hang."""
 
     STUCK = "stuck"
     NOT_STUCK = "not_stuck"
@@ -84,7 +84,7 @@ IN_WORDS = {
 
 
 class Reason(Word):
-    """The reason for which a job makes no progress."""
+    """The reason why a job makes no progress."""
 
     DEAD_RANK = "dead_rank"
     STOPPED_PROCESS = "stopped_process"
@@ -100,7 +100,7 @@ class Reason(Word):
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """A rank's state during the watch: its activity, its call, and whether it makes progress."""
+    """What a rank did while preflight watched the job, and whether the rank made progress."""
 
     rank: int | Gap
     host: str
@@ -129,17 +129,17 @@ class RankPlace:
 
     @property
     def wait(self) -> str:
-        """The wait in words: `in all_reduce`, or `for the GPU` if the rank waits for its GPU's work."""
+        """The rank's wait as text: `in all_reduce`, or `for the GPU` if the rank waits for its GPU."""
         return f"for {self.doing}" if self.activity in (Activity.GPU_WORK, Activity.RING) else f"in {self.doing}"
 
     @property
     def surroundings(self) -> str:
-        """The surrounding activity: `, within evaluation`; "" if nothing surrounds the call."""
+        """The activity that surrounds the call, such as `, within evaluation`, or "" if there is no such activity."""
         return f", within {self.within.replace('_', ' ')}" if self.within else ""
 
     @property
     def whereabouts(self) -> str:
-        """What the rank does, in words after "is": `writing a checkpoint: torch.save (train.py:52, save), for 40 s`."""
+        """What the rank does, as text: `writing a checkpoint: torch.save (train.py:52, save), for 40 s`."""
         at = f" ({self.at.removesuffix(f', {self.doing}')})" if self.at else ""  # a function is named once
         time = f", for {duration_text(self.for_s)}" if self.stands and isinstance(self.for_s, float) else ""
         detail = f", {self.detail}" if self.detail else ""
@@ -147,7 +147,7 @@ class RankPlace:
 
     @property
     def rest(self) -> str:
-        """Whether the rank's process sleeps or runs, in words: `rank 2 (pid 102) has slept for 40 s`."""
+        """Whether the rank's process sleeps or runs, as text: `rank 2 (pid 102) has slept for 40 s`."""
         if self.spins:
             rest = "runs without a pause, in one place"
         elif self.stands and isinstance(self.for_s, float):
@@ -159,15 +159,15 @@ class RankPlace:
 
 
 def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
-    """Return the rank numbers in `places`, sorted, without ranks whose number is not known."""
+    """Return the known rank numbers in `places`, sorted."""
     return tuple(sorted(place.rank for place in places if isinstance(place.rank, int)))
 
 
 def rank_names(places: Sequence[RankPlace]) -> str:
-    """Return the names of the ranks in `places`: `rank 3`, `ranks 1, 2`, `ranks 0-3`, or a pid if a number is unknown.
+    """Return the names of the ranks in `places`, such as `rank 3`, `ranks 1, 2` or `ranks 0-3`.
 
-    Processes of a serving engine have the names that the engine gives them. At most MOST_RANKS numbers or names are
-    listed.
+    If a rank number is unknown, the name has the process ID. Processes of a serving engine have the engine's names. At
+    most MOST_RANKS numbers or names are listed.
     """
     if places and all(place.name for place in places):
         names = [place.name for place in places]
@@ -182,7 +182,7 @@ def rank_names(places: Sequence[RankPlace]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """Ranks that block the job, the reason, and the steps; a step is a sentence, or four spaces and a command."""
+    """The ranks that block the job, the reason, and the steps to take. A step is a sentence or a command."""
 
     reason: Reason
     ranks: tuple[int, ...]
@@ -195,7 +195,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class KnownHang:
-    """A known bug that fits the job's software, and the job's evidence of the bug."""
+    """A known bug of the job's software that may explain the hang."""
 
     bug: str  # its id in known_bugs.toml
     version: str  # "NCCL 2.28.9"; only the component's name if its version is not known
@@ -209,7 +209,7 @@ class KnownHang:
 
     @property
     def sentence(self) -> str:
-        """The known bug and the job's evidence of it, as one sentence."""
+        """A sentence that names the known bug as a likely or possible cause."""
         condition = f", if {self.where}" if self.where else ""
         lacks = f"; {', '.join(self.not_known)} is not known" if self.not_known else ""
         word = "This is likely" if self.is_shown else "This may be"

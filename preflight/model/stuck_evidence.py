@@ -1,6 +1,7 @@
-"""One node's evidence about a hung job: its ranks, what each rank does, and the values that could not be read.
+"""The data that one node collects about a hung job.
 
-The processes are sampled several times during a short interval, the watch. All amounts are changes during the watch.
+The processes are sampled several times during a short interval, called the watch. All amounts are changes during the
+watch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BUSY_S = 0.4  # of CPU time: a thread that used less during the watch needs no s
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A call on a Python stack; with `--native`, also a C or C++ call."""
+    """A call on a Python stack. With `--native`, the call may also be in C or C++."""
 
     function: str
     file: str
@@ -52,13 +53,16 @@ class Stack:
 
     @property
     def python_frames(self) -> tuple[Frame, ...]:
-        """The Python frames. The stack has C frames only if they were requested."""
+        """The Python frames of the stack, without C frames."""
         return tuple(each for each in self.frames if not OF_C.search(each.file))
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadState:
-    """A thread as the kernel reports it: its one-letter state and the kernel function in which it waits ("" = runs)."""
+    """A thread's state, as the kernel reports it.
+
+    `wait_channel` is the kernel function in which the thread waits, or "" if the thread runs.
+    """
 
     tid: int
     name: str
@@ -70,17 +74,17 @@ class ThreadState:
 
     @property
     def may_have_run(self) -> bool:
-        """Return whether the thread runs or may have run during the watch; not every kernel counts context switches."""
+        """Return whether the thread runs or may have run during the watch."""
         return self.state == "R" or self.wakes != 0
 
     @property
     def is_held(self) -> bool:
-        """Return whether the thread has been stopped for a while, not just for a moment as by a sampling profiler."""
+        """Return whether the thread is stopped, and not only for a moment by a sampling profiler."""
         is_moment = isinstance(self.asleep_s, float) and self.asleep_s < HELD_S and self.wakes != 0
         return self.state in "Tt" and not is_moment
 
     def rests(self, rest_s: float) -> bool:
-        """Return whether the thread has slept for `rest_s`, or for the whole watch if the kernel gives no duration."""
+        """Return whether the thread has slept for `rest_s` seconds, or for the entire watch if this time is unknown."""
         if self.state == "R":
             return False
         if isinstance(self.asleep_s, float):
@@ -90,7 +94,7 @@ class ThreadState:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file that a process has open; no pipe and no socket."""
+    """A file that a process has open. Pipes and sockets are not included."""
 
     fd: int
     path: str
@@ -141,19 +145,19 @@ class Process:
 
     @property
     def main_thread(self) -> ThreadState | None:
-        """The main thread; None if the process has ended."""
+        """The main thread, or None if the process has ended."""
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
     @property
     def main_stack(self) -> Stack | None:
-        """The main thread's stack; None if it was not read."""
+        """The main thread's stack, or None if the stack was not read."""
         stacks = known_or(self.stacks, ())
         by_tid = next((stack for stack in stacks if stack.tid == self.pid), None)
         return by_tid or next((stack for stack in stacks if stack.thread == "MainThread"), None)
 
     @property
     def keeps_its_stack(self) -> bool:
-        """Return whether the Python frames of the main stack were read at both ends of the watch and are the same."""
+        """Return whether the main thread's Python stack is the same at the start and at the end of the watch."""
         first, last = (
             next((stack.python_frames for stack in known_or(stacks, ()) if stack.tid == self.pid), ())
             for stacks in (self.earlier_stacks, self.stacks)
@@ -162,12 +166,12 @@ class Process:
 
     @property
     def was_read_once(self) -> bool:
-        """Return whether the stacks are known only from the end of the watch."""
+        """Return whether the stacks were read only at the end of the watch."""
         return isinstance(self.earlier_stacks, Gap) and not isinstance(self.stacks, Gap)
 
     @property
     def busiest_changing_thread(self) -> ThreadState | None:
-        """The busiest thread whose Python stack differs between the two ends of the watch; None if there is none."""
+        """The busiest thread whose Python stack changed during the watch, or None if no stack changed."""
         first, last = (
             {stack.tid: stack.python_frames for stack in known_or(stacks, ())}
             for stacks in (self.earlier_stacks, self.stacks)
@@ -178,9 +182,9 @@ class Process:
 
     @property
     def native_cpu_s(self) -> float:
-        """The CPU time in seconds of the threads that run no Python, such as numpy's.
+        """The CPU time in seconds of the threads that run no Python, such as threads of numpy.
 
-        The result is 0 if the process uses NCCL, whose threads spin, or if the stacks were not read.
+        The time is 0 if the process uses NCCL or if the stacks were not read. NCCL's threads always use CPU time.
         """
         if isinstance(self.stacks, Gap) or self.uses_nccl:
             return 0.0
@@ -190,7 +194,7 @@ class Process:
 
     @property
     def is_in_group(self) -> bool:
-        """Return whether the process has threads of a process group."""
+        """Return whether the process has threads of a torch process group."""
         return any(thread.name.startswith(GROUP_THREADS) for thread in self.threads)
 
     @property
@@ -200,7 +204,7 @@ class Process:
 
     @property
     def serves_a_data_loader(self) -> bool:
-        """Return whether the process is a DataLoader worker, according to torch's name for it or its stack."""
+        """Return whether the process is a DataLoader worker, according to its name or its stack."""
         stack = self.main_stack
         return self.is_data_worker or (
             stack is not None and any(frame.function.endswith("_worker_loop") for frame in stack.frames)
@@ -208,14 +212,14 @@ class Process:
 
     @property
     def fastest_written_file(self) -> OpenFile | None:
-        """The file that the process writes fastest; None if it writes none."""
+        """The file that the process writes fastest, or None if the process writes no file."""
         moving = [each for each in known_or(self.files, ()) if each.is_written and each.moved_bytes > 0]
         return max(moving, key=lambda each: each.moved_bytes, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputTail:
-    """The last lines of a rank's output; only an output that goes to a file can be read."""
+    """The last lines of a rank's output, if the output goes to a file."""
 
     path: str
     lines: tuple[str, ...]
@@ -267,7 +271,7 @@ class GpuState:
 
     @property
     def works(self) -> bool | None:
-        """Return whether the GPU's power is that of a computing GPU; None if the power is not known."""
+        """Return whether the GPU draws as much power as a computing GPU. Return None if the power is not known."""
         if isinstance(self.power_w, Gap) or isinstance(self.power_limit_w, Gap):
             return None
         return self.power_w >= WORKING_SHARE * self.power_limit_w
@@ -275,7 +279,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class RasRank:
-    """A rank that NCCL's RAS names, and its node and pid ("" and 0 if RAS does not give them)."""
+    """A rank that the NCCL RAS service names, with its node and pid, if known."""
 
     rank: int
     pid: int
@@ -290,7 +294,7 @@ class RasRank:
 
 @dataclass(frozen=True, slots=True)
 class RasAnswer:
-    """The reply of NCCL's RAS about the job, with the ranks missing from RAS and the ranks that are behind."""
+    """The reply of the NCCL RAS service: the ranks that are missing or behind."""
 
     address: str
     nccl_version: str
@@ -302,7 +306,7 @@ class RasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecordedLag:
-    """Ranks that are behind, or in another collective with the same number, by the flight recorder's dumps."""
+    """Ranks that are behind or run another collective, according to the dumps of the flight recorder."""
 
     ranks: tuple[str, ...]
     what: str
@@ -310,7 +314,7 @@ class RecordedLag:
 
 @dataclass(frozen=True, slots=True)
 class LoadedLibrary:
-    """A library that ranks have loaded, and for which preflight has a table of bugs by version."""
+    """A library that the ranks have loaded. preflight knows bugs of some versions of this library."""
 
     component: str
     version: str  # "" where it names none
@@ -321,7 +325,10 @@ class LoadedLibrary:
 
 @dataclass(frozen=True, slots=True)
 class JobSoftware:
-    """The versions that the ranks of a node have loaded, and the node's CPU, kernel, driver and GPUs; "" = unknown."""
+    """The library versions that a node's ranks have loaded, and the node's CPU, kernel, driver and GPUs.
+
+    A value that is not known is "".
+    """
 
     libraries: tuple[LoadedLibrary, ...]
     architecture: str
@@ -331,7 +338,7 @@ class JobSoftware:
 
     @property
     def versions(self) -> dict[str, tuple[str, ...]]:
-        """The versions by component; several versions if the ranks have mapped several of one component."""
+        """The loaded versions of each component. The ranks may have loaded several versions of a component."""
         found: dict[str, tuple[str, ...]] = {}
         for each in self.libraries:
             if each.version and each.version not in found.get(each.component, ()):
@@ -341,7 +348,7 @@ class JobSoftware:
 
     @property
     def twice(self) -> str:
-        """A text on a component of which ranks have mapped several versions, with the paths; "" if there is none."""
+        """A text about a component with several loaded versions. The text is "" if there is no such component."""
         for name, several in self.versions.items():
             if len(several) > 1:
                 own = [each for each in self.libraries if each.component == name and each.version]
@@ -352,7 +359,7 @@ class JobSoftware:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvidence:
-    """The evidence about a job from one node."""
+    """The data about a hung job from one node."""
 
     schema_version: int
     host: str

@@ -1,4 +1,4 @@
-"""A safe timeout with its derivation: the components of the time budget, their sources, and frameworks' settings."""
+"""A safe timeout, the parts of its time budget with their sources, and the settings of each framework."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.model.word import Word
 
 
 class Framework(Word):
-    """The frameworks for which timeout/frameworks.py has a setting, with the names that they use themselves."""
+    """The frameworks for which preflight knows the timeout setting."""
 
     TORCH = "torch"
     TORCHRUN = "torchrun"
@@ -36,7 +36,7 @@ ALIASES = {  # other names of a framework that people type
 
 
 class Source(Word):
-    """How a value of the time budget is known."""
+    """The origin of a value in the time budget."""
 
     MEASURED = "measured"
     GIVEN = "given"
@@ -44,7 +44,7 @@ class Source(Word):
 
 
 class Part(Word):
-    """The timeout to which a component of the time budget belongs."""
+    """The timeout that a part of the time budget belongs to."""
 
     INIT = "init"  # until all ranks are through their first collective
     TRAINING = "training"
@@ -52,7 +52,10 @@ class Part(Word):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The measured timings of the machine. The reason in a Gap says which measurement would give the missing value."""
+    """The timings that were measured on the machine.
+
+    If a timing is missing, a `Gap` object says which measurement would give the timing.
+    """
 
     write_one_bytes_per_s: float | Gap  # one rank alone into the checkpoint's directory
     write_all_bytes_per_s: float | Gap  # all ranks together, their sum
@@ -70,7 +73,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One component of the time budget: a value, the factor by which it counts, and the reason for both."""
+    """A part of the time budget: a value, a factor, and the reason for both."""
 
     name: str
     part: Part
@@ -84,7 +87,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkLine:
-    """The setting with which a framework takes the timeout, in its own words and unit."""
+    """The line that sets the timeout in a framework, with the framework's own name and unit."""
 
     name: str
     line: str
@@ -98,9 +101,9 @@ class FrameworkLine:
 
 @dataclass(frozen=True, slots=True)
 class SafeTimeout:
-    """The safe timeouts for the start and for training, and their derivation.
+    """The safe timeouts for the start of a job and for its training, and how they were computed.
 
-    `pg_timeout_s` is the larger of these two timeouts, because torch has one timeout for both phases.
+    `pg_timeout_s` is the larger timeout, because torch has one timeout for the start and the training.
     """
 
     init_timeout_s: int

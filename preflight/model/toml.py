@@ -18,7 +18,10 @@ MOST_PARTS = 64  # of a dotted key: the library's time grows with their square
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
-    """Return the tables in `text`. Raise MalformedInput, which names `source` and the line that could not be read."""
+    """Return the tables in the TOML text `text`.
+
+    Raise MalformedInput if the text is not valid. The message names `source`.
+    """
     check_text(text, POLICY, source)
     if any(line.partition("=")[0].count(".") > MOST_PARTS for line in text.splitlines()):
         raise MalformedInput(f"{source}: no TOML of ours: a key has more than {MOST_PARTS} parts")

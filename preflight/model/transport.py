@@ -1,4 +1,4 @@
-"""The transports that carried a trial's data. Only this module writes and reads the text form of transports."""
+"""The transports that carried data in a test run, and their text form in a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from preflight.model.word import Word
 
 
 class Transport(Word):
-    """How the data of two ranks travels, in NCCL's words."""
+    """How data moves between two ranks, in NCCL's terms."""
 
     P2P = "P2P"
     SHM = "SHM"
@@ -39,7 +39,7 @@ PRINTED_PATH = re.compile(
 
 
 class CarrierKind(Word):
-    """The kind of a carrier; the value is the start of the carrier's text in the report."""
+    """The kind of a `Carrier`, such as a path or a port. The value is the start of its text in the report."""
 
     PATH = ""  # between two ranks, or of one that hands its data to a switch
     NETWORK = "network "
@@ -61,7 +61,7 @@ NAMED = (
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """What carried data: a path (`P2P/CUMEM` from rank 0 to rank 1), an interface (eth0), a network or a port."""
+    """A path, network interface, network or port that carried data between ranks."""
 
     kind: CarrierKind
     name: str  # of a path as NCCL prints it
@@ -69,14 +69,14 @@ class Carrier:
 
     @property
     def text(self) -> str:
-        """The carrier's text in the report: `0>1 via P2P/CUMEM`, `3 via COLLNET/SHARP/0`, `netif eth0`, `NVLS`."""
+        """The text in the report, such as `0>1 via P2P/CUMEM`, `netif eth0` or `NVLS`."""
         if self.kind is CarrierKind.PATH:
             return f"{'>'.join(map(str, self.ranks))} via {self.name}"
         return f"{self.kind.value}{self.name}" if self.kind in NAMED else self.name
 
     @classmethod
     def from_text(cls, text: str) -> Carrier:
-        """Return the carrier that `text`, from a report, describes."""
+        """Return the `Carrier` that a text from a report describes."""
         if match := PATH.fullmatch(text):
             return cls(CarrierKind.PATH, match[3], tuple(int(rank) for rank in match.groups()[:2] if rank))
         for kind in NAMED:
@@ -91,7 +91,7 @@ class Carrier:
 
     @property
     def transport(self) -> Transport | None:
-        """The transport of a path; None if the carrier is no path, or if NCCL's words for the path are not known."""
+        """The transport of a path. None means that the carrier is not a path, or that the transport is not known."""
         return transport_of(self.name) if self.kind is CarrierKind.PATH else None
 
 
@@ -99,22 +99,22 @@ NVLS = Carrier(CarrierKind.NVLS, "NVLS")
 
 
 def transport_of(detail: str) -> Transport | None:
-    """Return the transport for `detail`, NCCL's description of a path; None if the description is not known."""
+    """Return the transport in NCCL's description of a path, or None if the description is not known."""
     return next(
         (transport for transport, words in WORDS.items() if re.match(rf"{transport.value}\b|{words}", detail)), None
     )
 
 
 def carriers_from(texts: Iterable[str]) -> tuple[Carrier, ...]:
-    """Return the carriers that `texts` describe, each once, sorted by text."""
+    """Return a `Carrier` for each text in `texts`, without duplicates, sorted by text."""
     return tuple(Carrier.from_text(text) for text in sorted(set(texts)))
 
 
 def texts_of(carriers: Iterable[Carrier]) -> tuple[str, ...]:
-    """Return the texts of the carriers, as the report holds them."""
+    """Return the text of each `Carrier`, as in the report."""
     return tuple(carrier.text for carrier in carriers)
 
 
 def path_names(carriers: Iterable[Carrier]) -> tuple[str, ...]:
-    """Return the paths among `carriers` that any ranks used, each once, such as `NET/IB/0`."""
+    """Return the names of the paths in `carriers`, such as `NET/IB/0`, without duplicates."""
     return tuple(sorted({carrier.name for carrier in carriers if carrier.kind is CarrierKind.PATH}))

@@ -1,4 +1,4 @@
-"""Configurations to try, and the results of trials and their repetitions. Repetitions detect intermittent failures."""
+"""Configurations to test, and the results of their test runs and repetitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Scope(Word):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A configuration: a set of environment variables that is worth a trial, and the reason."""
+    """A set of environment variables to test, and the reason to test this set."""
 
     name: str
     env: tuple[tuple[str, str], ...]  # what would be recommended
@@ -35,7 +35,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting that turns off a feature, so that faults of this feature do no harm."""
+    """A setting that turns off a feature, so that faults of this feature cannot harm the job."""
 
     name: str  # the variable, or `netif eth0`; unique within a run
     env: tuple[tuple[str, str], ...]
@@ -55,14 +55,14 @@ IN_START = "start"  # all stages up to the first collective: only timing decides
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A configuration or a setting that was not worth a trial, and the reason."""
+    """A configuration or a setting that was not tested, and the reason."""
 
     candidate: str
     reason: str
 
 
 class Outcome(Word):
-    """The way in which a trial ended."""
+    """How a test run ended."""
 
     OK = "ok"
     HANG = "hang"
@@ -78,7 +78,7 @@ FAILED = frozenset({Outcome.HANG, Outcome.CRASH, Outcome.INIT_ERROR, Outcome.WRO
 
 @dataclass(frozen=True, slots=True)
 class RankTime:
-    """One rank's own share of a collective: the time that the rank does not spend waiting for others."""
+    """The time that one rank spends in a collective without waiting for other ranks."""
 
     rank: int
     own_us: float  # median over the repetitions
@@ -87,10 +87,10 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveResult:
-    """The result of one collective at one size; each repetition counts with the time of its slowest rank.
+    """The result of one collective at one size. The time of a repetition is the time of the slowest rank.
 
-    If another job used the GPUs, the speeds are Gaps and `ranks` is empty. With 256 ranks or more, `ranks` holds the
-    earliest rank and the 63 latest.
+    If another job used the GPUs, the speeds are not known and `ranks` is empty. With 256 ranks or more, `ranks` has
+    only the earliest rank and the 63 latest ranks.
     """
 
     collective: Collective
@@ -111,7 +111,7 @@ class CollectiveResult:
 
     @property
     def shown_gb_s(self) -> float | Gap:
-        """The bus bandwidth; for one rank alone, which has no bus bandwidth, the algorithm bandwidth."""
+        """The bus bandwidth. For a single rank, which has no bus bandwidth, this is the algorithm bandwidth."""
         return self.busbw_gb_s if isinstance(self.busbw_gb_s, Gap) else self.busbw_gb_s or self.algbw_gb_s
 
 
@@ -125,7 +125,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class RankEnd:
-    """The end of one rank's process in a trial: the way in which it ended, the stage, and its last output."""
+    """The end of one rank's process in a test run: how the process ended, its stage, and its last output."""
 
     rank: int
     ended: str  # done | timeout | error | signal | stuck | stopped | killed | unkillable | usage
@@ -137,7 +137,10 @@ class RankEnd:
 
 @dataclass(frozen=True, slots=True)
 class TrialCause:
-    """The cause of a failed trial that its own logs prove, with the name that `preflight explain` uses."""
+    """The cause of a failed test run, if its logs prove the cause.
+
+    `cause` is the name that `preflight explain` uses.
+    """
 
     cause: str
     verdict: str
@@ -147,7 +150,7 @@ class TrialCause:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The result of the trial of one configuration on all ranks."""
+    """The result of testing one configuration on all ranks."""
 
     candidate: str
     reason: str
@@ -175,9 +178,9 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class RailTest:
-    """A test of one RDMA port.
+    """The result of testing one RDMA port.
 
-    The data of all ranks of the node goes through this port, with P2P and shared memory off.
+    All data between the ranks of the node goes through this port. P2P and shared memory are off.
     """
 
     hca: str
@@ -192,7 +195,7 @@ class RailTest:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of the paired comparison of a configuration with the default settings, from interleaved samples."""
+    """The result of comparing a configuration with the default settings, from alternating samples."""
 
     candidate: str
     rounds: int
@@ -206,9 +209,9 @@ NOT_REGISTERED = "usage"  # RankEnd.ended if the module of --backend does not re
 
 
 def unregistered_backend(trial: TrialResult) -> str:
-    """Return the ranks' error message that the module of --backend does not register the backend.
+    """Return the error message of the ranks if the module of --backend did not register the backend.
 
-    The result is "" if any rank ended in another way; killed ranks are ignored.
+    The result is "" if any rank ended in another way. Killed ranks are ignored.
     """
     said = [end.detail for end in trial.ranks if end.ended == NOT_REGISTERED]
     others = {end.ended for end in trial.ranks} - {NOT_REGISTERED, "killed"}
@@ -216,7 +219,7 @@ def unregistered_backend(trial: TrialResult) -> str:
 
 
 def without_speeds(trial: TrialResult, why: str) -> TrialResult:
-    """Return `trial` with a Gap (reason `why`) for every speed; the results of data verification are kept."""
+    """Return a copy of `trial` without speeds. `why` is the reason for each missing speed."""
     gap = Gap(why)
     blank = dict.fromkeys(("min_us", "median_us", "p95_us", "p99_us", "spread", "algbw_gb_s", "busbw_gb_s"), gap)
     results = tuple(replace(result, ranks=(), **blank) for result in trial.results)  # type: ignore[arg-type]
@@ -225,7 +228,7 @@ def without_speeds(trial: TrialResult, why: str) -> TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """One more trial of the same settings, in new processes, up to the size at which trials had failed."""
+    """A repeated test run with the same settings, in new processes."""
 
     candidate: str
     env: tuple[tuple[str, str], ...]
@@ -240,7 +243,7 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """All repeated trials of a run, and the settings that are tested as a workaround for failing default settings."""
+    """All repeated test runs, and the settings that are tested as a workaround."""
 
     seed: int = 0  # of the random order of the runs
     wanted_each: int = 0  # runs of each that the profile requires
@@ -249,7 +252,7 @@ class Control:
     reruns: tuple[Rerun, ...] = ()
 
     def turns(self, control: str) -> tuple[Rerun, ...]:
-        """Return the reruns that belong to the A/B test of `control`, in order, without reruns that were cut short."""
+        """Return the complete repeated runs of the A/B test of `control`, in order."""
         return tuple(each for each in self.reruns if each.control == control and each.outcome is not Outcome.SKIPPED)
 
 
@@ -257,16 +260,15 @@ NO_CONTROL = Control()
 
 
 def odds(one: int, other: int) -> int:
-    """Return in how many orders `one` failures and `other` successes can come.
+    """Return the number of possible orders of `one` failures and `other` successes.
 
-    If a fault does not depend on the settings, every order is equally likely, because the order of the runs was random.
-    By chance alone, failures therefore look like the effect of a workaround in 1 of N cases, with N the result.
+    If the result is N, a useless workaround looks effective by chance in 1 of N cases.
     """
     return math.comb(one + other, one)
 
 
 def stage_words(stage: str) -> str:
-    """Return `stage`, a stage of a trial, in words: `first` is the first collective, in which NCCL connects."""
+    """Return a stage of a test run as text. The stage `first` is "the first collective"."""
     step, _, steps = stage.removeprefix("timed ").partition("/")
     words = {"first": "the first collective", "done": "its end"}
     return words.get(stage, f"timed step {step} of {steps}" if steps else stage)

@@ -1,6 +1,6 @@
-"""Numbers in human-readable form: sizes in binary units, times and rates with three significant digits.
+"""Format numbers for people: sizes in binary units, times and rates with three significant digits.
 
-This module also forms plurals and capital letters for sentences.
+This module also forms plurals and capital letters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ def capitalized(text: str) -> str:
 
 
 def numbers_text(numbers: Iterable[int]) -> str:
-    """Return `numbers` as text: `3`, `0, 2` or `0-3, 8`; more than two consecutive numbers form a range."""
+    """Return `numbers` as text, such as `3`, `0, 2` or `0-3, 8`.
+
+    Three or more consecutive numbers become a range.
+    """
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
@@ -38,7 +41,10 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def size_text(size_bytes: int, digits: int = 0) -> str:
-    """Return a size as `8 B`, `32 MiB`, `1.5 GiB`: one decimal if needed, or `digits` significant digits."""
+    """Return a size as text, such as `8 B`, `32 MiB` or `1.5 GiB`.
+
+    If `digits` is not 0, the number has `digits` significant digits.
+    """
     value, unit = float(size_bytes), 0
     while value >= 1024 and unit < len(BINARY) - 1:
         value, unit = value / 1024, unit + 1
@@ -61,12 +67,12 @@ def rate_text(rate_gb_s: float) -> str:
 
 
 def percent_text(share: float) -> str:
-    """Return a share with its sign: `+12.3%` for 0.123."""
+    """Return a ratio as a percentage with its sign, such as `+12.3%` for 0.123."""
     return f"{100 * share:+.1f}%"
 
 
 def three_digits(value: float) -> str:
-    """Return a positive `value` with three significant digits; above 1000, with all digits of the integer."""
+    """Return a positive number with three significant digits. Above 1000, all digits of the integer are kept."""
     if value >= 99.95:
         return f"{value:.0f}"
     if value >= 9.995:
@@ -75,7 +81,7 @@ def three_digits(value: float) -> str:
 
 
 def decimal_text(size_bytes: float) -> str:
-    """Return a size in bytes in decimal units, as for disks and models: `21.0 GB`, `700 MB`."""
+    """Return a size in bytes as text in decimal units, such as `21.0 GB` or `700 MB`."""
     return _scaled(size_bytes, ("kB", "MB", "GB", "TB", "PB")) or f"{size_bytes:.0f} B"
 
 

@@ -1,4 +1,4 @@
-"""The base class of closed sets of words, such as the verdicts."""
+"""The base class of enums whose members are strings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from enum import Enum
 
 
 class Word(str, Enum):
-    """A word of a closed set: a member equals its text, prints as its text, and `Kind(text)` returns it."""
+    """An enum whose members are equal to their string values and print as these strings."""
 
     __str__ = str.__str__

@@ -1,10 +1,11 @@
-"""The meaning of an Xid in the driver's log: NVIDIA's immediate action for each, according to the Xid catalog.
+"""The meaning of each Xid error number, and the immediate action that NVIDIA's Xid catalog gives.
 
-CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer; as of September
-2026). The catalog's GPU columns are `where`, and its "Xid 154 linkage" is `recovery`. The driver's own requests take
-precedence over every row: separate checks read the GPU's recovery action and its row remapping from NVML. The meaning
-of a number is the same in all drivers (introduction.html there), so only `recovery` depends on the driver's branch.
-NVIDIA/NVSentinel's mapping (xiderrorsmapping.csv at 6f8b0fc) is older, and differs for 160 and 162.
+CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer, as of September
+2026). `where` holds the GPU columns of the catalog, and `recovery` holds the column "Xid 154 linkage". The driver's own
+requests take precedence over the catalog. Separate checks read these requests from NVML.
+
+An Xid means the same in all drivers. Only `recovery` depends on the branch of the driver. The mapping of
+NVIDIA/NVSentinel (xiderrorsmapping.csv at 6f8b0fc) is older, and differs for 160 and 162.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ RETIREMENT = "Xid catalog, NVIDIA; nvmlDeviceGetRemappedRows: a pending remappin
 
 
 class XidMeaning(Word):
-    """What an Xid says about the hardware, from its number alone."""
+    """What the number of an Xid says about the hardware."""
 
     HARDWARE = "hardware"  # the GPU, its links or its firmware need a reset, a repair or a reboot
     REMAPPING = "remapping"  # NVML's state of row remapping decides
@@ -36,7 +37,7 @@ class XidMeaning(Word):
 
 @dataclass(frozen=True, slots=True)
 class XidRow:
-    """A group of Xids that allow the same conclusion."""
+    """A group of Xids with the same meaning."""
 
     numbers: frozenset[int]
     meaning: XidMeaning
@@ -97,10 +98,10 @@ UNLISTED = XidRow(frozenset(), XidMeaning.REPORT, "no action is known except a r
 
 
 def row_of(number: int) -> XidRow:
-    """Return the row of Xid `number`; UNLISTED, from which nothing follows, if no row has it."""
+    """Return the row for an Xid number, or UNLISTED if the Xid is in no row."""
     return next((row for row in ROWS if number in row.numbers), UNLISTED)
 
 
 def numbers_of(*meanings: XidMeaning, about: str = "") -> tuple[int, ...]:
-    """Return the Xids that have one of `meanings` and whose text contains `about`."""
+    """Return the Xids with a meaning in `meanings` and with `about` in their text."""
     return tuple(sorted(n for row in ROWS if row.meaning in meanings and about in row.words for n in row.numbers))

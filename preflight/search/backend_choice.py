@@ -1,4 +1,7 @@
-"""Choose the backend of a run, its devices and its number of ranks. Broken GPUs are never replaced by gloo."""
+"""Choose the backend of a run, its devices and its number of ranks.
+
+gloo never replaces NCCL because of broken GPUs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ BACKEND = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,31})(?:@([A-Za-z_][\w.]{0,199}))
 class BackendChoice:
     """The backend, the GPUs and the number of ranks of a run.
 
-    If `blocked` gives a reason, nothing is launched, and the findings name the cause.
+    If `blocked` has a reason, no rank is started.
     """
 
     backend: str
@@ -39,11 +42,11 @@ def choose_backend(
     backend: str | None, gpus: str | None, nproc: int | None, visible: str | None, node: NodeFacts, *,
     is_elsewhere: bool = False,
 ) -> BackendChoice:  # fmt: skip
-    """Return the backend, GPUs and rank count that `--backend`, `--gpus`, `--nproc` and CUDA_VISIBLE_DEVICES give here.
+    """Return the backend, the GPUs and the number of ranks for the given options.
 
-    `visible` is CUDA_VISIBLE_DEVICES, or None if it is not set. With `is_elsewhere` the facts are those of another
-    machine. A simulated backend then simulates that machine here, with one rank for each chosen GPU. Raises UsageError
-    if the options contradict each other or name something that does not exist.
+    `visible` is CUDA_VISIBLE_DEVICES, or None if this variable is not set. If `is_elsewhere` is true, `node` describes
+    another machine, and a simulated backend runs one rank for each chosen GPU. Raise UsageError if the options
+    contradict each other or name something that does not exist.
     """
     if is_elsewhere:
         return _elsewhere(backend, gpus, nproc, visible, node)
@@ -94,7 +97,7 @@ def _elsewhere(
 
 
 def parse_backend(text: str) -> tuple[str, str]:
-    """Return (name, module) of `text`, the value of --backend: `nccl`, `gloo` or `NAME@MODULE`."""
+    """Return the name and the module in the value of --backend: `nccl`, `gloo` or `NAME@MODULE`."""
     match = BACKEND.fullmatch(text)
     if match is None or (match[1] not in ("nccl", "gloo") and match[2] is None):
         raise UsageError(f"--backend {text}: write nccl, gloo, or NAME@MODULE for a backend that MODULE registers")
@@ -108,7 +111,7 @@ def has_nvidia_hardware(node: NodeFacts) -> bool:
 
 
 def why_hardware_unknown(node: NodeFacts) -> str:
-    """Return why it is unknown whether there is an NVIDIA GPU; "" if the PCI bus and /dev could be read."""
+    """Return why it is unknown whether the node has an NVIDIA GPU. Return "" if the PCI bus and /dev could be read."""
     for what, fact in (("the PCI bus", node.nvidia_pci), ("/dev", node.device_nodes)):
         if isinstance(fact, Gap):
             unread = f"{what} could not be read ({fact.reason})"
@@ -117,7 +120,7 @@ def why_hardware_unknown(node: NodeFacts) -> str:
 
 
 def why_not_testable(node: NodeFacts) -> str:
-    """Return why the node's GPUs or accelerators of other makers are not tested, or "" if the node has none."""
+    """Return why the accelerators of other vendors are not tested, or "" if there are no such devices."""
     others = other_gpus(node)
     if not others:
         return ""
@@ -137,7 +140,7 @@ def why_blocked(node: NodeFacts) -> str:
 
 
 def why_unpinnable(chosen: Sequence[Gpu]) -> str:
-    """Return why a rank can't be bound to one of the chosen GPUs (a UUID is unknown); "" if all UUIDs are known."""
+    """Return why a rank can't be bound to a chosen GPU, or "" if the UUIDs of all chosen GPUs are known."""
     for gpu in chosen:
         if isinstance(gpu.uuid, Gap):
             return f"the UUID of GPU {gpu.nvml_index} could not be read: {gpu.uuid.reason}"

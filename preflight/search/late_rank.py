@@ -1,4 +1,4 @@
-"""Find a rank that is late at every size that decides comparisons, and by how much. The functions do no I/O."""
+"""Find a rank that is late at every message size that is used for comparisons. The functions do no I/O."""
 
 from __future__ import annotations
 
@@ -33,23 +33,22 @@ LEAST_LATENESS_GPU_US = Bound(
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The latest rank at one decision size, with its own time: the time without waiting for others."""
+    """The latest rank in one collective, and the time that the rank takes without waiting for other ranks."""
 
     result: CollectiveResult
     time: RankTime
 
     @property
     def others_us(self) -> float:
-        """Return the median own time of all other ranks in µs.
+        """Return the median time in µs that the other ranks take without waiting.
 
-        The median is computed from the slowdown of the late rank, because `result.ranks` may hold only some of the
-        ranks.
+        The median is computed from the slowdown of the late rank, because `result.ranks` may not have all ranks.
         """
         return self.time.own_us / self.time.slowdown if self.time.slowdown else 0.0
 
 
 def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
-    """Return the times of the one rank that is late at every decision size, for each result; () if no rank is."""
+    """Return the times of the rank that is late at every size used for comparisons, or () if no rank is."""
     results = decision_results(trial, on_gpus)
     if not results or any(len(result.ranks) < 2 for result in results):
         return ()
@@ -62,10 +61,10 @@ def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
 
 
 def decision_results(trial: TrialResult, on_gpus: bool) -> list[CollectiveResult]:
-    """Return the results of `trial` at the sizes that decide comparisons.
+    """Return the results of `trial` at the sizes that are used for comparisons.
 
-    With `on_gpus`, these are 32 MiB and the largest size; on the CPU, the two largest sizes. Sizes below 64 KiB never
-    decide.
+    On GPUs, these sizes are 32 MiB and the largest size. On the CPU, these sizes are the two largest sizes. Sizes below
+    64 KiB are never used.
     """
     chosen: list[CollectiveResult] = []
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):

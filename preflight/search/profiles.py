@@ -1,4 +1,4 @@
-"""The amount of measurement in each profile: message sizes, repetitions and stage limits."""
+"""The message sizes, the number of repetitions and the time limits of each profile."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DUEL_TIMING: Timing = (0.1, 5, 20, 1)
 def sizes(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the profile's message sizes in bytes, ascending, that fit into a rank's free memory; 8 if none fits.
+    """Return the message sizes in bytes that fit into a rank's free memory, in ascending order.
 
-    The sizes in `asked`, if any, replace the profile's.
+    If `asked` is not empty, `asked` replaces the profile's sizes. The result is (8,) if no size fits.
     """
     largest = free_bytes_per_rank // BUFFERS_PER_SIZE
     return tuple(size for size in asked or _wanted(profile, on_gpu) if size <= largest) or (8,)
@@ -30,9 +30,9 @@ def sizes(
 def sizes_without_room(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the wanted sizes in bytes that don't fit into `free_bytes_per_rank`, ascending.
+    """Return the message sizes in bytes that do not fit into a rank's free memory, in ascending order.
 
-    The sizes in `asked`, if any, replace the profile's.
+    If `asked` is not empty, `asked` replaces the profile's sizes.
     """
     tried = sizes(profile, on_gpu, free_bytes_per_rank, asked)
     return tuple(size for size in asked or _wanted(profile, on_gpu) if size not in tried)
@@ -46,11 +46,7 @@ def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:
 
 
 def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return those of `all_sizes` that test a workaround: the smallest, the one nearest to 1 MiB, and the largest.
-
-    NCCL's protocols differ by size, so small sizes are included. The recommendation names the speed at the largest
-    size.
-    """
+    """Return the sizes for testing a workaround: the smallest, the size nearest to 1 MiB, and the largest."""
     nearest = min(all_sizes, key=lambda size: abs(math.log(size / MIB)))
     return tuple(sorted({min(all_sizes), nearest, max(all_sizes)}))
 
@@ -58,16 +54,16 @@ def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
 def measures(
     timing: Timing, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return one measurement with this timing for each collective at each size, ordered by size."""
+    """Return a measurement with this timing for each collective at each size, in the order of `for_sizes`."""
     return tuple(Measure(collective, size, *timing) for size in for_sizes for collective in collectives)
 
 
 def trial_measures(
     profile: Profile, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return the measurements of a trial of this profile; they verify at least the profile's `verified_calls` calls.
+    """Return the measurements of a test run of this profile.
 
-    Half of these calls are at the two largest sizes, which move nearly all bytes.
+    At least `verified_calls` calls of the profile are verified. Half of these calls are at the two largest sizes.
     """
     budget_s, fewest, most, least = profile.effort.timing
     found: list[Measure] = []
@@ -80,16 +76,13 @@ def trial_measures(
 
 
 def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_per_cpu: float = 1.0) -> StageLimits:
-    """Return the time limit of each stage; with `override_s`, this value in seconds for every stage.
+    """Return the time limit of each stage. If `override_s` is given, every stage has this limit in seconds.
 
-    NCCL's own retries end before the limit, because NCCL's error is better evidence than a kill.
+    NCCL's own retries end before the limit, because NCCL's error is better evidence than a killed process
+    (docs/dev/nccl-facts.md, sections 1.2 and 1.3).
 
-    NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (docs/dev/nccl-facts.md, sections 1.2 and 1.3);
-    gloo does not retry. On one node, the first collective connects by P2P or shared memory within seconds. NCCL's
-    start, which may take 45 s, belongs to `init`. A hang and the search for its workaround therefore fit into the
-    deadline of `quick`. `ranks_per_cpu` is the number of ranks that compute on each processor. If it is above 1, the
-    limits are multiplied by it, because ranks wait for each other. Once a trial has shown how long the first collective
-    takes, the limit may rise to five times that duration (trial/rank/step.py).
+    `ranks_per_cpu` is the number of ranks that compute on each processor. If this number is above 1, the limits without
+    NCCL are longer, because ranks wait for each other.
     """
     if override_s is not None:
         return StageLimits(override_s, override_s, override_s, override_s, stretches=False)

@@ -1,4 +1,4 @@
-"""The plan of what the trials measure, and how often, for one node and for several nodes."""
+"""Plan what the test runs measure, and how often, for one node and for several nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from preflight.search.settings.duel import DUEL_TURNS, decision_sizes
 
 
 class Wanted(Protocol):
-    """The options that determine the trials (check/request.py has them); with several nodes, those of node 0."""
+    """The options of a run that determine its test runs. A run on several nodes uses the options of node 0."""
 
     @property
     def profile(self) -> Profile:
@@ -25,11 +25,11 @@ class Wanted(Protocol):
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Return the sizes in bytes that replace the profile's; () keeps the profile's."""
+        """Return the message sizes in bytes, or () if the profile's sizes apply."""
 
     @property
     def stage_limit(self) -> float | None:
-        """Return the limit in seconds that replaces the limit of every stage; None keeps the limits."""
+        """Return the time limit in seconds for every stage, or None if each stage has its own limit."""
 
     @property
     def default_only(self) -> bool:
@@ -40,7 +40,7 @@ def trial_plan(
     wanted: Wanted, candidates: tuple[Candidate, ...], backend: str, sizes: tuple[int, ...], *,
     on_gpus: bool, cpu_path: bool, nodes: int = 1, ranks_per_cpu: float = 1.0,
 ) -> TrialPlan:  # fmt: skip
-    """Return the plan of the trials for these configurations (`candidates`) and sizes in bytes.
+    """Return the plan for testing the configurations `candidates` with messages of the given sizes in bytes.
 
     `ranks_per_cpu` is the number of ranks that compute on each processor.
     """

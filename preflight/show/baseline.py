@@ -1,4 +1,4 @@
-"""The contents of a baseline: the first screen and the whole page of `preflight baseline`."""
+"""The page that `preflight baseline` prints."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ NEVER = "A 5% loss of speed can't be found, however many nodes are measured: spe
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:
-    """Return the page on the quality and thresholds of a computed baseline, which was written to the file `path`.
+    """Return the page on a new baseline: its quality, its minimum speeds, and the file `path`.
 
-    The whole page also has each size, with its median and both spreads.
+    With -v, the page also has the values of each message size.
     """
     hardware = "; ".join(f"{name}: {value}" for name, value in learnt.baseline.hardware)
     word = ("WEAK BASELINE", "yellow") if _is_weak(learnt) else ("BASELINE", "green")

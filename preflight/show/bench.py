@@ -1,4 +1,4 @@
-"""The speed of each collective: the first screen of `preflight bench`, and the table in nccl-tests' columns."""
+"""The page of `preflight bench`: the speed of each collective, also as a table in the format of nccl-tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
 def bench_page(report: Report, written: str = "") -> Page:
     """Return the page of `preflight bench`: the failures, and the speed of each collective at a few sizes.
 
-    The whole page has the table in nccl-tests' columns. `written` names the file that was written; "" if there is none.
+    With -v, the page also has a table in the format of nccl-tests. `written` is the name of the file that was written,
+    or "".
     """
     trial = _default(report)
     findings = by_weight(report)

@@ -1,4 +1,4 @@
-"""The page of `preflight diff`: the differences since an earlier report, the most suspicious first."""
+"""The page of `preflight diff`: the differences from an earlier report, the most suspicious first."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NO_FACT = (
 
 
 def changes_page(difference: Changes) -> Page:
-    """Return the page of `preflight diff`: changes that matter, new findings, and slower collectives.
+    """Return the page of `preflight diff`: changes that matter, new problems, and slower collectives.
 
-    Of the changes that rarely matter, only the number is shown; the whole page lists them too.
+    Changes that rarely matter are only counted, unless -v is given.
     """
     word, tone = ANSWERS[difference.exit_code]
     answer = answer_line(word, tone, _summary(difference))
@@ -91,7 +91,7 @@ def since_good(report: Report) -> list[str]:
 
 
 def change_lines(changes: Sequence[Change], host: str = "") -> list[str]:
-    """Return a line for each change, with `host` if it is not "".
+    """Return a line for each change. The line has the name `host`, unless `host` is "".
 
     Changes that differ only in their subject, such as a GPU, share a line.
     """

@@ -60,7 +60,7 @@ FOR_THE_NODE = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The files of a run that the run's page names; "" for a file that was not written."""
+    """The names of the files that a run wrote. A name is "" if the file was not written."""
 
     env: str = DEFAULT_ENV
     report: str = ""
@@ -69,7 +69,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class JobToStart:
-    """The job that `preflight run` starts after the check; the job's name is "" if only a check was requested."""
+    """The job that `preflight run` starts after the check. `name` is "" if there is no job."""
 
     name: str = ""
     starts_if_unknown: bool = False
@@ -80,9 +80,9 @@ NO_FILES, NO_JOB = Written(), JobToStart()
 
 
 def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO_JOB) -> Page:
-    """Return the page of the check in `report`: the findings, the settings and the next step.
+    """Return the page of `preflight check`: the verdict, the problems found, the settings and the next step.
 
-    `written` has the files that the page names. `render_check` adds each trial and its evidence.
+    `written` has the names of the files that were written. `job` is the job that starts after the check.
     """
     (verdict,) = (each for each in verdict_section(report) if isinstance(each, Text) and each.label_tone)
     simulated = f"{SIMULATED}  " if report.simulated else ""
@@ -111,7 +111,7 @@ def _lacks_only_torch(report: Report) -> bool:
 
 
 def render_check(report: Report, style: Style) -> str:
-    """Return the whole page of a check, as `render --format console` prints it."""
+    """Return the page of a check in full, as `render --format console` prints it."""
     return check_page(report).shown(Detail.ALL, style)
 
 

@@ -1,4 +1,4 @@
-"""The findings of the checks, the inconclusive checks, and the list of all checks."""
+"""The problems that the checks found, the inconclusive checks, and the list of all checks."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ OUTCOME_WORDS = {
 
 
 def outcome_word(outcome: CheckOutcome) -> str:
-    """Return the outcome of a check in words, such as `not run`, `inconclusive` or `passed`."""
+    """Return the outcome of a check as text, such as `not run`, `inconclusive` or `passed`."""
     return OUTCOME_WORDS.get(outcome, outcome.value)
 
 
 def findings_section(findings: tuple[Finding, ...]) -> list[Block]:
-    """Return the findings, the most severe first."""
+    """Return the problems found, the most severe problem first."""
     return [Heading("Findings"), Findings(worst_first(findings))] if findings else []
 
 
 def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Return the findings in order of severity: failures, then warnings, then information."""
+    """Return the problems found in order of severity: failures, then warnings, then information."""
     order = list(Severity)
     return tuple(sorted(findings, key=lambda each: order.index(each.severity)))
 
 
 def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
-    """Return {reason: names of checks} for those of the `skipped` checks that are inconclusive.
+    """Return the inconclusive checks in `skipped`, as {reason: names of checks}.
 
-    The reason of a crashed check is marked as a defect of preflight.
+    If a check crashed, the reason says that this is a defect of preflight.
     """
     defect = "a defect in preflight, please report: "
     unseen = (each for each in skipped if each.outcome is not CheckOutcome.NOT_RUN)
@@ -53,7 +53,10 @@ def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
 
 
 def silent_sections(ran: Sequence[RanCheck]) -> list[Block]:
-    """Return the sections on checks that were not run and on checks that did not apply; each is grouped by reason."""
+    """Return two sections: the checks that were not run, and the checks that did not apply.
+
+    Both are grouped by reason.
+    """
     return [
         *section("Not run", *_by_reason(ran, CheckOutcome.NOT_RUN)),
         *section("Not applicable", *_by_reason(ran, CheckOutcome.NOT_APPLICABLE)),
@@ -66,12 +69,15 @@ def _by_reason(ran: Sequence[RanCheck], outcome: CheckOutcome) -> list[Block]:
 
 
 def outcome_counts(ran: Sequence[RanCheck]) -> dict[CheckOutcome, int]:
-    """Return how many checks had each of the five outcomes."""
+    """Return the number of checks with each outcome."""
     return {outcome: sum(each.outcome is outcome for each in ran) for outcome in CheckOutcome}
 
 
 def counts_text(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> str:
-    """Return `52 passed, 4 warned, 1 inconclusive, 13 not applicable`; a check counts by its most severe finding."""
+    """Return the counts of the checks as text, such as `52 passed, 4 warned, 1 inconclusive`.
+
+    A check counts by its most severe problem.
+    """
     worst = {each.check: each.severity for each in reversed(worst_first(tuple(findings)))}
     counts = outcome_counts(ran)
     found = {word: sum(each is severity for each in worst.values()) for severity, word in FOUND_WORDS.items()}
@@ -81,7 +87,7 @@ def counts_text(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> str:
 
 
 def counts_line(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> list[Block]:
-    """Return the line that counts the checks; [] for a report of an older version, which lists no checks."""
+    """Return the line that counts the checks. The result is [] if an old report has no list of checks."""
     return [BLANK, Text(counts_text(ran, findings), hang=len("Checks: "), label="Checks: ")] if ran else []
 
 
@@ -93,7 +99,7 @@ UNSEEN_WORDS = {
 
 
 def list_checks(checks: Sequence[CheckDescription], style: Style) -> str:
-    """Return one line for each of `checks`: its name, and as much of its description as fits."""
+    """Return one line for each check: its name and its description, cut to the width of the terminal."""
     widest = max(len(check.name) for check in checks)
     lines: list[Block] = [Text(check.promise, label=f"{check.name:{widest}}  ", most_lines=1) for check in checks]
     last = f"{len(checks)} checks; `preflight checks NAME` explains one, and -v explains all"
@@ -101,9 +107,9 @@ def list_checks(checks: Sequence[CheckDescription], style: Style) -> str:
 
 
 def render_checks(checks: Sequence[CheckDescription], style: Style, is_list: bool = True) -> str:
-    """Return the descriptions of `checks`: what each verifies, its fault domain and its limits.
+    """Return a description of each check: what it verifies, which part may be at fault, and its limits.
 
-    With `is_list`, these are all checks.
+    `is_list` means that `checks` has all checks.
     """
     first = (
         f"{len(checks)} checks. Each passes, finds something, is inconclusive, does not apply or is not run, and says "

@@ -1,4 +1,4 @@
-"""Documents as text for a terminal: wrapped by display width, in color if the terminal supports it."""
+"""Format a document as text for a terminal: wrapped to the terminal's width, in color if the terminal has colors."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def page(blocks: Sequence[Block], style: Style) -> str:
 
 
 def finish(lines: Sequence[str], style: Style) -> str:
-    """Return the lines as one text, in ASCII if the terminal supports nothing else."""
+    """Return the lines as one text. The text is ASCII if the terminal does not support Unicode."""
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return text if style.unicode else text.translate(ASCII).encode("ascii", "replace").decode("ascii")
 
 
 def lines_of(blocks: Sequence[Block], style: Style) -> list[str]:
-    """Return the lines of the blocks; none is wider than the style's width."""
+    """Return the lines of the blocks. No line is wider than the width in `style`."""
     return [line for block in blocks for line in _lines(block, style)]
 
 
@@ -87,9 +87,9 @@ def _text(block: Text, style: Style) -> list[str]:
 
 
 def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) -> list[str]:
-    """Return `items` as `name value` lines with the values in one column; a long value wraps within its column.
+    """Return `items` as lines of a name and a value. The values form a column, and a long value wraps in the column.
 
-    `width` is the most columns of a line, and `indent` is put in front of each.
+    `width` is the largest width of a line in columns. `indent` is put in front of each line.
     """
     column = min(max((width_of(name) for name, _ in items), default=0), width // 3)
     lines: list[str] = []

@@ -1,6 +1,6 @@
-"""A page as a document: sections build the document once from records, and each writer lays it out in its own way.
+"""The blocks of a page, such as tables and paragraphs. Each output format has its own writer for these blocks.
 
-The texts of a document may come from outside. The writers make invisible characters visible, and escape the text.
+The texts may come from outside. The writers escape the texts and make invisible characters visible.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Limit = int | Callable[[int], int]  # characters, also as a share of the page's 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The title of a section, as a block of a page."""
+    """The title of a section of a page."""
 
     title: str
     label: str = ""  # before it, and never cut
@@ -25,7 +25,10 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph behind an optional label; `indent` and `hang` are the columns before its first and other lines."""
+    """A paragraph with an optional label.
+
+    `indent` and `hang` are the columns before the first line and the other lines.
+    """
 
     text: str
     indent: int = 0
@@ -50,7 +53,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A line of a sum: a name, an amount and a remark; the amounts of consecutive lines are aligned."""
+    """A line of a sum: a name, an amount and a remark. The amounts of consecutive lines are aligned."""
 
     name: str
     amount: str
@@ -81,7 +84,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of rows below column headers; `below` has an explanation to print below each row ("" for none)."""
+    """A table with column headers. `below` has a text to print below each row, or ""."""
 
     columns: tuple[Column, ...]
     rows: tuple[Sequence[str], ...]
@@ -106,8 +109,7 @@ class Table:
 class Matrix:
     """A matrix of cells by row name and column name.
 
-    `rows` and `columns` are the names in blocks, such as the GPUs of one NUMA node. Notes on the rows are in a column
-    with the title "".
+    `rows` and `columns` have the names in groups, such as the GPUs of one NUMA node. `notes` has a remark for each row.
     """
 
     rows: Sequence[Sequence[str]]
@@ -118,7 +120,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """A block of findings, the most severe first."""
+    """The problems found by checks, the most severe problem first."""
 
     findings: tuple[Finding, ...]
 
@@ -128,16 +130,16 @@ BLANK = Text("")
 
 
 def table(headers: Sequence[str | Column], rows: Iterable[Sequence[str]], caption: str = "") -> Table:
-    """Return a table with these `headers` and `rows`; a header given as plain text is a column of words."""
+    """Return a table with these headers and rows. A header that is a string becomes a column of words."""
     columns = tuple(Column(each) if isinstance(each, str) else each for each in headers)
     return Table(columns, tuple(rows), caption=caption)
 
 
 def right(title: str, over: str = "", drop: int = 0) -> Column:
-    """Return a column `title` of numbers, which are right-aligned.
+    """Return a column of right-aligned numbers with the title `title`.
 
-    `over` is printed above the title. If there is no room, columns with the highest `drop` are left out first (0:
-    never).
+    `over` is printed above the title. If there is no room, columns with the highest `drop` are left out first. A column
+    with `drop` 0 is never left out.
     """
     return Column(title, is_right=True, over=over, drop=drop)
 

@@ -190,8 +190,8 @@ V2 = "RoCE v2"
 def roce_gid(node: NodeFacts, case: Case) -> Findings:
     """Every active RoCE port has a version 2 GID.
 
-    Traffic of a RoCE port without a version 2 GID can't be routed, and NCCL since 2.21 finds no usable GID on it.
-    Yields a WARN per active Ethernet port of an RDMA adapter without a RoCE v2 GID. EFA ports are not judged.
+    Without a version 2 GID, the traffic of a RoCE port can't be routed. NCCL since 2.21 finds no usable GID on such a
+    port. Yields a WARN for each active RoCE port without a version 2 GID. EFA ports are not judged.
 
     Can't see: whether the network routes the traffic, and lossless settings (PFC, ECN).
     """
@@ -230,9 +230,9 @@ ANSWERS_FOR_OTHERS = frozenset({0, 3})  # the kernel's ip-sysctl: 3 leaves out a
 def roce_same_network(node: NodeFacts, case: Case) -> Findings:
     """Active RoCE ports in one IPv4 network each answer for their own address only.
 
-    Linux answers an ARP request for any of its addresses on each interface that hears it. If two ports are in one
-    network, a peer may learn the wrong card for an address, and connections time out (errno 110). Yields a WARN per
-    network of several RoCE ports if one of them has arp_ignore 0 or 3.
+    By default, Linux answers ARP requests for all its addresses on every interface. If two RoCE ports are in one
+    network, a peer may learn the wrong card for an address, and connections time out (errno 110). Yields a WARN for
+    each network with several RoCE ports if one of the ports has arp_ignore 0 or 3.
 
     Can't see: rules and routes that keep traffic to its own interface, and what the switches do.
     """

@@ -18,7 +18,7 @@ ENVIRONMENT = "environment"
 
 @dataclass(frozen=True, slots=True)
 class InheritedSetting:
-    """A variable that NCCL uses with its value, and where it comes from (the environment or a file)."""
+    """A setting of NCCL: the variable, its value, and its source (the environment or a file)."""
 
     name: str
     value: str

@@ -26,9 +26,9 @@ SHOWN = {
 def known_bug(node: NodeFacts, case: Case) -> Findings:
     """These versions of NCCL, torch, driver and kernel have no known bug that a short check can miss.
 
-    A bug that needs hours or more ranks does not occur in a check. The NCCL version is the one that the ranks have
-    loaded, or before a trial the one of torch's wheel. Yields one INFO for the bug that fits best, with the others as
-    evidence; the verdict does not change. If a trial failed, bugs of these GPUs that fail in the same way count too.
+    A bug that needs hours or more ranks does not occur in a check. Yields one INFO for the bug that fits best, with the
+    other bugs as evidence. The verdict does not change. If a test run failed, bugs of these GPUs that fail in the same
+    way count too.
 
     Can't see: a bug that is not in the table, a version that only the job loads, and a job that is larger than the
     check.
@@ -44,7 +44,7 @@ def known_bug(node: NodeFacts, case: Case) -> Findings:
 
 
 def surroundings(node: NodeFacts, case: Case) -> Surroundings:
-    """Return the facts that limit known bugs: versions, architecture and GPUs of `node`, ranks and nodes of `case`."""
+    """Return the software versions, architecture, GPUs, ranks and nodes that decide which known bugs apply."""
     versions: dict[str, tuple[str, ...]] = {}
     loaded = tuple(dict.fromkeys(trial.nccl for trial in case.trials if trial.nccl))
     software = node.software

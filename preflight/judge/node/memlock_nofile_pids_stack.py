@@ -34,9 +34,9 @@ LOW_BYTES = Bound(
 def memlock(node: NodeFacts, case: Case) -> Findings:
     """The locked-memory limit is high enough for RDMA.
 
-    InfiniBand and RoCE must lock the memory that they send from, and the usual default limit is far too small. Yields a
-    FAIL if a trial failed because of the limit, or a WARN if settings prevent this failure. If no trial failed but the
-    limit is below 1 GiB: a WARN with an RDMA adapter, else an INFO.
+    InfiniBand and RoCE must lock the memory that they use, and the usual default limit is far too small. Yields a FAIL
+    if a test run failed because of the limit, or a WARN if other settings avoid the failure. If no test run failed but
+    the limit is below 1 GiB, yields a WARN on a node with an RDMA adapter, else an INFO.
 
     Can't see: limits that a job's own service manager sets, and adapters that /sys does not show.
     """
@@ -102,9 +102,10 @@ COMFORTABLE = Bound(
 def nofile(node: NodeFacts, case: Case) -> Findings:
     """Every rank may open as many file descriptors as it needs.
 
-    A rank opens several descriptors per peer, and with a small limit a large job has too few at its start. Yields a
-    FAIL if a trial failed because of the limit, or a WARN if settings prevent this failure. If no trial failed but the
-    limit is below the need of this run, yields a WARN. On several nodes, yields an INFO if the limit is below 4096.
+    A rank opens several file descriptors for each peer, so with a small limit a large job fails at its start. Yields a
+    FAIL if a test run failed because of the limit, or a WARN if other settings avoid the failure. If no test run
+    failed, yields a WARN if the limit is too small for this run. On several nodes, yields an INFO if the limit is below
+    4096.
 
     Can't see: the hard limit, and the files that the job itself opens.
     """
@@ -147,9 +148,9 @@ PER_RANK = Bound(
 def pids(node: NodeFacts, case: Case) -> Findings:
     """Every rank may start the threads and workers that it needs.
 
-    The limit counts threads as processes. If it is small, a rank can't start its threads or its data loaders' workers.
-    Yields a FAIL if a trial failed because of the limit, or a WARN if settings prevent this failure. If no trial failed
-    but the ranks and workers may need more than the limit, yields a WARN.
+    The limit of processes also counts threads. If the limit is too small, a rank can't start its threads or its data
+    loaders' workers. Yields a FAIL if a test run failed because of the limit, or a WARN if other settings avoid the
+    failure. If no test run failed, yields a WARN if the ranks and workers may need more than the limit.
 
     Can't see: what else counts toward the limit, and how many workers a job has; RLIMIT_NPROC does not apply to root.
     """

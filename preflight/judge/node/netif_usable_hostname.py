@@ -16,9 +16,9 @@ NEVER_A_PATH = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
 def netif_usable(node: NodeFacts, case: Case) -> Findings:
     """At least one interface other than loopback and container bridges can carry data.
 
-    Without a network interface that is up and has an address, ranks connect only over loopback, which joins ranks of
-    one node. If no interface can carry data, yields a WARN on one node and a FAIL on several. If `lo` is down, yields a
-    WARN, or a FAIL if the default settings failed. Yields an INFO for an interface with a comma in its name.
+    Without such an interface, ranks can connect only over loopback, and only on one node. If no interface can carry
+    data, yields a WARN on one node and a FAIL on several nodes. If `lo` is down, yields a WARN, or a FAIL if the
+    default settings failed. Yields an INFO for an interface with a comma in its name.
 
     Can't see: routes, firewalls, and whether the interface reaches the other nodes.
     """
@@ -61,7 +61,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
 
 
 def is_usable(netif: Netif) -> bool:
-    """Return whether an interface may carry data between nodes; a value that could not be read does not exclude it."""
+    """Return whether a network interface can carry data between nodes, as far as its values could be read."""
     if netif.kind in NEVER_A_PATH or not netif.is_up or netif.has_carrier is False:
         return False
     return isinstance(netif.addresses, Gap) or any(map(_is_reachable, netif.addresses))
@@ -91,9 +91,9 @@ def _state(netif: Netif) -> str:
 def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
     """The host's own name resolves to an address that other nodes can reach.
 
-    Gloo and c10d bind to the address of the host's own name; loopback is out of reach of other nodes. On one node,
-    yields an INFO for loopback, or a WARN for no address or another host's address. On several nodes, yields a FAIL for
-    gloo without GLOO_SOCKET_IFNAME if no settings work, else a WARN.
+    Gloo and c10d use the address of the host's own name. Other nodes can't reach a loopback address. On one node,
+    yields an INFO if the name resolves to loopback, and a WARN if the name has no address or another host's address. On
+    several nodes, yields a WARN, or a FAIL if gloo needs the address and no settings work.
 
     Can't see: to which address other nodes resolve this name.
     """

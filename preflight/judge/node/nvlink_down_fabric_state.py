@@ -16,8 +16,8 @@ from preflight.model.repairs import FABRIC_MANAGER
 def nvlink_down(node: NodeFacts, case: Case) -> Findings:
     """Every chosen GPU has as many active NVLinks as the other GPUs of its model on this node.
 
-    An NVLink that is down reduces the bandwidth of every collective by its share, without an error. For each chosen GPU
-    with fewer active links than another GPU of its model, yields a FAIL on a node with NVSwitches, else a WARN.
+    An NVLink that is down slows every collective without an error. Yields a FAIL (a WARN on a node without NVSwitches)
+    for each chosen GPU with fewer active links than another GPU of its model.
 
     On a node without NVSwitches, a GPU without any active link has no NVLink bridge, which is no fault.
 
@@ -56,7 +56,7 @@ def _is_unread(gpu: Gpu) -> bool:
 
 
 def link_states(gpu: Gpu) -> tuple[bool | Gap, ...]:
-    """Return, for each NVLink of the GPU, whether it is up; () if the links could not be read."""
+    """Return whether each NVLink of the GPU is up, or () if the links could not be read."""
     return tuple(link.is_active for link in known_or(gpu.nvlinks, ()))
 
 
@@ -77,9 +77,9 @@ NO_CHANNEL = (
 def fabric_state(node: NodeFacts, case: Case) -> Findings:
     """On an NVSwitch machine, every chosen GPU is registered with the fabric.
 
-    Before the Fabric Manager has registered a GPU of an NVSwitch machine, the GPU can't compute: CUDA returns error
-    802. Yields a FAIL if registration failed or is not complete, and a WARN if the fabric reports itself unhealthy. If
-    Grace nodes share a fabric, a missing IMEX channel is a WARN for a job on several nodes, else an INFO.
+    Until the Fabric Manager has registered a GPU, the GPU can't compute (CUDA error 802). Yields a FAIL if the
+    registration failed or is not complete, and a WARN if the fabric is unhealthy. If Grace nodes share a fabric but the
+    IMEX channel is missing, yields a WARN for a job on several nodes, else an INFO.
 
     Can't see: GPUs before Hopper, whose driver does not report it, and whether the IMEX daemons reach each other.
     """

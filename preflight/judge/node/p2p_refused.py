@@ -37,9 +37,9 @@ CONFIDENTIAL = (
 def p2p_refused(node: NodeFacts, case: Case) -> Findings:
     """The driver allows peer access between all chosen GPUs that support it.
 
-    If the driver refuses peer access, every byte goes through the host's memory. Yields one finding per reason, which
-    names the chosen pairs. It is a FAIL if NVLinks connect the pairs and the driver gives a reason,
-    because these links then carry nothing. MIG and confidential computing exclude peer access by design.
+    Without peer access, all data between two GPUs goes through the host's memory. Yields one finding for each reason of
+    the driver. The finding is a FAIL if NVLinks connect the GPUs and the driver gives a reason. MIG and confidential
+    computing exclude peer access by design.
 
     Can't see: whether data arrives. The driver reports OK even if an IOMMU drops the data; the trials show that.
     """

@@ -16,8 +16,8 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
 def policy_expectation(node: NodeFacts, case: Case) -> Findings:
     """The node has the GPUs, driver, adapters and ports that the policy names.
 
-    Yields a FAIL for each expectation that the node does not fulfill. If NVML fails, the GPUs on the PCI bus are
-    compared. An expectation that can't be decided leaves the answer unknown.
+    Yields a FAIL for each expectation that the node does not meet. If NVML fails, the check compares the GPUs on the
+    PCI bus. If a value could not be read, the result is unknown.
 
     Can't see: anything without --policy.
     """

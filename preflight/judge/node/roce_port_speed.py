@@ -22,9 +22,9 @@ FIX = (
 def roce_port_speed(node: NodeFacts, case: Case) -> Findings:
     """An active RoCE port runs at the fastest speed that it and its peer offer.
 
-    Yields a WARN per active RoCE port that runs slower than a speed that both ends of its cable offered: a damaged
-    cable or transceiver makes them agree on less. Yields an INFO for a port that could run faster, but for which the
-    peer's offer is lower, missing or not reliable (driver mlx5): the switch may be meant for less.
+    Yields a WARN for each active RoCE port that is slower than both ends of its cable offer. A damaged cable or
+    transceiver can cause this. Yields an INFO for a port that could be faster if the peer's offer is lower, missing or
+    not reliable (driver mlx5).
 
     Can't see: InfiniBand ports, whose speeds only their firmware knows (`mlxlink` as root); a cable that can carry less
     than both ports; bonds.

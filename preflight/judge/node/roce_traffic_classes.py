@@ -35,10 +35,10 @@ ALIKE = Bound(
 def roce_traffic_classes(node: NodeFacts, case: Case) -> Findings:
     """Active RoCE ports of one model treat traffic classes alike, and NCCL's traffic has flow control if any has.
 
-    With priority flow control (PFC) a full receiver pauses a priority; the packets of other priorities are lost. NCCL
-    chooses the priority by NCCL_IB_TC, whose upper six bits are the DSCP. Yields an INFO if active ports of one model
-    and rate differ in PFC, in the priority of a DSCP, in ECN or in a forced traffic class: a WARN if a single port
-    differs from three or more. Yields an INFO if PFC is on, but not for the priority of NCCL's traffic.
+    With priority flow control (PFC), a full receiver pauses one priority, and the packets of other priorities are lost.
+    `NCCL_IB_TC` sets the priority of NCCL's traffic. Yields an INFO if active ports of one model and rate have
+    different settings, or a WARN if a single port differs from three or more ports. Yields an INFO if PFC is on, but
+    not for the priority of NCCL's traffic.
 
     Can't see: the switches' configuration, whether the fabric is meant to work without PFC, which ports a storage
     network uses, and the priority of ports that do not look at DSCPs.

@@ -32,9 +32,9 @@ from preflight.model.transport import Transport
 def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for NCCL's segments of all local ranks.
 
-    Yields a FAIL if a trial failed for lack of room, or a WARN if settings prevent this failure. If no trial failed but
-    there is less room than NCCL may need, yields a WARN, or an INFO if a trial with shared memory worked. The finding
-    is always an INFO if the run uses no GPU.
+    Yields a FAIL if a test run failed for lack of room, or a WARN if other settings avoid the failure. If no test run
+    failed, yields a WARN if NCCL may need more room, or an INFO if a test run with shared memory worked. If the run
+    uses no GPU, yields only an INFO.
 
     Can't see: that NCCL needs little room over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (2.24, driver 560).
     """

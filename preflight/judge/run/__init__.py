@@ -1,4 +1,4 @@
-"""Checks of a run's results: its trials, the GPU tests, and its nodes compared.
+"""Checks of a run's results, of its GPU tests, and of the differences between its nodes.
 
-`preflight probe` runs none of these checks.
+`preflight probe` does not run these checks.
 """

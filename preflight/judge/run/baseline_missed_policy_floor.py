@@ -43,11 +43,11 @@ MOST_NAMED = 4
 def baseline_missed(case: Case) -> Findings:
     """With default settings, the node is as fast as known-good nodes with the same hardware.
 
-    Yields one FAIL, for the value that is furthest below its minimum in all repetitions. If none is below its minimum,
-    yields one WARN for a value that few known-good nodes have.
+    Yields one FAIL for the value that is furthest below its minimum in all repetitions. If no value is below its
+    minimum, yields one WARN for a value that few known-good nodes have.
 
-    A value below its minimum that was not measured often enough counts as missing: one slow measurement rejects no
-    node. A small loss also counts as missing if the driver, NCCL or torch differs from the baseline's.
+    If a low value was not measured often enough, the result is unknown. After a small loss, the result is also unknown
+    if the driver, NCCL or torch differs from the baseline's.
 
     Can't see: losses smaller than the differences between good nodes, several nodes, and anything without --baseline.
     """

@@ -56,11 +56,8 @@ LATE = 1.2  # a rank whose own time is longer than the others' by this factor is
 def busbw_low(case: Case) -> Findings:
     """Large collectives reach the speed that healthy machines reach over the same links.
 
-    If a collective is much slower, a link, a GPU or the host limits it. Yields a WARN or, if it is far too slow, a
-    FAIL, for the collective with the smallest share of its expected speed. Yields nothing if no large size was
-    measured.
-
-    If the site's minimums or known-good nodes decide about speeds, the finding is only an INFO.
+    Yields a WARN for the collective that is slowest compared with its expected speed, or a FAIL if the collective is
+    far too slow. If a policy or a baseline decides about speeds, yields only an INFO.
 
     Can't see: which rank or link is slow (behind a slow link, other ranks are late), sizes below 64 MiB, several nodes,
     GPUs that another job used, and links whose rate is in no table.

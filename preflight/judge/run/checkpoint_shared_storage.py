@@ -42,8 +42,8 @@ def checkpoint_dir(case: Case) -> Findings:
 def shared_storage(case: Case) -> Findings:
     """Every node writes to the checkpoint directory and reads what the others wrote.
 
-    Checkpoints are lost if nodes do not share the directory, can't all write to it, or find it in different states.
-    Yields a FAIL per problem with the directory, with the nodes that have the problem.
+    Checkpoints are lost if the nodes do not share the directory, or if a node can't write to the directory. Yields a
+    FAIL for each problem, with the nodes that have the problem.
 
     Can't see: directories that --checkpoint-dir does not name, and caches that last longer than the test.
     """

@@ -21,9 +21,9 @@ NO_PART = (
 def data_verified(case: Case) -> Findings:
     """Every rank received the right data at every size: before and after the timed calls, and in some of them.
 
-    Wrong data is worse than a hang, because nothing stops and the model is ruined. Yields one finding per trial and
-    collective with wrong data: with default settings a FAIL, or a WARN if there is a workaround; with other settings an
-    INFO. Wrong data in a repetition of the default settings is a FAIL.
+    Wrong data silently ruins the model. With default settings, yields a FAIL for each collective with wrong data, or a
+    WARN if there is a workaround. With other settings, yields an INFO. Wrong data in a repetition of the default
+    settings is a FAIL.
 
     Can't see: corruption that needs more load, heat or time than the trials had.
     """

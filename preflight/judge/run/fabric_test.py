@@ -42,10 +42,10 @@ LEAST_BYTES = Bound(
 def fabric_test(case: Case) -> Findings:
     """In the given results of ib_write_bw, each adapter of this node reached 80% of what its port can carry.
 
-    A port can carry its rate, or less if adapter or slot make its PCIe link slower. preflight starts no such test
-    itself, because it would load the links of others. Yields a WARN for each device and port whose best result at
-    64 KiB or more is slower. A bidirectional test counts as half. A device without a result, or an active port that
-    the file does not name, makes the check inconclusive.
+    A port can carry its rate, or less if the PCIe link of the adapter is slower. preflight does not run ib_write_bw
+    itself, because the test would load links that others use. Yields a WARN for each port whose best result at 64 KiB
+    or more is below 80%. A bidirectional result counts half. If an active port has no result, the check is
+    inconclusive.
 
     Can't see: when, with which peer and over which cable a test ran, and what else used the link then.
     """
@@ -80,16 +80,15 @@ def _one_way(test: LinkTest) -> float:
 
 
 def link_of(node: NodeFacts, port: HcaPort) -> PciDevice | None:
-    """Return the PCI device of the adapter of `port`, whose link limits the port; None if it is not known."""
+    """Return the PCI device of the port's adapter, or None if the device is unknown."""
     bdf = next((nic.bdf for nic in known_or(node.nics, ()) if nic.name == port.hca), NOT_READ)
     return next((each for each in known_or(node.pci, ()) if each.bdf == bdf), None)
 
 
 def limit_of(node: NodeFacts, port: HcaPort) -> float | Gap:
-    """Return the rate that a port can carry in Gbit/s; a Gap if its rate or its adapter's PCIe link is not known.
+    """Return the highest rate that a port can carry in Gbit/s, or a Gap if the rate is unknown.
 
-    The limit of the PCIe link is the highest speed and width that the adapter and all bridges above it support. A link
-    that now runs below this limit is a fault that the test shows.
+    This is the rate of the port, or the maximum rate of the adapter's PCIe link if this link is slower.
     """
     link, pci = link_of(node, port), {each.bdf: each for each in known_or(node.pci, ())}
     if link is None or isinstance(link.speed_max_gt_s, Gap) or isinstance(link.width_max, Gap):

@@ -105,8 +105,8 @@ def _load_evidence(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
 def gpu_throttled_under_load(case: Case) -> Findings:
     """No chosen GPU is slowed down by heat or by its power supply while it computes.
 
-    If the hardware slows a GPU down under load, its cooling or power is bad; the probe examines only idle GPUs. Yields
-    a FAIL for each GPU that its hardware slowed down in at least a fifth of the samples, or a WARN if the driver did.
+    If the hardware slows a GPU down under load, the cooling or power is bad. Yields a FAIL for each GPU that the
+    hardware slowed down in at least a fifth of the samples. Yields a WARN if the driver slowed the GPU down.
 
     Can't see: heat that needs longer to build up than the test lasts; `--profile burn` tests for minutes.
     """
@@ -209,8 +209,8 @@ FIX = (
 def gpu_wrong_results(case: Case) -> Findings:
     """Every chosen GPU computes the same bits each time and the same bits as the other GPUs, and its results are right.
 
-    A GPU that computes wrong or changing bits silently ruins a training run. Yields a FAIL for each GPU whose products
-    or host copies are wrong or change, or whose bits differ from those of the other GPUs.
+    A GPU that computes wrong bits silently ruins a training run. Yields a FAIL for each GPU whose results are wrong,
+    change, or differ from the results of the other GPUs.
 
     Can't see: faults that need other kernels, more heat or more time; with one GPU, results that the CPU did not check.
     """

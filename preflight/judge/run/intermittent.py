@@ -21,8 +21,8 @@ def intermittent(case: Case) -> Findings:
     """The same settings end in the same way each time that they are tried.
 
     Yields a FAIL if the same settings sometimes worked and sometimes failed, or failed in different ways or places.
-    Yields nothing if some setting was shown to prevent that. Wrong data rejects the node at once. A hang or a crash
-    that comes and goes leaves the node unknown, unless the last runs also had it (--history).
+    Yields nothing if another setting prevents the failure. Wrong data rejects the node at once. After an intermittent
+    hang or crash, the verdict is unknown unless the last runs (--history) also failed.
 
     Can't see: a fault that is too rare for the number of repetitions; trials are repeated only after a failure.
     """

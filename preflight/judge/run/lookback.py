@@ -28,10 +28,10 @@ KERNEL_LOG = "kernel log"
 def lookback(case: Case) -> Findings:
     """The kernel's records from before the run show no hardware Xid and no link that went down and came up again.
 
-    The policy sets how far back: [lookback] xids, link_flaps. Yields a FAIL for each hardware Xid of a chosen GPU, and
-    for each interface whose link went down and came up again. Yields a WARN for Xids that are in no row of the table,
-    or for which only the recovery action says what they need. Yields a WARN also for an InfiniBand port that has lost
-    its link, if the node was booted in that time. If the log does not cover the whole time, the answer stays open.
+    The [lookback] table of the policy sets how far back the records count. Yields a FAIL for each hardware Xid of a
+    chosen GPU, and for each interface whose link went down and came up again. Yields a WARN for each unknown or unclear
+    Xid, and for each InfiniBand port that lost its link since a boot in that time. If the log does not reach far enough
+    back, the result is unknown.
 
     Can't see: events before the last boot, and links of adapters whose drivers log nothing about them.
     """

@@ -20,11 +20,9 @@ ONCE_MORE = "run `preflight check` once more"
 def nccl_diagnosis(case: Case) -> Findings:
     """NCCL's own diagnosis finds no fault, and agrees with preflight's own copies between the GPUs.
 
-    NCCL 2.31 and later can test the pairs of GPUs that it expects to talk directly; since 2.32 it also compares
-    drivers, variables and links of all ranks. preflight lets it do so in one more trial, which decides about no
-    setting. Yields a WARN for the pairs that NCCL found broken, which is an INFO if preflight's copies failed too.
-    Yields a WARN for pairs that only preflight found broken, and for each other failure that NCCL names. The quick
-    profile asks NCCL only if a trial failed.
+    NCCL 2.31 and later can test pairs of GPUs itself. Yields a WARN for the pairs that only NCCL or only preflight
+    found broken, and an INFO for the pairs that both found broken. Yields a WARN for each other failure that NCCL
+    names. The quick profile runs this diagnosis only if a test run failed.
 
     Can't see: pairs that NCCL joins in another way, and faults of messages larger than eight bytes.
     """

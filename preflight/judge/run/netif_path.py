@@ -24,9 +24,8 @@ MEANING = {
 def netif_reaches_nobody(case: Case) -> Findings:
     """Every interface that looks usable reaches another node.
 
-    An interface may be up and have an address although it reaches no other node and no other node reaches it. Yields
-    one finding per name of such interfaces: an INFO if the default settings work, a WARN if other settings work, else a
-    FAIL.
+    An interface that is up and has an address may still reach no other node. Yields one finding for each name of such
+    an interface. The finding is an INFO if the default settings work, a WARN if other settings work, else a FAIL.
 
     Can't see: interfaces without a match by name or network on another node, and runs of more than 16 nodes.
     """
@@ -82,8 +81,8 @@ def _path(between: NetworkSurvey, path: PathResult, shown: str) -> Evidence:
 def netif_same_address(case: Case) -> Findings:
     """No two nodes have the same address.
 
-    If several nodes have the same address, as with docker0, each node that connects to it reaches itself. Yields an
-    INFO for each address that several nodes have, or a WARN if the default settings failed.
+    If several nodes have the same address (often the address of docker0), a node that connects to the address reaches
+    itself. Yields an INFO for each address that several nodes have, or a WARN if the default settings failed.
 
     Can't see: nodes that took no part in the run.
     """

@@ -49,11 +49,11 @@ CLOSED = ("not permitted", "ermission", "not recorded", *NOT_OFFERED)
 def new_hardware_errors(case: Case) -> Findings:
     """The run added no uncorrectable error, hardware Xid or lost link, and at most a few repaired errors.
 
-    A fault that appears in a short test ends a long job. Yields a FAIL for each new error that nothing repairs, for
-    each Xid of the GPU itself, and if the driver now requests a reset. Yields a WARN for errors that were survived, and
-    for repaired errors above the rate. Yields an INFO for Xids of programs, such as 45, the Xid of a killed program.
+    Yields a FAIL for each uncorrectable error, for each Xid of the hardware, and if the driver now requests a reset.
+    Yields a WARN for errors that the GPU survived, and for too many repaired errors. Yields an INFO for Xids that
+    programs cause, such as 45 for a killed program.
 
-    If this user has no right to read Xids or counters, the node can still be accepted.
+    If this user may not read Xids or counters, the node can still be accepted.
 
     Can't see: errors before and after the run, and counters that the driver, the kernel or a permission withholds.
     """
@@ -151,7 +151,7 @@ def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
 
 
 def blame_of(change: CounterChange) -> Blame:
-    """Return the fault domain of `change`: GPU for its errors and Xids, FABRIC for a network port, HOST for PCIe."""
+    """Return the component to blame for an error: the GPU, the network (FABRIC), or the host for PCIe errors."""
     if change.name.startswith("aer") or change.name == "pcie_replays":
         return Blame.HOST
     return Blame.GPU if change.gpu >= 0 or change.source == KERNEL_LOG else Blame.FABRIC

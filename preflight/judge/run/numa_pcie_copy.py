@@ -32,8 +32,8 @@ NEAR_OVER_FAR = Bound(
 def numa_copy(case: Case) -> Findings:
     """For every GPU, memory of its own NUMA node is as fast as memory of any other node.
 
-    If it is slower, the firmware reports the wrong NUMA node to the kernel. Yields a WARN for each GPU that copies
-    clearly faster with memory of another NUMA node than with memory of its own.
+    If the memory of its own NUMA node is slower, the firmware reports the wrong NUMA node to the kernel. Yields a WARN
+    for each GPU that copies clearly faster with memory of another NUMA node.
 
     Can't see: NUMA nodes whose CPUs this process may not use, and GPUs whose NUMA node is not known.
     """
@@ -93,9 +93,9 @@ SIBLING_WARN_BELOW = Bound(
 def pcie_copy_slow(case: Case) -> Findings:
     """Copies between the host and each chosen GPU are as fast as the link allows and as on the other GPUs.
 
-    A GPU whose host copies are far slower than its link waits long for data and checkpoints. Yields a WARN for each GPU
-    and direction that is below the link's rate or far below the copies of the other GPUs, or a FAIL if it is far below
-    the link's rate.
+    A GPU with slow host copies waits long for data and checkpoints. Yields a WARN for each GPU whose copies in one
+    direction are below the link's rate or far below the other GPUs. Yields a FAIL if the copies are far below the
+    link's rate.
 
     Can't see: links that are full only if several GPUs copy at once.
     """
@@ -126,9 +126,9 @@ def pcie_copy_slow(case: Case) -> Findings:
 
 
 def best_copies(hardware: Hardware, direction: str) -> dict[int, float]:
-    """Return each GPU's copy speed in GB/s in `direction` ("h2d" or "d2h"), with memory of its own NUMA node.
+    """Return {GPU: copy speed in GB/s} for `direction` ("h2d" or "d2h").
 
-    If the copies used only one NUMA node, or the GPU's own NUMA node is unknown, the copies with any NUMA node count.
+    If the GPU's own NUMA node is known, only copies with memory of this NUMA node count.
     """
     copies = ((test.gpu, copy) for test in hardware.gpus for copy in test.copies if copy.direction == direction)
     return by_gpu((gpu, copy.gb_s) for gpu, copy in copies if copy.is_near is not False)

@@ -33,9 +33,9 @@ BROKEN = {Ending.WRONG: "data does not arrive", Ending.HANG: "copies hang", Endi
 def p2p_data(case: Case) -> Findings:
     """Every byte that is copied between two chosen GPUs arrives, by copy engine and by kernel, both ways.
 
-    A copy between two GPUs may hang, or CUDA may report success although the data never arrives. Yields one finding for
-    the pairs that NVLink connects, and one for the pairs that PCIe connects. It is a WARN if a trial that does not copy
-    between these GPUs worked, else a FAIL.
+    CUDA may report success although the copied data never arrives. Yields one finding for the broken pairs with NVLink,
+    and one finding for the broken pairs with PCIe. The finding is a WARN if a test run without such copies worked, else
+    a FAIL.
 
     Can't see: faults that appear only with more load, other sizes or several hours.
     """
@@ -82,7 +82,7 @@ def _configuration(node: NodeFacts) -> Iterator[Evidence]:
 
 
 def repair_of_copies(node: NodeFacts, over_nvlink: bool) -> str:
-    """Return the repair of wrong or hanging copies between two GPUs of `node`; it depends on `over_nvlink`."""
+    """Return how to repair wrong or hanging copies between two GPUs over NVLink or over PCIe."""
     if over_nvlink:
         return f"{NVLINKS}. Also {FABRIC_MANAGER}. Otherwise reset or replace the GPU"
     hypervisor = "none" if isinstance(node.system, Gap) else known_or(node.system.hypervisor, "none")
@@ -90,7 +90,7 @@ def repair_of_copies(node: NodeFacts, over_nvlink: bool) -> str:
 
 
 def nvlink_pairs(node: NodeFacts) -> frozenset[frozenset[int]]:
-    """Return the pairs of GPUs (nvml_index) that NVLink connects; empty if the paths are unknown."""
+    """Return the pairs of GPUs (NVML indices) that NVLink connects. The set is empty if the paths are unknown."""
     paths = known_or(node.gpu_paths, ())
     return frozenset(frozenset((path.a, path.b)) for path in paths if NVLINK.fullmatch(known_or(path.level, "")))
 
@@ -105,8 +105,8 @@ def nvlink_pairs(node: NodeFacts) -> frozenset[frozenset[int]]:
 def p2p_slow(case: Case) -> Findings:
     """Copies between two chosen GPUs are as fast as NVLink allows and as copies of equally connected pairs.
 
-    Yields a WARN for each pair that was slow each time that it was timed, or a FAIL if it was far below the rate of its
-    links. Slow means below this rate, or below the pairs with the same connection. The quick profile times no pair.
+    Yields a WARN for each pair that was too slow in every measurement, or a FAIL if the pair was far below the rate of
+    its links. The quick profile does not time pairs.
 
     Can't see: pairs in `--profile quick`, pairs that are slow only while others copy, and PCIe pairs that are all slow.
     """

@@ -48,10 +48,9 @@ FIX = (
 def rail(case: Case) -> Findings:
     """Each RDMA port alone carries data between the node's GPUs, as fast as the other ports with its rate.
 
-    An RDMA port that fails, or is slower than the other ports, delays every job on several nodes. Each such port is
-    tried again. Yields a FAIL for a port that failed while three of its rate work, and for a port far below the others
-    with its rate; if the fault did not come again, this FAIL leaves the node unknown. Yields a WARN for other failed
-    ports, and for a port that was slower than the others both times.
+    A port that failed or was slow is tested again. Yields a FAIL for a port that failed although three ports with its
+    rate work, and for a port far below the other ports with its rate. If the fault did not occur again, the verdict is
+    unknown. Yields a WARN for other failed ports, and for a port that was slower than the others both times.
 
     Can't see: the path to other nodes, and how ports affect each other.
     """

@@ -39,10 +39,10 @@ FAIL_ABOVE = Bound(
 def straggler(case: Case) -> Findings:
     """No rank is late at 32 MiB and at the largest size in every trial of the default settings.
 
-    On the CPU, the two largest sizes count instead. A rank that is late at these sizes delays all other ranks at every
-    step of the job. Behind a slow link a rank is late too: the finding names both. If one rank is late in all_reduce
-    and all_gather, the default settings are tried again. Yields a WARN if the rank is late again, or a FAIL if it is
-    late by a large factor. If it was late only once, but by this factor, the FAIL leaves the node unknown.
+    A late rank delays all other ranks at every step of the job. On the CPU, the two largest sizes count. If a rank is
+    late, the default settings are tried again. Yields a WARN if the rank is late again, or a FAIL if the rank is very
+    late. If the rank was very late only once, the verdict is unknown. A rank behind a slow link is late too, so the
+    finding names both.
 
     Can't see: a rank that is slow only at times or only in computing; delays under 200 us (CPU) or 20 us (GPU).
     """

@@ -26,9 +26,8 @@ MOST_SHOWN = 8
 def transport_below_links(case: Case) -> Findings:
     """Ranks whose GPUs are connected by NVLink or a PCIe switch exchange their data over that connection.
 
-    NVLink or a common PCIe switch is faster than shared memory or the network. Yields a WARN for pairs with such a
-    connection and with peer access whose data took one of these slower paths, and for all pairs of a node that used
-    sockets.
+    Yields a WARN for pairs with such a connection and with peer access whose data took a slower path, such as shared
+    memory or the network. Yields a WARN for pairs on one node that used sockets.
 
     Can't see: pairs that no NCCL ring or tree connects, and if P2P is NVLink or PCIe: NCCL names only P2P.
     """
@@ -116,9 +115,9 @@ EFA = "Unspecified"  # the link layer of its ports
 def silent_fallback(case: Case) -> Findings:
     """If RDMA ports are active or a plugin was requested, NCCL uses them.
 
-    Sockets instead are fast enough on one node, but far too slow on several. Yields a WARN for each node that has an
-    active port although the trial with default settings used sockets. Yields a WARN for a cloud's network that NCCL
-    does not use although its variables are set. Yields a WARN for each requested plugin that NCCL did not find.
+    Sockets are far too slow for jobs on several nodes. Yields a WARN for each node that has an active port although the
+    default settings used sockets. Yields a WARN for a cloud's network that NCCL does not use although its variables are
+    set. Yields a WARN for each requested plugin that NCCL did not find.
 
     Can't see: networks that NCCL reaches only by a plugin and that have neither RDMA ports nor their own variables.
     """
@@ -209,9 +208,9 @@ NVLS_CUDA = (12, 1)  # the oldest driver that can do it (facts 9)
 def nvls_absent(case: Case) -> Findings:
     """If NVSwitches can compute all-reduces (NVLink SHARP), NCCL uses NVLink SHARP.
 
-    Without it, an HGX H100 loses a quarter of its all-reduce speed. If the Fabric Manager refuses the memory for it,
-    NCCL from 2.27.3 on continues silently. Yields a WARN if it is expected and the trial with default settings did not
-    use it.
+    Without NVLink SHARP, an HGX H100 loses a quarter of its all-reduce speed. If the Fabric Manager refuses the memory,
+    NCCL since 2.27.3 continues silently. Yields a WARN if these GPUs can use NVLink SHARP but the run with default
+    settings did not.
 
     Can't see: NCCL before 2.18, and runs without an all_reduce of 32 MiB or more.
     """

@@ -53,9 +53,9 @@ LOOK_AT_PORT = (
 def trial_failed(case: Case) -> Findings:
     """The collectives work with default settings.
 
-    Yields one finding if the default settings hung, crashed or did not start: a WARN if another configuration works,
-    else a FAIL. Yields a FAIL if they worked at first but failed in a repetition, such as under load. If another
-    program or a limit ended a rank, the FAIL rejects no node.
+    Yields a FAIL if the default settings hung, crashed or did not start, or a WARN if other settings work. Yields a
+    FAIL if the default settings worked at first but failed in a repetition. If another program or a limit ended a rank,
+    the FAIL rejects no node.
 
     Can't see: failures that need more ranks, nodes or hours than the trial had.
     """
@@ -126,7 +126,7 @@ def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Fi
 
 
 def describe(trial: TrialResult) -> str:
-    """Return one line on how `trial` failed: its problem, or else the ranks at fault and the stage."""
+    """Return one line that says how the test run failed."""
     stages = {stage for rank, stage in trial.stages if not trial.culprits or rank in trial.culprits}
     ending = f"{ranks_text(trial.culprits)} {ENDED.get(trial.outcome, trial.outcome.value)}"
     where = " or ".join(STAGES.get(each, each) for each in sorted(stages)) or "an unknown stage"
@@ -134,7 +134,7 @@ def describe(trial: TrialResult) -> str:
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return evidence of a trial's failure: the outcome, the line that names the cause, and how failed ranks ended."""
+    """Return the evidence of a failed test run: its outcome, the log line with the cause, and how the ranks ended."""
     source = f"trial {trial.candidate}"
     alike: dict[str, list[RankEnd]] = {}
     for end in trial.ranks:

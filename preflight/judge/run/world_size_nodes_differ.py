@@ -63,8 +63,8 @@ def _problem(trial: TrialResult, asked: int) -> str:
 def nodes_differ(case: Case) -> Findings:
     """Facts that must be equal on all nodes are equal: versions, GPUs, interfaces, limits, settings.
 
-    If one rank has another NCCL version, driver or number of GPUs, the job hangs. Yields a FAIL for each fact that must
-    be equal but differs, and a WARN for each that should be equal. Facts that may differ are only listed in the table.
+    If one rank has another NCCL version, driver or number of GPUs, the job hangs. Yields a FAIL for each value that
+    must be equal but differs, and a WARN for each value that should be equal but differs.
 
     Can't see: facts that no node read, and files of the job.
     """

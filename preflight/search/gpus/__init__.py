@@ -1,1 +1,1 @@
-"""The choice of the GPUs, the plan of their tests without NCCL, and the speeds that their links should reach."""
+"""Choose the GPUs, plan their tests without NCCL, and compute the expected speeds of their links."""

@@ -1,4 +1,4 @@
-"""Choose the GPUs of a run: the GPUs in `--gpus`, or all GPUs that NVML and CUDA_VISIBLE_DEVICES both allow."""
+"""Choose the GPUs of a run: the GPUs in `--gpus`, or all GPUs that NVML lists and CUDA_VISIBLE_DEVICES allows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ MOST_GPUS = 1024
 
 
 def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
-    """Return the NVML indices of the GPUs to examine; () if there is no GPU and `--gpus` (`gpus`) is None.
+    """Return the NVML indices of the GPUs to examine.
 
-    Without NVML's facts, the numbers are positions in the order of the PCI bus.
+    If NVML can't be read, the numbers are positions in the order of the PCI bus. The result is () if there is no GPU
+    and `gpus`, the value of `--gpus`, is None.
     """
     listed = numbered_gpus(node)
     if not listed and gpus is None:
@@ -26,10 +27,7 @@ def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
 
 
 def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
-    """Return the GPUs that `--gpus` can name: those that NVML lists, else those on the PCI bus.
-
-    In practice, NVML also uses the order on the bus.
-    """
+    """Return the GPUs that NVML lists. If NVML can't be read, return the GPUs on the PCI bus."""
     if isinstance(node.gpus, tuple):
         return node.gpus
     devices = () if isinstance(node.nvidia_pci, Gap) else node.nvidia_pci
@@ -41,9 +39,9 @@ def choose_gpus(
 ) -> tuple[Gpu, ...]:
     """Return the GPUs to use, in the requested order.
 
-    `text` is `--gpus`: NVML indices (as nvidia-smi shows them), ranges, UUIDs or unique prefixes of UUIDs. `visible` is
-    the inherited CUDA_VISIBLE_DEVICES. Raises UsageError for a GPU that `visible` hides, that is split into MIG
-    instances, or that this process may not open; `node` shows which GPUs this process may open.
+    `text` is the value of `--gpus`: NVML indices, ranges, UUIDs or unique prefixes of UUIDs. `visible` is the inherited
+    CUDA_VISIBLE_DEVICES. Raise UsageError if a GPU is hidden by `visible`, is split into MIG instances, or can't be
+    opened by this process.
     """
     closed = {} if node is None else closed_gpus(node)
     allowed = visible_gpus(visible, gpus if visible is not None else _given(gpus, closed, node))
@@ -78,10 +76,9 @@ def _given(gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | Non
 
 
 def closed_gpus(node: NodeFacts) -> dict[int, str]:
-    """Return the GPUs that this process can't open, as NVML index and reason.
+    """Return the GPUs that this process can't open, as {NVML index: reason}.
 
-    Such a GPU is counted by NVML but not identified, or is listed by NVML but missing in /dev. A cgroup (Slurm, a
-    container) lets NVML list a GPU but withholds the GPU's device file.
+    NVML can't identify such a GPU, or the GPU has no device file in /dev. For example, a cgroup can withhold the file.
     """
     unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
     closed = {each.nvml_index: each.reason for each in unread}
@@ -129,11 +126,11 @@ def _by_start(word: str, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return those of `gpus` that CUDA would show, in CUDA's order (docs/dev/nccl-facts.md, section 6.4).
+    """Return the GPUs that CUDA would show, in CUDA's order (docs/dev/nccl-facts.md, section 6.4).
 
-    `visible` is CUDA_VISIBLE_DEVICES. If it is None, all GPUs are returned; if it is empty, none. An unknown entry ends
-    the list, and a repeated entry leaves no GPU. The first entry decides whether all are numbers (as strtoul reads
-    them: `1gpu2` is 1) or all are UUIDs.
+    `visible` is the value of CUDA_VISIBLE_DEVICES. If `visible` is None, all GPUs are returned. If `visible` is empty,
+    no GPU is returned. An unknown entry ends the list. With a repeated entry, no GPU is returned. The first entry
+    decides whether the entries are numbers or UUIDs.
     """
     if visible is None:
         return tuple(gpus)

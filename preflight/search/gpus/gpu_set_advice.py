@@ -1,4 +1,4 @@
-"""Advice on the chosen GPUs: whether they are close in the topology, and which free set of this size is closer."""
+"""Advice on the chosen GPUs: whether the GPUs are close to each other, and which free GPUs are closer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_SETS = 20_000  # that are compared one by one; with more sets, one grown fr
 
 
 class Boundary(Enum):
-    """A kind of boundary in the topology, such as between NUMA nodes, that a set of GPUs can cross."""
+    """A kind of boundary between GPUs, such as the boundary between NUMA nodes."""
 
     MODEL = "GPU models"
     NVLINK = "NVLink islands"
@@ -53,7 +53,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A boundary that a set of GPUs crosses, with the GPUs on each side."""
+    """A boundary inside a set of GPUs, such as between NUMA nodes, and the GPUs on each side."""
 
     boundary: Boundary
     sides: tuple[Side, ...]
@@ -61,7 +61,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class GpuSetAdvice:
-    """The boundaries that the chosen GPUs cross, and a better set of GPUs, which is empty if there is none."""
+    """The boundaries inside the chosen set of GPUs, and a better set. `better` is empty if no set is better."""
 
     gpus: tuple[int, ...]
     crossings: tuple[Crossing, ...]
@@ -74,10 +74,10 @@ class GpuSetAdvice:
 
 
 def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
-    """Return the advice on the set `gpus` (NVML indices). Raise UnreadableFact if nothing shows how they are connected.
+    """Return advice on the chosen GPUs `gpus`, which are NVML indices.
 
-    The better set has only chosen and free GPUs. It never has a GPU that CUDA_VISIBLE_DEVICES hides, because a
-    scheduler may have set that variable.
+    Raise UnreadableFact if the connections of the GPUs are unknown. The better set has only chosen and free GPUs, and
+    no GPU that CUDA_VISIBLE_DEVICES hides.
     """
     locality = locality_of(node)
     visible = inherited_value(node, "CUDA_VISIBLE_DEVICES")
@@ -94,7 +94,7 @@ def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
 
 
 def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...]:
-    """Return every boundary that `gpus` cross; () if they cross none.
+    """Return every boundary that separates GPUs in `gpus`, or () if there is no such boundary.
 
     PCIe switches count only if NVLink does not connect all of the GPUs.
     """
@@ -118,7 +118,7 @@ def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...
 
 
 def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
-    """Return the boundaries that `gpus` are known not to cross."""
+    """Return the boundaries that are known not to separate GPUs in `gpus`."""
     crossed = {each.boundary for each in crossings_of(locality, gpus)}
     levels = [locality.level(a, b) for a, b in combinations(gpus, 2)]
     has_nodes = all(locality.by_gpu[gpu].numa_node is not None for gpu in gpus)
@@ -132,7 +132,7 @@ def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
 
 
 def worst_level(locality: Locality, gpus: Sequence[int]) -> str:
-    """Return the level, such as `SYS` or `NV4`, of the slowest path between two of `gpus`; "" for one GPU."""
+    """Return the level of the slowest path between two of the GPUs, such as `SYS`, or "" for one GPU."""
     return max((locality.level(a, b) for a, b in combinations(gpus, 2)), key=cost, default="")
 
 

@@ -1,18 +1,12 @@
-"""The plan of the GPU tests without NCCL: which tests run, in which order, and which run at the same time.
+"""Plan the GPU tests without NCCL: which tests run, in which order, and which run at the same time.
 
 The functions do no I/O.
 
-The cost of `quick` with 8 GPUs is estimated, not measured (no GPU was reachable). Each GPU has a process (a fork, 20
-ms) that keeps its CUDA contexts: one on its own GPU and one on each of the 3 or 4 others that it tests (owner_of). The
-pairs take 7 rounds, in which the processes create contexts in parallel. 10 contexts are created one after another; each
-takes 0.2 to 0.5 s if the driver stays loaded. New processes in every round would create 15 contexts, and 71 in
-standard. A round has 18 copies of at most 64 MiB, which take 5 ms each over the slowest PCIe link. All pairs take 3 to
-6 s.
+Each GPU has a process that keeps its CUDA contexts, because a new context takes 0.2 to 0.5 s. A process that hangs is
+ended at its time limit. The next round of its GPU then creates the contexts again.
 
-Matrix products and host copies are one round of 1 to 2 s: the products take their time twice, and the GPUs copy one
-after another (4 x 64 MiB at 12 GB/s take 25 ms). Standard times pairs in 28 rounds of half a second each. A process
-that hangs is ended at its time limit, and the next round of its GPU creates the contexts again. All rounds together get
-at most a third of the time before the deadline.
+With 8 GPUs, `quick` needs about 3 to 6 s for all pairs, and 1 to 2 s for matrix products and host copies. These times
+are estimates. All rounds together get at most a third of the time before the deadline.
 """
 
 from __future__ import annotations
@@ -55,11 +49,10 @@ def device_plan(
     profile: Profile, gpus: Sequence[Gpu], node: NodeFacts, burn_s: float | None = None,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> DevicePlan:  # fmt: skip
-    """Return the plan of the `tests` for `gpus`; it is empty without GPUs.
+    """Return the plan of the GPU tests for `gpus`. The plan is empty if there are no GPUs.
 
-    Pairs are tested first, because later NCCL failures are judged by whether copies arrive. Bandwidth is measured one
-    pair at a time, since pairs that run together share uplinks; `quick` does not measure it. `burn_s` is how many
-    seconds the tests are repeated under load; None means the profile's default.
+    Pairs of GPUs are tested first. `quick` does not measure the bandwidth of pairs. `burn_s` is the duration of the
+    tests under load in seconds. If `burn_s` is None, the profile sets the duration.
     """
     if not gpus:
         return NO_DEVICES
@@ -80,11 +73,7 @@ def device_plan(
 
 
 def owner_of(pair: Pair, count: int) -> int:
-    """Return the GPU of `pair` whose process tests the pair; each process gets half of its GPU's pairs and contexts.
-
-    Imagine the `count` GPUs in a circle: each tests the GPUs that follow it, up to half of the circle. Of two GPUs on
-    opposite sides, the lower tests the other.
-    """
+    """Return the GPU of `pair` whose process tests the pair. Each process tests about half of the pairs of its GPU."""
     low, high = pair
     return low if 2 * (high - low) <= count else high
 
@@ -101,9 +90,9 @@ def _rounds_per_process(gpus: Sequence[Gpu]) -> int:
 
 
 def host_memory(gpu: Gpu, node: NodeFacts) -> tuple[NumaCpus, ...]:
-    """Return the GPU's own NUMA node, then the NUMA node furthest from the GPU's; empty if its own node is unknown.
+    """Return the NUMA node of the GPU, then the NUMA node that is furthest from the GPU.
 
-    Only CPUs that this process may use are listed: memory is placed near the thread that touches it first.
+    The result is empty if the NUMA node of the GPU is unknown. Only CPUs that this process may use are listed.
     """
     if isinstance(gpu.numa_node, Gap) or isinstance(node.numa_nodes, Gap):
         return ()
@@ -171,12 +160,10 @@ def _products(gpu: Gpu) -> tuple[ProductSize, ...]:
 
 
 def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
-    """Return all pairs of 0 to count-1 in rounds, each pair in ascending order.
+    """Return all pairs of the numbers from 0 to `count` - 1 in rounds. No number occurs twice in a round.
 
-    There are count - 1 rounds, or `count` rounds if `count` is odd.
-
-    This is the circle method of a round-robin tournament: no GPU is in two pairs of a round. One player stays and the
-    others rotate. With an odd count, the player without a partner rests.
+    There are `count` - 1 rounds, or `count` rounds if `count` is odd. The method is the circle method of a round-robin
+    tournament. The numbers in a pair are in ascending order.
     """
     if count < 2:
         return ()
@@ -191,9 +178,9 @@ def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
 
 
 def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
-    """Return the driver's status of peer reads between two GPUs (NVML indices); if reads are OK, that of peer writes.
+    """Return the driver's status of peer access between the GPUs with the NVML indices `a` and `b`.
 
-    The result is a Gap if the driver gave no status of this pair.
+    The status of writes counts only if reads are OK. The result is a Gap object if the driver gave no status.
     """
     if isinstance(node.gpu_p2p, Gap):
         return node.gpu_p2p
@@ -204,7 +191,7 @@ def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
 
 
 def one_per_pair(tests: Sequence[PairTruth], node: NodeFacts) -> tuple[PairTruth, ...]:
-    """Return one record per pair and repetition in `tests`, which joins data test, speed test and driver's status."""
+    """Return one record for each pair and repetition, with the data test, the speed test and the driver's status."""
     found: dict[tuple[int, int, int], PairTruth] = {}
     for test in tests:
         key = (test.repetition, test.a, test.b)

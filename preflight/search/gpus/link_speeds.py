@@ -1,7 +1,7 @@
-"""The rates of a node's links, and the speeds that collectives over these links should reach, with the formula.
+"""The rates of a node's links, and the speeds that collectives should reach over these links.
 
-preflight has no list of machines. It knows the rate of each kind of link, and the node's facts show which links the
-node has.
+preflight has no list of machines. The speeds are computed from the links that the node has, and from the rate of each
+kind of link.
 """
 
 from __future__ import annotations
@@ -35,12 +35,10 @@ def expected_busbw(
     size_bytes: int,
     transport: Sequence[Carrier] = (),
 ) -> Expected:
-    """Return the busbw that a collective over these GPUs of one node should reach on the paths that it used.
+    """Return the bus bandwidth that a collective between GPUs of one node should reach.
 
-    `transport` is the transport that a trial reported, empty if unknown. Raises UnreadableFact if the speed of a link
-    isn't known. Raises NotApplicable for a single GPU. Raises NotApplicable also if ranks of one node communicate over
-    the network, because no link between GPUs limits that traffic. By default NCCL sends between two GPUs over a NIC if
-    both GPUs are nearer to the NIC than to each other (ncclTopoCheckNet, paths.cc 2.27.7).
+    `transport` has the transports that a test run reported, or is empty. Raise UnreadableFact if the speed of a link is
+    not known. Raise NotApplicable if there is only one GPU, or if the ranks communicate over the network.
     """
     taken = {carrier.transport for carrier in transport}
     if Transport.NET in taken:
@@ -74,7 +72,7 @@ def expected_busbw(
 def expected_of_trials(
     links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
 ) -> tuple[Expected, ...] | Gap:
-    """Return the busbw that `gpus` should reach at every collective and size in `trials`; a Gap if any is unknown."""
+    """Return the expected bus bandwidth for every collective and size in `trials`, or why one is unknown."""
     if not gpus:
         return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
@@ -85,7 +83,7 @@ def expected_of_trials(
 
 
 def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float:
-    """Return the rate of one NVLink in one direction, in GB/s. Raise DispensableFact if the table lacks it."""
+    """Return the rate of one NVLink in one direction, in GB/s. Raise DispensableFact if `links` has no such rate."""
     for capability in (compute_capability, ""):
         for row in links.nvlink:
             if (row.generation, row.compute_capability) == (generation, capability):
@@ -94,7 +92,10 @@ def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float
 
 
 def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
-    """Return the rate of `lanes` PCIe lanes in one direction, in GB/s. Raise DispensableFact if the table lacks it."""
+    """Return the rate of `lanes` PCIe lanes in one direction, in GB/s.
+
+    Raise DispensableFact if `links` has no such rate.
+    """
     for row in links.pcie:
         if row.generation == generation:
             return row.gb_s_per_lane * lanes
@@ -174,9 +175,9 @@ def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
 
 
 def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], ...]:
-    """Return (NVML index, rate of the PCIe link in GB/s) for each of `gpus`, without those whose link is not known.
+    """Return the NVML index and the rate of the PCIe link in GB/s for each of `gpus`.
 
-    The rate is that of the link's highest generation and present width.
+    The rate assumes the link's highest generation and its present width. A GPU is left out if its link is not known.
     """
     found = []
     for gpu in gpus:
@@ -186,9 +187,9 @@ def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], .
 
 
 def pair_limits(links: Links, node: NodeFacts, gpus: Sequence[Gpu]) -> tuple[PairLimit, ...]:
-    """Return the highest rate between each two GPUs: the rate of their NVLinks, or of the slower PCIe link.
+    """Return the highest possible rate between each two GPUs, over their NVLinks or over the slower PCIe link.
 
-    A pair of which the rate is unknown is left out.
+    A pair with an unknown rate is left out.
     """
     limits: list[PairLimit] = []
     with suppress(NotApplicable, UnreadableFact):

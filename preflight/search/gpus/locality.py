@@ -1,4 +1,4 @@
-"""The position of the GPUs: model, NUMA node and path to each other, from NVML, /sys or a pasted topology alike."""
+"""The position of GPUs in a node: model, NUMA node, and paths to other GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDLE_BYTES = 1 << 30  # a desktop or a monitoring agent may hold less on a free 
 
 @dataclass(frozen=True, slots=True)
 class GpuLocality:
-    """The position of one GPU; "" and None stand for unknown values."""
+    """The position of one GPU in a node. Unknown values are "" or None."""
 
     gpu: int  # nvml_index; without NVML the place in bus order
     name: str
@@ -31,14 +31,14 @@ class GpuLocality:
 class Locality:
     """All GPUs of a node and the paths between them.
 
-    If the paths of the two directions between two GPUs differ, the worse path counts.
+    If the two directions between two GPUs have different paths, the slower path counts.
     """
 
     by_gpu: Mapping[int, GpuLocality]
     levels: Mapping[tuple[int, int], str]  # "" where it could not be read
 
     def level(self, a: int, b: int) -> str:
-        """Return the path between the GPUs `a` and `b`, such as `NV4` or `PIX`; "" if it is unknown."""
+        """Return the path between the GPUs `a` and `b`, such as `NV4` or `PIX`, or "" if the path is unknown."""
         return self.levels.get((min(a, b), max(a, b)), "")
 
 
@@ -77,9 +77,9 @@ def is_free(gpu: Gpu) -> bool:
 
 
 def cost(level: str) -> float:
-    """Return a sort key for `level`, a path between two GPUs; a slower path has a larger number.
+    """Return a sort key for `level`, a path between two GPUs. A slower path has a larger key.
 
-    More NVLinks are faster than fewer; then come PCIe paths, from near to far. An unknown path has the largest number.
+    Paths with more NVLinks come first, then PCIe paths from near to far, then unknown paths.
     """
     nvlinks = NVLINK.fullmatch(level)
     if nvlinks:
@@ -101,8 +101,7 @@ def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], 
 def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return `gpus` grouped by NUMA node.
 
-    If the node of one of two GPUs is unknown, the two GPUs are in one group, unless the path between them is known to
-    leave the node.
+    A GPU with an unknown NUMA node joins the group of another GPU, unless their path leaves the NUMA node.
     """
 
     def together(a: int, b: int) -> bool:
@@ -115,7 +114,7 @@ def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], .
 
 
 def groups(gpus: Sequence[int], together: Callable[[int, int], bool]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs in sorted groups; `together` joins the GPUs of a group directly or through other GPUs."""
+    """Return groups of GPUs, sorted. GPUs are in one group if `together` joins them, directly or through other GPUs."""
     found: list[set[int]] = []
     for gpu in gpus:
         joined = [group for group in found if any(together(gpu, other) for other in group)]

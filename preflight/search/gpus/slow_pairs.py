@@ -1,9 +1,9 @@
-"""Find pairs of GPUs that copy slower than their links allow, or slower than pairs with the same kind of connection.
+"""Find pairs of GPUs that copy slower than their links allow, or slower than similar pairs.
 
 The functions do no I/O.
 
-Over NVLink 88% of the rate is usual (H200: 396 of 450 GB/s). Over PCIe, a host bridge between the two GPUs may cost
-half of the link's rate, so only similar pairs can be compared.
+Over NVLink, 88% of the rate is usual (H200: 396 of 450 GB/s). Over PCIe, a host bridge between the GPUs may halve the
+rate, so only similar pairs are compared.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PairTime:
-    """The copy speed of a pair in its slower direction: the best of `times` measurements in that direction."""
+    """The copy speed of a pair of GPUs in the slower direction: the best of several measurements."""
 
     gb_s: float
     times: int
@@ -50,7 +50,7 @@ class PairTime:
 
 @dataclass(frozen=True, slots=True)
 class SlowPair:
-    """A pair that copies slower than its links allow, or slower than similar pairs."""
+    """A pair of GPUs that copies slower than its links allow, or slower than similar pairs."""
 
     pair: Pair
     time: PairTime
@@ -61,7 +61,7 @@ class SlowPair:
 
 
 def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
-    """Return, by pair, the speed of the copy engine in the slower direction; pairs without peer access are left out."""
+    """Return the speed of the copy engine in the slower direction, for each pair of GPUs with peer access."""
     found: dict[tuple[Pair, Direction], list[float]] = defaultdict(list)
     for each in pairs:
         for speed in each.speeds:
@@ -75,9 +75,10 @@ def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
 
 
 def slow_pairs(times: Mapping[Pair, PairTime], limits: Sequence[PairLimit]) -> list[SlowPair]:
-    """Return the pairs in `times` that are too slow, slowest first; a pair that has no limit in `limits` is not judged.
+    """Return the pairs in `times` that are too slow, the slowest pair first.
 
-    Such a pair is below a share of its NVLink rate, or of the median of at least two other pairs with the same path.
+    A pair is too slow if its speed is clearly below its NVLink rate, or clearly below the median of similar pairs. A
+    pair without a limit in `limits` is not judged.
     """
     by_pair = {(limit.a, limit.b): limit for limit in limits}
     levels: dict[str, list[Pair]] = defaultdict(list)

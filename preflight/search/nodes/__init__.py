@@ -1,1 +1,1 @@
-"""The plan of the trials on several nodes together, and the search for a node at fault."""
+"""Plan the test runs on several nodes together, and find the faulty node."""

@@ -1,4 +1,4 @@
-"""Facts that differ between the nodes of a run, and whether each such fact must be equal. The functions do no I/O."""
+"""Find values that differ between the nodes of a run, such as versions. The functions do no I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN_BY_NODE = ("IFNAME", "NCCL_IB_HCA", "VISIBLE_DEVICES", "TOPO_FILE", "HOSTNAM
 
 
 class Must(Enum):
-    """The degree to which a fact must be equal on all nodes: it must be, should be, or need not be."""
+    """How strictly a value must be equal on all nodes."""
 
     EQUAL = "must be equal"
     BETTER = "should be equal"
@@ -34,7 +34,7 @@ class Must(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A fact that differs between nodes: its values, the most common first, each with the hosts that have it."""
+    """A value that differs between nodes. `values` has each value and its hosts, the most common value first."""
 
     what: str
     must: Must
@@ -45,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A row of the table of facts that are compared between nodes: how to read a fact, and whether it must be equal."""
+    """A value to compare between nodes: how to read the value, and whether it must be equal."""
 
     what: str
     read: Callable[[NodeFacts], str | None]  # None if it could not be read
@@ -55,9 +55,9 @@ class Fact:
 
 
 def differences(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset], backend: str) -> tuple[Difference, ...]:
-    """Return the facts that differ between `nodes`; facts that must be equal come first.
+    """Return the values that differ between `nodes`. Values that must be equal come first.
 
-    `clocks` are the offsets of the nodes' clocks, which are compared too. `backend` decides which facts must be equal.
+    `clocks` has the offsets of the nodes' clocks, which are compared too. `backend` decides which values must be equal.
     """
     found = [*_compared(nodes, _facts(nodes, backend)), *_clocks(nodes, clocks)] if len(nodes) > 1 else []
     order = list(Must)

@@ -1,9 +1,6 @@
-"""Rounds of small groups of nodes: when they are worth running, the outcome of each group, and the next step.
+"""Test small groups of nodes in rounds: decide whether to start, judge each group, and choose the next groups.
 
-The functions do no I/O.
-
-isolation.py finds the nodes at fault. This module prepares the input of isolation.py, and decides which questions
-isolation.py has to answer.
+The functions do no I/O. The search for the faulty nodes is in isolation.py.
 """
 
 from __future__ import annotations
@@ -41,9 +38,9 @@ FINISHED = "no pair is slower than the others"
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """The reason why it is worth trying the nodes in groups, and the configurations to try until a group works.
+    """Why the nodes should be tested in groups, and the configurations to test until a group works.
 
-    `is_failing` says whether the trials on all nodes fail; else they are only slow.
+    `is_failing` is true if the test runs on all nodes fail, and false if these runs are only slow.
     """
 
     why: str
@@ -54,11 +51,10 @@ class Worth:
 def worth_dividing(
     nodes: int, candidates: Sequence[Candidate], results: Sequence[TrialResult], is_thorough: bool
 ) -> Worth | None:
-    """Return why the nodes should be tried in groups, and with which configurations.
+    """Return why the nodes should be tested in groups, and with which configurations.
 
-    The result is None if there are too few nodes, or if groups would show nothing new. Groups are worth trying in three
-    cases: no configuration works, one rank is late at every size, or the run is thorough. A thorough run needs groups
-    because a slow network of one node makes all ranks of the common trial equally slow.
+    Groups are tested if no configuration works, if one rank is late at every size, or if the run is thorough. The
+    result is None if there are too few nodes, or if groups would show nothing new.
     """
     tried = {result.candidate: result for result in results}
     default = tried.get(DEFAULT)
@@ -76,7 +72,7 @@ def worth_dividing(
 
 
 def late_rank(trial: TrialResult) -> int | None:
-    """Return the rank that is clearly the latest at every decision size of `trial`; None if there is none."""
+    """Return the rank that is clearly the latest at every size used for comparisons, or None if no rank is."""
     deciding = decision_results(trial.results, cpu_path=False) + decision_results(trial.results, cpu_path=True)
     late = {_late_rank(result) for result in deciding}
     return late.pop() if len(late) == 1 else None
@@ -93,8 +89,7 @@ def _late_rank(result: CollectiveResult) -> int | None:
 def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
     """Return the rounds with the outcome of each group filled in.
 
-    Each node's speed is its best in any group of the same size, over all rounds. These speeds give the limit for slow
-    groups (slow_below_gb_s).
+    The limit for slow groups comes from the best speed of each node in any group of the same size.
     """
     every = [group for done in rounds for group in done.groups]
     bounds = {size: slow_below_gb_s(_best_of_nodes(every, size)) for size in {len(each.nodes) for each in every}}
@@ -105,10 +100,9 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return `groups`, the trials of pairs of single ranks, with their outcomes filled in.
+    """Return `groups`, which are test runs of two ranks each, with the outcomes filled in.
 
-    A pair counts as slow if it is much slower than the other pairs (SLOW_RANK_SHARE). For a node in `dead`, only
-    "works" or "fails" counts.
+    A pair is slow if the pair is much slower than the other pairs. A pair of a node in `dead` is never called slow.
     """
     speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]
     bound = slow_below_gb_s(speeds, SLOW_RANK_SHARE)
@@ -128,7 +122,7 @@ def _best_of_nodes(groups: Sequence[GroupTrial], size: int) -> list[float]:
 
 
 def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
-    """Return the outcome of a group's trial: untried, dead (it failed), slow (below `bound_gb_s`), or OK."""
+    """Return the outcome of a group: untried, dead (the group failed), slow (below `bound_gb_s`), or OK."""
     if group.outcome is Outcome.SKIPPED:
         return GroupOutcome.UNTRIED
     if group.outcome is not Outcome.OK:
@@ -138,11 +132,10 @@ def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
 
 
 def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) -> float:
-    """Return the speed below which a group is slow, in GB/s.
+    """Return the speed in GB/s below which a group is slow.
 
-    This speed is below the median by four robust deviations or by `share` of the median, whichever is more. If there
-    are two middle values, the median is the larger one, and the deviation is the smaller one. Therefore, if one of two
-    groups is slow, this group is found.
+    The limit is below the median by four robust deviations or by `share` of the median, whichever is more. With two
+    groups, the faster group is the median.
     """
     if not speeds:
         return 0.0
@@ -152,9 +145,9 @@ def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) ->
 
 
 def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: bool) -> NodeGroupRound | Isolated:
-    """Return the next groups to try, or the result if the search is over.
+    """Return the next groups to test, or the result if the search is over.
 
-    With `is_failing` false, the trials on all nodes work, and only pairs are tried.
+    If `is_failing` is false, the test runs on all nodes work, and only pairs are tested.
     """
     shown = [{each.nodes: each.observed for each in done.groups} for done in judged(rounds)]
     if any(GroupOutcome.UNTRIED in done.values() for done in shown):
@@ -172,14 +165,14 @@ def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: boo
 
 
 def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
-    """Return whether no group in `rounds` has worked; the settings are then at fault rather than a node."""
+    """Return whether no group in `rounds` has worked. If so, the settings are at fault, not a node."""
     return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
 
 
 def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return (pairs, rest): each node at fault in `end` with its own good node, and the good nodes left over.
+    """Return (pairs, rest): each faulty node with a good node, and the good nodes that are left.
 
-    If there are too few good nodes, some nodes at fault are in no pair.
+    If there are too few good nodes, some faulty nodes are in no pair.
     """
     good = {n for done in judged(rounds) for g in done.groups if g.observed is GroupOutcome.OK for n in g.nodes}
     bad = [*end.dead, *end.slow]
@@ -190,10 +183,10 @@ def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tupl
 def rank_by_rank(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int]
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return triples (node at fault in `end`, good node, local rank): pairs of ranks to test alone.
+    """Return (faulty node, good node, local rank) for each pair of ranks to test alone.
 
-    Such a test shows which GPU, NIC or rail fails. Nodes with a single rank are left out. `ranks_of` has each node's
-    number of ranks.
+    This test shows which GPU, NIC or RDMA port fails. Nodes with one rank are left out. `ranks_of` has the number of
+    ranks of each node.
     """
     single: list[tuple[int, int, int]] = []
     for node, partner in partners(end, rounds)[0]:
@@ -205,7 +198,7 @@ def rank_by_rank(
 def isolation_of(
     worth: Worth, candidate: str, rounds: Sequence[IsolationRound], singles: Sequence[GroupTrial], end: Isolated | None
 ) -> Isolation:
-    """Return the record of the search for the node at fault; `end` is None while the search goes on."""
+    """Return the record of the search for the faulty node. `end` is None if the search is not finished."""
     found = end or Isolated(ended_because="the rounds were not finished")
     return Isolation(
         worth.why, candidate, worth.is_failing, judged(rounds), judge_ranks(singles, found.dead),

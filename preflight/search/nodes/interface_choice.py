@@ -1,4 +1,4 @@
-"""Choose each node's interface: plan which nodes test which paths, and find the fastest set that reaches every node.
+"""Plan tests between the network interfaces of the nodes, and find the fastest interfaces that reach every node.
 
 The functions do no I/O.
 """
@@ -39,9 +39,9 @@ WORDS = {
 
 
 def offers_of(netifs: Sequence[Netif] | Gap) -> tuple[Offer, ...]:
-    """Return one address of each of `netifs` that sockets can use, at most MOST_OFFERS. Other nodes connect to these.
+    """Return the addresses to which other nodes can connect: one per usable interface, at most MOST_OFFERS.
 
-    The address is an IPv4 address if the interface has one, as in NCCL and gloo. Physical interfaces come first.
+    An IPv4 address is preferred, as in NCCL and gloo. Physical interfaces come first.
     """
     found = []
     for netif in known_or(netifs, ()):
@@ -60,11 +60,11 @@ def _is_global(text: str) -> bool:
 
 
 def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dict[int, str]]:
-    """Return groups of interfaces that may belong together, by name of the group: {name: {node rank: interface}}.
+    """Return groups of interfaces that may belong together, as {group name: {node rank: interface}}.
 
     A group has the interfaces of one subnet, the interfaces of one name, or the interfaces over which the nodes joined
-    (`met`). A group need not have all nodes. Identical groups share one name. An interface without a match on any other
-    node is in no group.
+    (`met`). A group need not have all nodes. Identical groups share one name. An interface that matches no other node
+    is in no group.
     """
     found: dict[str, dict[int, str]] = defaultdict(dict)
     listed = [(node.node_rank, offer) for node in nodes for offer in node.offers if offer.port]
@@ -84,7 +84,7 @@ def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dic
 
 
 def subnet_of(offer: Offer) -> str:
-    """Return the network of the address in `offer`, such as `10.0.0.0/24`; "" if its prefix length is unknown."""
+    """Return the subnet of the address in `offer`, such as `10.0.0.0/24`, or "" if the prefix length is unknown."""
     if isinstance(offer.prefix_bits, Gap):
         return ""
     try:
@@ -96,9 +96,8 @@ def subnet_of(offer: Offer) -> str:
 def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str) -> dict[int, tuple[PathTask, ...]]:
     """Return the paths that each node tests, by node rank.
 
-    With up to 16 nodes, each node tests all others. With more nodes, each tests a neighbor and 7 random nodes, which
-    also test that node. The same `run_id` gives the same plan. Every node starts with the next node, so that all nodes
-    are called equally often at any time.
+    With up to 16 nodes, each node tests the paths to all other nodes. With more nodes, each node tests the paths to a
+    neighbor and to 7 random nodes. These nodes also test the paths back. The same `run_id` gives the same plan.
     """
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
     planned: dict[int, dict[tuple[str, int, str], PathTask]] = {node.node_rank: {} for node in nodes}
@@ -131,9 +130,9 @@ def _pairs(members: Sequence[int], seed: str) -> Iterator[tuple[int, int]]:
 def results_of(
     planned: Mapping[int, Sequence[PathTask]], answers: Mapping[int, Sequence[PathResult]]
 ) -> tuple[PathResult, ...]:
-    """Return a result for every attempt in `planned`; an attempt that has no answer is UNTRIED.
+    """Return a result for every planned path test. A test without an answer is UNTRIED.
 
-    Both arguments are by node rank.
+    `planned` and `answers` are by node rank.
     """
     found: list[PathResult] = []
     for node_rank, tasks in planned.items():
@@ -146,10 +145,9 @@ def results_of(
 def judge_sets(
     nodes: Sequence[NodeOffers], met: Mapping[int, str], results: Sequence[PathResult]
 ) -> tuple[NetifSet, ...]:
-    """Return the sets of interfaces, one interface per node, with the results of their paths.
+    """Return the sets of interfaces, one interface per node, with the results of their path tests.
 
-    A set that does not reach every node has the reason as `problem`. `met` has the interface over which each node
-    joined.
+    If a set does not reach every node, `problem` has the reason. `met` has the interface over which each node joined.
     """
     hosts = {node.node_rank: node.host for node in nodes}
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
@@ -195,10 +193,10 @@ def _judge(
 
 
 def choose(sets: Sequence[NetifSet]) -> NetifSet | None:
-    """Return the best set of interfaces that reaches every node; None if no set does.
+    """Return the best set of interfaces that reaches every node, or None if there is no such set.
 
-    The criteria are, in this order: throughput, link rate, round trip, physical before virtual, place in `sets`. Two
-    sets count as equal in throughput or round trip if they differ less than a short measurement can show.
+    Throughput counts first, then the link rate, then the round-trip time, then whether the interfaces are physical.
+    Differences that a short measurement can't show are ignored.
     """
     usable = [each for each in sets if not each.problem]
     usable = _near_best(usable, [known_or(each.gb_s, 0.0) for each in usable], SAME_SPEED)

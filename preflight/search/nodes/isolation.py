@@ -1,12 +1,12 @@
-"""Find the node at fault when a group hangs or is slow.
+"""Find the faulty node if a group of nodes hangs or is slow.
 
-Each round tries small groups at the same time.
+The search tests small groups in rounds. The first rounds test pairs. If a pair works, both of its nodes are good. Each
+other node is then tested with good nodes until a pair works, or until the node has failed with enough good nodes. If
+all pairs work, the groups double in size until a group fails. The failing group is then halved, and good nodes fill up
+the halves.
 
-A group is as bad as its worst member. The first rounds try pairs, and both nodes of a pair that passes are good. Each
-other node is then paired with proven good nodes until it passes, or has failed with enough of them. If all pairs pass,
-the groups double in size until one fails. The failing group is then halved, and good nodes fill it up. A node that
-passed at least once in a group of that size is not named. A node with a bad path to only one partner is not named
-either.
+A node that worked in a group of the failing size is not named as faulty. A node that failed with only one partner is
+not named either.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Shown = Mapping[Members, GroupOutcome]  # the outcome of each group of a round: 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroupRound:
-    """Disjoint groups of nodes to try at the same time, and the purpose of the round in words."""
+    """Groups of nodes to test at the same time, and the purpose of the round. No node is in two groups."""
 
     groups: tuple[Members, ...]
     why: str
@@ -43,14 +43,14 @@ class Isolated:
 
 
 def most_rounds(node_count: int) -> int:
-    """Return the number of rounds after which the search gives up: 2 log2 of the node count, at least four."""
+    """Return the maximum number of rounds of the search: 2 log2 of the node count, but at least four."""
     return max(4, 2 * (node_count - 1).bit_length())
 
 
 def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Isolated:
-    """Return the next round for nodes 0 to `node_count` - 1 that fail or are slow together, or the end of the search.
+    """Return the next round of groups to test, or the result if the search is over.
 
-    `history` has the outcome of each group in each earlier round. The function keeps no other state.
+    The nodes are 0 to `node_count` - 1. `history` has the outcome of each group in each earlier round.
     """
     pairs = _Pairs(node_count, history)
     if node_count < 3:
@@ -84,10 +84,7 @@ class _Pairs:
                 self.failed[other].append((each, one))
 
     def accusation(self, node: int) -> GroupOutcome | None:
-        """Return DEAD or SLOW if the node failed with enough good partners; else None.
-
-        A good partner can't be the worst member of a failed pair. For SLOW, pairs that were dead count too.
-        """
+        """Return DEAD or SLOW if the node was dead or slow with enough good partners, or None."""
         proofs = [(each, partner) for each, partner in self.failed[node] if partner in self.good]
         partners = {
             DEAD: {partner for each, partner in proofs if each is DEAD},
@@ -106,9 +103,9 @@ class _Pairs:
         return [node for node in range(self.node_count) if node not in self.good and node not in accused]
 
     def against_good(self, suspects: list[int]) -> tuple[Members, ...]:
-        """Return pairs of a suspect and a good node that have not failed together; no good node is in two pairs.
+        """Return pairs of a suspect and a good node that have not failed together.
 
-        If there is no such pair, return pairs of suspects.
+        No good node is in two pairs. If there is no such pair, return pairs of suspects.
         """
         free = sorted(self.good)
         groups = []
@@ -131,12 +128,12 @@ class _Pairs:
         return tuple(groups)
 
     def stranger(self, node: int, others: list[int]) -> int | None:
-        """Return the first of `others` with which `node` has not failed; None if there is none."""
+        """Return the first node in `others` that has not failed together with `node`, or None."""
         met = {partner for _, partner in self.failed[node]}
         return next((each for each in others if each not in met), None)
 
     def paths(self) -> tuple[tuple[int, int], ...]:
-        """Return the failed pairs of nodes that both passed with other partners.
+        """Return the failed pairs of nodes in which both nodes passed with other partners.
 
         The path between the two nodes is at fault, or the failure was a passing disturbance.
         """

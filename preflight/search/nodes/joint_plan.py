@@ -1,4 +1,4 @@
-"""The trials on several nodes together, planned from each node's single-node results. The functions do no I/O."""
+"""Plan the test runs on several nodes together from each node's own results. The functions do no I/O."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ALONE = "needed alone"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A configuration for all nodes; `env_of` has each node's settings, and is empty if all nodes have the same."""
+    """A configuration for all nodes. `env_of` has the settings of each node, or is empty if the settings are equal."""
 
     candidate: Candidate
     env_of: Mapping[int, tuple[tuple[str, str], ...]]
 
 
 def why_not_joint(solo_results: Mapping[int, SoloResult]) -> str:
-    """Return why the nodes in `solo_results` can't run trials together; "" if there is no obstacle."""
+    """Return why the nodes can't run tests together, or "" if nothing prevents this."""
     for node_rank, solo in solo_results.items():
         where = f"{solo.host} (node {node_rank})"
         if solo.problem:
@@ -55,9 +55,10 @@ def plan_jointly(
     wanted: Wanted,
     between: NetworkSurvey | None = None,
 ) -> dict[int, JointPlan]:
-    """Return the plan of each node for the trials on all nodes, by node rank; ranks are numbered in node order.
+    """Return the plan of each node for the test runs on all nodes, by node rank.
 
-    `store_host` is node 0's address, `left_s` the time left in seconds, and `between` the network survey.
+    `store_host` is node 0's address. `left_s` is the time left in seconds. `between` is the network survey. Ranks are
+    numbered in node order.
     """
     shared = tuple(shared_candidates(solo_results, wanted.default_only, between))
     first = next(iter(solo_results.values()))
@@ -85,7 +86,7 @@ def plan_jointly(
 def shared_candidates(
     solo_results: Mapping[int, SoloResult], default_only: bool = False, between: NetworkSurvey | None = None
 ) -> Iterator[Shared]:
-    """Yield the configurations for all nodes, in the order of their trials.
+    """Yield the configurations to test on all nodes, in order.
 
     The configurations are the default settings, the inherited environment, interfaces that reach all nodes, the
     workarounds that single nodes needed, and settings for networks.
@@ -123,7 +124,7 @@ def hosts_by_rank(solo_results: Mapping[int, SoloResult]) -> tuple[str, ...]:
 
 
 def with_hosts(trial: TrialResult, hosts: Sequence[str]) -> TrialResult:
-    """Return `trial` with the hosts of the ranks at fault added to its problem, if the problem names ranks.
+    """Return `trial` with the hosts of the faulty ranks added to its problem text.
 
     `hosts` has the host of every rank.
     """
@@ -140,7 +141,7 @@ def advice_of_nodes(
     solo_results: Mapping[int, SoloResult],
     between: NetworkSurvey | None = None,
 ) -> Advice:
-    """Return the advice from the trials on all nodes; `nodes` has each node's settings if these differ.
+    """Return the advice from the test runs on all nodes. `nodes` has the settings of each node if the settings differ.
 
     All nodes together confirmed the settings, so no setting is limited to one node.
     """
@@ -156,6 +157,6 @@ def advice_of_nodes(
 
 
 def advice_here(advice: Advice, node_rank: int) -> Advice:
-    """Return the advice for several nodes, reduced to the settings of the node with rank `node_rank`."""
+    """Return `advice` with only the settings of the node with rank `node_rank`."""
     own = next((node.env for node in advice.nodes if node.node_rank == node_rank), advice.env)
     return replace(advice, env=own)

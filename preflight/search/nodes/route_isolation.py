@@ -1,10 +1,10 @@
-"""Find the interface or RDMA port at fault on a node: try each interface or port alone, with a good node.
+"""Find the faulty interface or RDMA port of a node by testing each interface or port alone, with a good node.
 
 The functions do no I/O.
 
-Each rank of the node uses one route, so that all routes are tried at the same time. If two good nodes have ranks left,
-they try the same route at the same time. A route that also fails between good nodes is not at fault. Slow routes are
-compared with those of the good nodes, because one interface may be designed for a tenth of another interface's speed.
+Each rank of the node uses one route, so that all routes are tested at the same time. Good nodes with free ranks test
+the same routes with each other. A route that also fails between good nodes is not at fault. The speed of a route is
+compared with the same route between good nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOT_BESIDE = Gap("no two good nodes had ranks left to try it")
 
 @dataclass(frozen=True, slots=True)
 class RouteRanks:
-    """Two ranks with the same local rank on two nodes; both use one route between these nodes."""
+    """Two ranks with the same local rank on two nodes. Both ranks use one route between the nodes."""
 
     route: Route
     nodes: tuple[int, int]  # the node at fault first, if one is
@@ -42,7 +42,7 @@ class RouteRanks:
 
 @dataclass(frozen=True, slots=True)
 class RouteRound:
-    """Disjoint pairs of ranks to try at the same time."""
+    """Pairs of ranks to test at the same time. No rank is in two pairs."""
 
     accused: tuple[RouteRanks, ...]  # pairs that contain a node at fault
     beside: tuple[RouteRanks, ...]  # the same routes between good nodes
@@ -54,10 +54,10 @@ class RouteRound:
 
 
 def routes_between(solo_results: Mapping[int, SoloResult], between: NetworkSurvey | None) -> tuple[Route, ...]:
-    """Return the routes, the most informative first: a rail, an interface, the other rails, the other interfaces.
+    """Return the routes to test, the most informative route first.
 
-    A node with few ranks can't try all of these routes. RDMA ports (rails) are included only if every node's backend
-    reads NCCL's variables. With fewer than FEWEST_NODES nodes, the result is empty.
+    The order is an RDMA port, an interface, the other RDMA ports, and the other interfaces. RDMA ports are included
+    only if every node's backend reads NCCL's variables. With fewer than FEWEST_NODES nodes, the result is empty.
     """
     if len(solo_results) < FEWEST_NODES:
         return ()
@@ -101,7 +101,10 @@ def _broken(chosen: NetifSet, between: NetworkSurvey) -> tuple[BadPath, ...]:
 def route_rounds(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int], routes: Sequence[Route], most: int
 ) -> tuple[RouteRound, ...]:
-    """Return at most `most` rounds that try each route of the nodes at fault; `ranks_of` has each node's rank count."""
+    """Return at most `most` rounds that test each route of the faulty nodes.
+
+    `ranks_of` has each node's number of ranks.
+    """
     pairs, spare = partners(end, rounds)
     seated = [
         (position // locality, RouteRanks(route, (node, partner), position % locality))
@@ -150,15 +153,12 @@ def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequenc
 
 
 def interface_env(netif: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that choose the interface `netif`, for every library that reads one."""
+    """Return the environment variables that make gloo, NCCL and TensorPipe use the interface `netif`."""
     return (("GLOO_SOCKET_IFNAME", netif), ("NCCL_SOCKET_IFNAME", f"={netif}"), ("TP_SOCKET_IFNAME", netif))
 
 
 def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that bind a rank to `end`, an interface or RDMA port of its node.
-
-    By default NCCL uses an interface for its bootstrap only, and InfiniBand or NVLink for data between nodes.
-    """
+    """Return the environment variables that make a rank use `end`, an interface or RDMA port of its node."""
     no_nvlink = ("NCCL_MNNVL_ENABLE", "0")
     match kind:
         case RouteKind.NETIF:
@@ -168,9 +168,9 @@ def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str],
 
 
 def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Sequence[int]) -> tuple[RouteTrial, ...]:
-    """Return the trials of the routes in `round_`, in the order of its pairs; `observed` are the groups' trials.
+    """Return the test results of the routes in `round_`, in the order of its pairs.
 
-    For a node in `dead`, a trial records only whether the route works.
+    `observed` has the test runs of the pairs. For a node in `dead`, a result only says whether the route works.
     """
     beside = {
         held.route: replace(each, observed=observed_of(each, 0.0))

@@ -1,1 +1,1 @@
-"""The settings of a job's communication: configurations to try, conservative settings, and the search among them."""
+"""Plan the communication settings to test, and search for the settings that work best."""

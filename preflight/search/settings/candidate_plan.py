@@ -1,4 +1,4 @@
-"""The configurations to try with NCCL on one node, and those that are not worth a trial, each with the reason."""
+"""Plan the NCCL configurations to test on one node, with the reason for each omitted configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPOLOGY_FILE = "NCCL_TOPO_FILE"
 
 @dataclass(frozen=True, slots=True)
 class NcclPlan:
-    """The configurations to try if the default settings work, the workarounds to try if not, and those left out."""
+    """The NCCL configurations to test, the workarounds to test if the defaults fail, and the omitted settings."""
 
     candidates: tuple[Candidate, ...]
     settings: tuple[Setting, ...]
@@ -30,7 +30,7 @@ class NcclPlan:
     settings_left_out: tuple[LeftOut, ...] = ()
 
     def left_out_of(self, trials: Sequence[TrialResult]) -> tuple[LeftOut, ...]:
-        """Return the configurations that were not planned; after default settings that failed, also workarounds."""
+        """Return the omitted configurations. If the default settings failed, also return the omitted workarounds."""
         searched = any(trial.candidate == DEFAULT and not is_sound(trial) for trial in trials)
         return (*self.left_out, *self.settings_left_out) if searched else self.left_out
 
@@ -38,7 +38,7 @@ class NcclPlan:
 def plan_nccl(
     node: NodeFacts, gpus: tuple[int, ...], inherited: tuple[tuple[str, str], ...], *, for_speed: bool
 ) -> NcclPlan:
-    """Return the plan for these GPUs (NVML indices); `for_speed` adds configurations that may be faster."""
+    """Return the plan for the GPUs with the NVML indices `gpus`. `for_speed` adds configurations that may be faster."""
     view = view_of(node, gpus)
     always, unread = nccl_candidates(inherited)
     settings, unfit = conservative_settings(view)
@@ -47,11 +47,10 @@ def plan_nccl(
 
 
 def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[LeftOut, ...]]:
-    """Return the workarounds that the facts allow, in the order in which the search drops them, and the omitted ones.
+    """Return the workarounds that can be tested on this node, and the omitted workarounds.
 
-    If one fault has several workarounds, the search keeps the last one in this order. An expensive workaround therefore
-    precedes a cheap one. Disabling all RDMA precedes disabling some ports, and disabling P2P precedes changing the kind
-    of memory that P2P uses.
+    The search drops the workarounds in this order. Expensive workarounds come first, so that the search keeps the
+    cheapest workaround for a fault.
     """
     planned = [
         *rdma.network(view), *gpu_links.shm(view), *rdma.ports(view), *rdma.gid(view),

@@ -1,4 +1,4 @@
-"""The configurations that are worth a trial on this node, and those that are not, each with the reason."""
+"""The configurations to test on this node, and the reason for each omitted configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_CANDIDATE = Candidate(DEFAULT, (), "default settings: no variable is set
 def gloo_candidates(
     netifs: Sequence[Netif], inherited: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the default settings, the inherited environment if gloo reads any of it, and each usable interface."""
+    """Return the gloo configurations to test, and the omitted configurations."""
     as_is, unread = inherited_candidate(inherited, "gloo")
     by_name = [netif_candidate(netif) for netif in netifs if not why_unusable(netif)]
     reasons = ((netif_candidate_name(netif.name), why_unusable(netif)) for netif in netifs)
@@ -24,7 +24,7 @@ def gloo_candidates(
 
 
 def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the default settings, and the inherited environment if NCCL or torch reads any of its variables."""
+    """Return the NCCL configurations to test, and the omitted configurations."""
     as_is, unread = inherited_candidate(inherited, "nccl")
     return (DEFAULT_CANDIDATE, *as_is), unread
 
@@ -32,10 +32,9 @@ def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candi
 def inherited_candidate(
     inherited: tuple[tuple[str, str], ...], backend: str
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return (the inherited environment as a configuration, nothing), or (nothing, the reason why it is left out).
+    """Return a tuple with the inherited environment as a configuration, and a tuple with the reason if it is left out.
 
-    The environment is left out if the backend reads none of its variables. Without inherited variables, both tuples are
-    empty.
+    The environment is left out if the backend reads none of its variables.
     """
     read = [f"{name}={value}" for name, value in inherited if matters(name, backend)]
     if read:
@@ -52,7 +51,7 @@ def netif_candidate_name(name: str) -> str:
 
 
 def netif_candidate(netif: Netif) -> Candidate:
-    """Return the configuration that selects one interface: by its plain name for gloo, by an exact match for NCCL."""
+    """Return the configuration that makes gloo and NCCL use one network interface."""
     env = (("GLOO_SOCKET_IFNAME", netif.name), ("NCCL_SOCKET_IFNAME", f"={netif.name}"))
     return Candidate(netif_candidate_name(netif.name), env, f"{netif.name} is up and has an address", Scope.ONE_NODE)
 

@@ -1,4 +1,4 @@
-"""The end of a search: the next run of the A/B confirmation ("control") of a workaround, and the time for this.
+"""Choose the last runs of a search, which confirm a workaround or repeat a failure.
 
 The functions do no I/O.
 """
@@ -27,11 +27,10 @@ MOST_PAIRS = 12  # runs of a workaround, and of default settings that fail in on
 
 
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether the next step of the search, `found`, leaves time for the A/B confirmation.
+    """Return whether the next step of the search, `found`, leaves time for the A/B test of the workaround.
 
-    If the step works, the whole A/B confirmation (`runs_each` runs of both sides) must still fit into the remaining
-    time. If the step fails, one run with each of the two settings must fit. For a repetition, the whole confirmation
-    must fit even if the repetition fails.
+    If the step works, an A/B test with `runs_each` runs per side must fit into the remaining time. If the step fails,
+    one run per side must fit. If the step is a repetition, the complete A/B test must fit even if the step fails.
     """
     if not found.on or not runs_each:
         return True
@@ -43,7 +42,7 @@ def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int
 
 
 def leaves_time(default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether one more failing trial leaves time for the A/B confirmation (`runs_each` runs of both sides)."""
+    """Return whether one more failed test run leaves time for an A/B test with `runs_each` runs per side."""
     fails_s, works_s = _costs_s(default, known)
     return known.left_s - fails_s >= runs_each * (fails_s + works_s)
 
@@ -56,14 +55,10 @@ def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
 
 
 def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int, least_runs: int) -> Next:
-    """Return the next run of the A/B confirmation of `chosen`; if it is None, repeat the failing default settings.
+    """Return the next run of the A/B test of the workaround `chosen`.
 
-    Default settings without a workaround are repeated as often as in an A/B confirmation. The fault may last for some
-    trials only. If a confirmation of this length could prove something, there are therefore up to MOST_PAIRS
-    repetitions, in a third of the time.
-
-    A workaround has to work `least_runs` times before its confirmation, if there is time. If the default settings fail
-    only in some runs, settings without an effect may also work once.
+    If `chosen` is None, the failed default settings are repeated, because the fault may occur only sometimes. A
+    workaround must work `least_runs` times before its A/B test, if there is time.
     """
     if chosen is None:
         took_s = [each.duration_s for each in known.reruns if each.candidate == DEFAULT and not each.control]
@@ -110,10 +105,10 @@ def _turn(
 def control_of_failures(
     default: TrialResult, candidates: Sequence[Candidate], known: Known, runs_each: int
 ) -> Repeat | None:
-    """Return the next run of an A/B test of one of `candidates` that failed although the default settings work.
+    """Return the next repetition of a configuration that failed although the default settings work.
 
-    The test of the first such configuration shows whether the default settings are sound. Every other such
-    configuration needs one repetition. Return None if no run is left.
+    The first such configuration gets an A/B test, which shows whether the default settings are sound. Every other such
+    configuration is repeated once. Return None if no run is left.
     """
     failed = [each for each in known.results if has_failed(each) and each.candidate != DEFAULT]
     named = {each.name: each for each in candidates}

@@ -1,24 +1,20 @@
-"""Decide whether a failure depends on the settings, or comes and goes regardless of them.
+"""Decide whether a failure depends on the settings, or comes and goes.
 
 The functions do no I/O.
 
-A workaround is confirmed by a run without it: the fault must then return. But a fault at every second start also looks
-like fail, work, fail, work. So the A/B confirmation (control) runs the default settings n times and the workaround n
-times, in a new random order each time. If one run with the workaround fails, it is not a workaround. If none fails,
-Fisher's exact test decides: a fault that does not depend on the settings puts all its f failures on the default
-settings in at most C(n, f) of C(2n, f) cases. If all n fail, this probability is 1 of 6 for n = 2, 1 of 70 for n = 4, 1
-of 924 for n = 6.
+An A/B test (control) confirms a workaround. The test runs the default settings n times and the workaround n times, in a
+random order. If one run with the workaround fails, the workaround is rejected. Otherwise, Fisher's exact test decides:
+if a fault does not depend on the settings, all f failures hit the default settings in at most C(n, f) of C(2n, f)
+cases. If all n runs with the default settings fail, this probability is 1 of 6 for n = 2, 1 of 70 for n = 4, and 1 of
+924 for n = 6.
 
-Default settings that fail only in some of their runs need more runs. Further blocks of n and n runs follow, each in its
-own random order, and the probabilities multiply. The bound holds for any number of blocks: blocks count only if no run
-with the workaround has failed so far, and every block makes that less probable. The number of settings that the search
-tried needs no correction, because only one configuration comes to the confirmation, and only its new runs count.
+If the default settings fail only in some runs, further blocks of n and n runs follow. The probabilities of the blocks
+multiply. The number of settings in the search needs no correction, because only one configuration gets an A/B test, and
+only the runs of this test count.
 
-If no workaround is confirmed, a fault is steady if trials with the same settings end alike, in the search and in the
-confirmation. These trials must fail in the same way (a hang, an error, wrong data). A hang or an error must also happen
-at the same place (the start, or a collective). If trials with the same settings end differently, the fault is
-intermittent. Details that vary even with a steady fault are not compared: the rank that is named, the text of its
-error, and which of many calls failed.
+If no workaround is confirmed, a fault is steady if all test runs with the same settings fail in the same way and at the
+same place. If these test runs end differently, the fault is intermittent. The rank that is named, the text of its
+error, and the number of the failed call are not compared.
 """
 
 from __future__ import annotations
@@ -57,7 +53,7 @@ Env = tuple[tuple[str, str], ...]
 
 
 class Proof(Enum):
-    """The result of the A/B confirmation (control): how well it proves that a workaround works."""
+    """How well an A/B test proves that a workaround works."""
 
     PROVED = "proved"
     PROVISIONAL = "provisional"  # the runs agree, but chance could still explain them
@@ -66,7 +62,7 @@ class Proof(Enum):
 
 
 class Way(Enum):
-    """The way in which a trial ended, reduced to categories that can be compared between trials."""
+    """How a test run ended, in categories that can be compared."""
 
     WORKS = "worked"
     HANG = "hung"
@@ -76,7 +72,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A count of how all trials of the same settings ended, in the order of the trials."""
+    """The results of all test runs with the same settings, in order."""
 
     candidate: str
     env: Env
@@ -94,11 +90,11 @@ class Tally:
 
     @property
     def is_steady(self) -> bool:
-        """Return whether all trials ended alike: all worked, or all failed in the same way and at the same place."""
+        """Return whether all test runs worked, or all failed in the same way and at the same place."""
         return len(set(self.ways)) < 2 and len(set(filter(None, self.places))) < 2
 
     def text(self) -> str:
-        """Return `the default settings hung in 1 of 3 tries`, or `hung at the start in 1 and ... in 2 of 3 tries`."""
+        """Return the results as text, such as `the default settings hung in 1 of 3 tries`."""
         who = "the default settings" if self.candidate == DEFAULT else f"trial '{self.candidate}'"
         tries = f"of {len(self.ways)} tr{'y' if len(self.ways) == 1 else 'ies'}"
         places = len(set(filter(None, self.places)))
@@ -111,12 +107,12 @@ class Tally:
 
 
 def place_text(place: str) -> str:
-    """Return words for the place of a failure, such as ` at the start` or ` during all_reduce`; "" if unknown."""
+    """Return the place of a failure as text, such as ` at the start` or ` during all_reduce`, or "" if unknown."""
     return {"": "", IN_START: " at the start"}.get(place, f" during {place}")
 
 
 def way_of(outcome: Outcome) -> Way | None:
-    """Return the way in which a trial with this outcome ended, or None if the trial was not made."""
+    """Return how a test run with this outcome ended, or None if the test run was skipped."""
     match outcome:
         case Outcome.OK | Outcome.NO_EFFECT:
             return Way.WORKS
@@ -133,7 +129,7 @@ def way_of(outcome: Outcome) -> Way | None:
 def tallies(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
     """Return how often each set of settings worked and failed in `results` and `reruns`.
 
-    If a search made two trials with the same settings, the later one counts, because the later trial goes further.
+    If a search tested the same settings twice, only the later test run counts.
     """
     own = [each for each in results if not each.candidate.startswith(REPEATED)]
     last = {tuple(sorted(each.env)) or i: each for i, each in enumerate(own)}
@@ -160,17 +156,17 @@ def _way(tried: TrialResult | Rerun) -> Way | None:
 
 
 def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
-    """Return the settings whose trials in `results` and `reruns` ended differently; the default settings come first."""
+    """Return the settings with test runs that ended differently. The default settings come first."""
     return tuple(
         sorted((each for each in tallies(results, reruns) if not each.is_steady), key=lambda t: t.candidate != DEFAULT)
     )
 
 
 def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
-    """Return how well the A/B confirmation in `control` proves the workaround for failing default settings.
+    """Return how well the A/B test in `control` proves the workaround.
 
-    If the default settings sometimes worked, the confirmation must reach the odds that the profile asks for. If the
-    default settings always failed, one run is enough.
+    If the default settings sometimes worked, the test must reach the odds that the profile requires. If the default
+    settings always failed, one run is enough.
     """
     if not (control.chosen and all(runs_of(control))):
         return Proof.INTERMITTENT if intermittent(results, control.reruns) else Proof.OPEN
@@ -185,14 +181,14 @@ def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
 
 
 def is_cure(control: Control, results: Sequence[TrialResult]) -> bool:
-    """Return whether the A/B confirmation in `control` supports its workaround, even if only provisionally."""
+    """Return whether the A/B test in `control` supports the workaround, even if only provisionally."""
     return proof_of(control, results) in (Proof.PROVED, Proof.PROVISIONAL)
 
 
 def runs_of(control: Control, name: str = "") -> tuple[int, int]:
-    """Return (runs with the default settings, runs with `name`) of the A/B confirmation in `control`.
+    """Return (runs with the default settings, runs with `name`) of the A/B test in `control`.
 
-    `name` is a configuration; "" stands for the chosen workaround.
+    `name` is a configuration, or "" for the chosen workaround.
     """
     turns = control.turns(name or control.chosen)
     of_default = sum(each.candidate == DEFAULT for each in turns)
@@ -200,7 +196,7 @@ def runs_of(control: Control, name: str = "") -> tuple[int, int]:
 
 
 def odds_of(control: Control) -> int:
-    """Return N: by chance alone, all runs with the chosen workaround would work in at most 1 of N cases."""
+    """Return N: by chance alone, the A/B test gives this result in at most 1 of N cases."""
     luck = Fraction(1)
     for block in blocks_of(control.turns(control.chosen)):
         of_default = [each for each in block if each.candidate == DEFAULT]
@@ -210,9 +206,9 @@ def odds_of(control: Control) -> int:
 
 
 def blocks_of(turns: Sequence[Rerun]) -> list[list[Rerun]]:
-    """Return the runs of an A/B confirmation in blocks, each of which had its own random order.
+    """Return the runs of an A/B test in blocks. Each block had its own random order.
 
-    A complete block has equally many runs of both sides; the last block may be incomplete.
+    A complete block has as many runs with the workaround as without. The last block may be incomplete.
     """
     blocks: list[list[Rerun]] = []
     for each in turns:
@@ -228,7 +224,7 @@ def is_whole(block: Sequence[Rerun]) -> bool:
 
 
 def proof_text(control: Control, default: TrialResult) -> str:
-    """Return two sentences on the repeated trials: their counts, the odds of pure chance, and how to confirm."""
+    """Return a text about the A/B test: the number of runs and failures, and the odds of pure chance."""
     of_default, worked = runs_of(control)
     ways = [_way(each) for each in control.turns(control.chosen) if each.candidate == DEFAULT]
     failures = [way for way in ways if way is not Way.WORKS]
@@ -242,9 +238,9 @@ def proof_text(control: Control, default: TrialResult) -> str:
 
 
 def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tuple[bool, ...]:
-    """Return a random order of runs: True for the default settings, False for the configuration `name`, equally many.
+    """Return a random order of runs: True for the default settings, False for the configuration `name`.
 
-    The same `seed`, `name` and `block` give the same order.
+    Each value occurs `runs_each` times. The same `seed`, `name` and `block` give the same order.
     """
     turns = [True] * runs_each + [False] * runs_each
     Random(f"{seed} {name}{f' {block}' if block else ''}").shuffle(turns)
@@ -252,9 +248,9 @@ def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tupl
 
 
 def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[TrialResult, ...]:
-    """Return `results`, with the failure filled in for settings that worked first and failed in one of `reruns`.
+    """Return `results`, and mark settings that failed in `reruns` as failed.
 
-    Such settings are no workaround. The default settings keep their result.
+    The default settings keep their result.
     """
     failures = {_key(each.candidate, each.env): each for each in reruns if each.outcome in FAILED}
     failures.pop(DEFAULT, None)
@@ -269,11 +265,7 @@ def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tupl
 
 
 def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
-    """Return whether no A/B confirmation can prove a workaround any more, because equal settings ended differently.
-
-    A confirmation is still possible if the default settings failed in the search. A confirmation is no longer possible
-    if the default settings worked outside the confirmation, or if the workaround failed in the confirmation.
-    """
+    """Return whether an A/B test can no longer prove a workaround, because equal settings ended differently."""
     if not intermittent(results, reruns):
         return False
     if not any(each.candidate == DEFAULT and has_failed(each) for each in results):
@@ -286,14 +278,14 @@ def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
 
 
 def times_repeated(env: Env, reruns: Iterable[Rerun]) -> int:
-    """Return how many of `reruns` are of the settings `env`, apart from A/B confirmations."""
+    """Return how many of `reruns` have the settings `env`. The runs of A/B tests do not count."""
     return sum(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
 
 
 def times_worked(candidate: Candidate, results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> int:
     """Return how often the settings of `candidate` worked in `results` and `reruns`.
 
-    A trial that was skipped for lack of time counts as working.
+    A test run that was skipped for lack of time counts as working.
     """
     tried: list[TrialResult | Rerun] = [*results, *reruns]
     key = _key(candidate.name, candidate.env)
@@ -301,12 +293,12 @@ def times_worked(candidate: Candidate, results: Sequence[TrialResult], reruns: S
 
 
 def is_repeated(env: Env, reruns: Iterable[Rerun]) -> bool:
-    """Return whether any of `reruns` is of the settings `env`, apart from A/B confirmations."""
+    """Return whether any of `reruns` has the settings `env`. The runs of A/B tests do not count."""
     return times_repeated(env, reruns) > 0
 
 
 def has_failed(result: TrialResult) -> bool:
-    """Return whether `result` is of a trial that failed or got wrong data; False if the trial was not made."""
+    """Return whether a test run failed or got wrong data. The result is False for a skipped test run."""
     return result.outcome in FAILED or not all(each.verified for each in result.results)
 
 

@@ -1,10 +1,10 @@
-"""Compare configurations with the default settings, and select the one that is worth recommending.
+"""Compare configurations with the default settings, and select a configuration to recommend.
 
-A process group keeps its CPUs, queues, memory and rings for its whole life. So two equal groups may differ by 5% as
-long as they live. With this noise, one pair of groups rates every fourth equal configuration as faster, however often
-its sides alternate. The unit of evidence is therefore a new pair of groups; alternating samples inside a pair only
-cancels drift. In 200 runs of scripts/bench_decisions.py (8 configurations; 5% noise between groups, shared by all
-measurements of a group; 10% within; medians of 20; averages over 10,000 runs):
+Two process groups with the same settings may differ in speed by 5% for their entire life. The unit of evidence is
+therefore a new pair of process groups. Alternating samples inside a pair only cancel drift.
+
+The table has averages per 200 runs, from 10,000 runs of scripts/bench_decisions.py with 8 configurations, 5% noise
+between groups, 10% noise within a group, and medians of 20 samples:
 
     pairs                      6      7      8     10     12
     false recommendations    0.7    0.7    0.7    0.6    0.5   (at most 2 are allowed)
@@ -45,11 +45,10 @@ Point = tuple[Collective, int]
 
 
 def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
-    """Return the sizes among `sizes` (in bytes) by which configurations are compared, ascending.
+    """Return the sizes in bytes that are used for comparisons, in ascending order.
 
-    These are the size nearest to 32 MiB and the largest size; with `cpu_path`, the two largest sizes. Sizes below 64
-    KiB count only if there are no others. Sizes are seldom exactly 32 MiB, because totals are rounded to whole elements
-    per rank.
+    These sizes are the size nearest to 32 MiB and the largest size. If `cpu_path` is true, these sizes are the two
+    largest sizes. Sizes below 64 KiB count only if there are no larger sizes.
     """
     ordered = sorted(set(sizes))
     large = [size for size in ordered if size >= SMALLEST_THAT_DECIDES_BYTES] or ordered
@@ -60,7 +59,7 @@ def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
 
 
 def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tuple[CollectiveResult, ...]:
-    """Return the results at the decision sizes (`decision_sizes`), all_reduce first, by size."""
+    """Return the results at the sizes used for comparisons. all_reduce comes first, and smaller sizes come first."""
     chosen: list[CollectiveResult] = []
     for collective in DECIDING:
         same = sorted((each for each in results if each.collective is collective), key=lambda each: each.size_bytes)
@@ -70,10 +69,9 @@ def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tup
 
 
 def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
-    """Return log(default time / configuration's time) by pair and decision point, the mean over a pair's samples.
+    """Return the mean log(default time / configuration's time) for each pair of groups, collective and size.
 
-    If a value is above 0, the configuration is faster. Logarithms are used because noise on times is multiplicative,
-    and because swapping the sides must only change the sign.
+    If the value is above 0, the configuration is faster.
     """
     logs: dict[int, dict[Point, list[float]]] = {}
     for turn in turns:
@@ -86,9 +84,9 @@ def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
 
 
 def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]) -> dict[str, float]:
-    """Return, by configuration, the mean log gain in speed over the trial with default settings.
+    """Return the mean logarithm of the speed gain over the default settings, for each configuration.
 
-    The inherited environment, failed trials, and trials without all decision points are left out.
+    The inherited environment, failed test runs and incomplete test runs are left out.
     """
     default = next((result for result in results if result.candidate == DEFAULT), None)
     if default is None or not is_sound(default):
@@ -105,15 +103,14 @@ def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]
 
 
 def is_sound(result: TrialResult) -> bool:
-    """Return whether a trial worked and all its results were right."""
+    """Return whether a test run worked and all of its results were right."""
     return result.outcome is Outcome.OK and bool(result.results) and all(each.verified for each in result.results)
 
 
 def slowdown(result: TrialResult, default: TrialResult) -> float:
-    """Return a trial's time divided by that of the default settings, at the largest size that both measured.
+    """Return the time of a test run divided by the time with default settings, at their largest common size.
 
-    The result is 1.0 if the two trials have no decision size in common. One measurement of each is no proof of a small
-    difference.
+    The result is 1.0 if there is no common size. A single measurement does not prove a small difference.
     """
     base_us = {(each.collective, each.size_bytes): each.median_us for each in default.results}
     both = [each for each in result.results if each.size_bytes >= SMALLEST_THAT_DECIDES_BYTES]
@@ -126,18 +123,19 @@ def slowdown(result: TrialResult, default: TrialResult) -> float:
 
 
 def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the best configurations by screening, at most HEATS, the best first.
+    """Return the best configurations in `screened`, at most HEATS, the best first.
 
-    Each of them gets a short comparison ("heat") with the default settings, in one new pair of process groups.
+    Each of these configurations then gets a short comparison with the default settings, in a new pair of process
+    groups.
     """
     return tuple(sorted(screened, key=lambda name: (-screened[name], name))[:HEATS])
 
 
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
-    """Return the best configuration if `screened` and `heated` promise more than MIN_GAIN; else "".
+    """Return the best configuration if its expected gain is above MIN_GAIN, or "".
 
-    They are the gains by screening and the short comparisons. The comparison that follows ignores these values: they
-    are biased toward the best configuration, because they chose it.
+    `screened` has the gains in the first test runs. `heated` has the short comparisons. The final comparison ignores
+    these values, because the choice of the best configuration biases them.
     """
     promise = {}
     for heat in heated:

@@ -1,4 +1,4 @@
-"""The environment of a trial: the variables that are set, and the inherited variables that are removed."""
+"""The environment variables that a test run sets, and the inherited variables that a test run removes."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ TO_NOTHING = ("", "none", "/dev/null")
 
 
 def may_be_recommended(name: str, value: str) -> bool:
-    """Return whether a recommendation may set `name` to `value`.
+    """Return whether a recommendation may set `name` to `value`, or unset `name` if `value` is empty.
 
-    An empty `value` means that the recommendation unsets `name`. A person may have edited a report before preflight
-    uses it again. Such a report must not choose which code a job runs or what the job writes.
+    A user may have edited a report before preflight reads it again. Such a report must not choose which code a job runs
+    or what the job writes.
     """
     if name in OWN_NAMES:
         return "/" not in value
@@ -78,10 +78,7 @@ def may_be_recommended(name: str, value: str) -> bool:
 
 
 def why_torch_would_end(environ: Mapping[str, str]) -> str:
-    """Return the variable in `environ` that makes `import torch.distributed` or a group's start fail, and the fix.
-
-    The result is "" if there is no such variable.
-    """
+    """Return which variable in `environ` makes torch.distributed fail, with the fix, or "" if no variable does."""
     level = environ.get("TORCH_DISTRIBUTED_DEBUG")
     if level is None or level.upper() in DEBUG_LEVELS:
         return ""
@@ -90,13 +87,13 @@ def why_torch_would_end(environ: Mapping[str, str]) -> str:
 
 
 def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the variables in `environ` that tune communication, sorted by name. Trials run without them."""
+    """Return the variables in `environ` that tune communication, sorted by name."""
     tuning = {name for name in environ if name.startswith(TUNING_PREFIXES) or name in TUNING_NAMES}.difference(KEPT)
     return tuple(sorted((name, environ[name]) for name in tuning))
 
 
 def matters(name: str, dialect: str) -> bool:
-    """Return whether a backend may read the variable `name`, and the variable changes more than what is logged.
+    """Return whether a backend may read the variable `name`. A variable that changes only the log does not count.
 
     `dialect` is "nccl" or "gloo", the library whose variables the backend reads.
     """
@@ -104,9 +101,9 @@ def matters(name: str, dialect: str) -> bool:
 
 
 def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> tuple[Setting, ...]:
-    """Return each inherited variable that a trial's backend reads, except variables that the trial itself sets.
+    """Return a setting for each inherited variable that the backend reads, except variables that a test run sets.
 
-    `dialect` names the backend's variables: "nccl" or "gloo".
+    `dialect` is "nccl" or "gloo", the library whose variables the backend reads.
     """
     harness = dict(NCCL_TRIAL_ENV) if dialect == "nccl" else {}
     return tuple(
@@ -119,7 +116,7 @@ def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> 
 def trial_environment(
     candidate: Candidate, inherited: tuple[tuple[str, str], ...], dialect: str, debug_file: str
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return the variables that a trial of `candidate` sets, and the inherited variables that it removes.
+    """Return the variables that a test run of `candidate` sets, and the inherited variables that the test run removes.
 
     `debug_file` is the file for NCCL's log, if `dialect` is "nccl".
     """

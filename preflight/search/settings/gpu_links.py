@@ -1,4 +1,4 @@
-"""Settings that stop NCCL from using a path between the GPUs of a node: P2P, NVLink SHARP, cuMem, shared memory."""
+"""Settings that turn off P2P, NVLink SHARP, cuMem or shared memory between the GPUs of a node."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from preflight.search.settings.node_view import NodeView, Planned, setting, unle
 
 
 def p2p(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting that turns P2P off, and also the milder level NVL if only some of the pairs have NVLink.
+    """Yield the setting that turns P2P off.
 
-    Peer copies hang or deliver wrong data because of a translating IOMMU, ACS on a bridge, or a driver that claims
-    support that it lacks.
+    If only some pairs of GPUs have NVLink, also yield the setting that limits P2P to NVLink.
     """
     off, nvl = "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"
     pairs = view.levels()
@@ -31,7 +30,7 @@ def p2p(view: NodeView) -> Iterator[Planned]:
 
 
 def shm(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting that turns shared memory off; ranks then use sockets.
+    """Yield the setting that turns shared memory off. Ranks then use sockets.
 
     This setting helps if /dev/shm is too small, read-only or not shared.
     """
@@ -40,7 +39,7 @@ def shm(view: NodeView) -> Iterator[Planned]:
 
 
 def nvls(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting that turns NVLink SHARP off if there is an NVSwitch.
+    """If the node may have an NVSwitch, yield the setting that turns NVLink SHARP off.
 
     The Fabric Manager of the NVSwitch may fail to set up multicast.
     """

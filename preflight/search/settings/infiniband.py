@@ -1,7 +1,7 @@
-"""Choose what to try first if InfiniBand or RoCE fails between nodes, from the failed trial's log.
+"""Choose which settings to test first if InfiniBand or RoCE fails between nodes.
 
-The log orders the trials but decides nothing: a setting is recommended only if the A/B confirmation proves it. Sockets
-are the third trial at the latest, because they show whether the fabric is at fault at all.
+The log of the failed test run decides only the order of the tests. A setting is recommended only if an A/B test proves
+the setting. Sockets are tested third at the latest, to show whether the InfiniBand network is at fault.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def lost_packets(trial: TrialResult) -> bool:
 
 
 def losing_trial_s(limit_s: float) -> tuple[float, float]:
-    """Return the least and the most seconds that a trial takes if real adapters lose its packets.
+    """Return the shortest and the longest time in seconds of a test run that loses packets on real adapters.
 
-    `limit_s` is the limit of the trial's first collective.
+    `limit_s` is the time limit of the first collective.
     """
     least_s, most_s = (min(each + AFTER_GIVING_UP_S, limit_s) for each in GIVES_UP_S)
     return least_s, most_s
@@ -47,7 +47,7 @@ def losing_trial_s(limit_s: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """The evidence of an InfiniBand fault in a failed trial: NCCL's error lines and the paths of the data."""
+    """The evidence of an InfiniBand fault in a failed test run: error lines of NCCL, and the paths of the data."""
 
     errors: tuple[str, ...]  # the ranks' lines that report a failure of InfiniBand
     paths: tuple[str, ...]  # as `NET/IB/0/GDRDMA`
@@ -61,7 +61,7 @@ class Signs:
 
     @property
     def by_network_inside(self) -> bool:
-        """Whether ranks of one node communicated over the adapters, from one network plane (rail) to another."""
+        """Whether ranks of one node communicated over the network adapters."""
         return any(path.startswith("NET/IB") for path in self.inside)
 
     def says(self, pattern: re.Pattern[str]) -> bool:
@@ -81,7 +81,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class IbWay:
-    """A variable that may help, and two tests: whether the log suggests this variable, and whether to try it anyway."""
+    """A variable that may avoid an InfiniBand fault, and functions that decide whether to test the variable."""
 
     variable: str
     is_pointed_at: Callable[[Signs, Candidate], bool]
@@ -101,7 +101,7 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class IbOrder:
-    """The configurations that avoid a fault of InfiniBand, in the order of their trials."""
+    """The configurations that may avoid an InfiniBand fault, in test order."""
 
     first: tuple[Candidate, ...]  # what the log suggests, then a set of ports: two at most
     sockets: tuple[Candidate, ...]
@@ -111,17 +111,17 @@ class IbOrder:
 
 
 def ib_is_suspect(default: TrialResult) -> bool:
-    """Return whether the failed trial with default settings suggests a fault of InfiniBand.
+    """Return whether the failed test run with default settings suggests a fault of InfiniBand.
 
-    The trial suggests this if NCCL's log has an InfiniBand error, or if data went over InfiniBand.
+    The result is true if NCCL's log has an InfiniBand error, or if data went over InfiniBand.
     """
     return bool(_errors(default)) or any(path.startswith("NET/IB") for path in _signs(default, ()).paths)
 
 
 def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: Sequence[int]) -> IbOrder:
-    """Return the order in which to try `candidates` after a failure of InfiniBand with default settings.
+    """Return the order in which to test `candidates` after InfiniBand failed with the default settings.
 
-    `default` is the failed trial. `node_sizes` has the number of ranks on each node.
+    `default` is the failed test run. `node_sizes` has the number of ranks on each node.
     """
     signs = _signs(default, node_sizes)
     sockets = tuple(each for each in candidates if {name for name, _ in each.env} <= SOCKETS and each.only_cures)

@@ -1,4 +1,4 @@
-"""Settings that choose the network interface and the family of its addresses."""
+"""Settings that choose the network interface, and IPv4 or IPv6."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ LIKELY = (
 
 
 def interfaces(view: NodeView) -> Iterator[Planned]:
-    """Yield the settings that choose one usable interface each, the most plausible first.
-
-    NCCL may choose an interface that leads nowhere.
-    """
+    """Yield a setting for each usable interface, the most plausible interface first."""
     if isinstance(view.node.netifs, Gap):
         yield LeftOut("NCCL_SOCKET_IFNAME", f"the interfaces could not be read: {view.node.netifs.reason}")
         return
@@ -33,7 +30,7 @@ def interfaces(view: NodeView) -> Iterator[Planned]:
 
 
 def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
-    """Return a sort key for `netif` that puts the likeliest interface first: default route, IPv4 and high speed."""
+    """Return a sort key for `netif`. Interfaces with a default route, IPv4 and a high speed come first."""
     gateways = 0 if known_or(netif.gateways, ()) else 1
     kind = LIKELY.index(netif.kind)
     ipv4 = 0 if isinstance(netif.addresses, Gap) or _families(netif)[0] else 1
@@ -41,7 +38,7 @@ def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
 
 
 def family(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting that limits NCCL to IPv4, if NCCL may choose IPv6 addresses that may not be reachable."""
+    """Yield the setting that limits NCCL to IPv4, if the node has IPv4 and IPv6 addresses."""
     name = "NCCL_SOCKET_FAMILY"
     if isinstance(view.node.netifs, Gap):
         yield LeftOut(name, f"the addresses could not be read: {view.node.netifs.reason}")

@@ -1,4 +1,4 @@
-"""NCCL settings that matter only between nodes. TC, SL and GID depend on the switches, so no value is guessed."""
+"""NCCL settings that matter only between nodes. Values that depend on the switches, such as TC, are not guessed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USABLE = frozenset({PortState.ACTIVE, PortState.ACTIVE_DEFER})
 
 
 def between_nodes(solo_results: Mapping[int, SoloResult], chosen: NetifSet | None) -> Iterator[Candidate]:
-    """Yield configurations that may repair or speed up NCCL between these nodes; none for other backends."""
+    """Yield configurations that may repair or speed up NCCL between these nodes, if all nodes use NCCL."""
     if all(solo.dialect == "nccl" for solo in solo_results.values()):
         by_env: dict[object, Candidate] = {}
         for each in _planned(solo_results, chosen):

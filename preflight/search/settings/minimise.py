@@ -1,23 +1,20 @@
-"""Find a minimal set of settings with which the collectives work. The search does no I/O and always terminates.
+"""Find a minimal set of settings with which the collectives work. The search does no I/O and always ends.
 
-This is a bisection (delta debugging). The first step enables all workarounds together: if they fail too, no setting
-helps. If they work, settings are dropped in order, the least suspect first, as many at once as possible. The first
-setting that is needed is kept, and the search continues behind it. If no setting does harm, the result is minimal for
-any number of faults: each kept setting was needed together with a superset of the others. With k settings of which m
-are needed, the number of trials is at most
+The search is a bisection (delta debugging). The first step enables all workarounds together. If the collectives still
+fail, no setting helps. If the collectives work, the search drops settings, the least suspect settings first, as many at
+once as possible. A setting that is needed is kept, and the search continues with the next settings. If m of k settings
+are needed, the number of test runs is at most
 
     the default settings, and all workarounds                                    2
     of n settings that exclude each other (interfaces): one trial for each more  n - 1
     one bisection for each needed setting, and one try with no more              m (1 + log2 k)
     a failure that keeps a setting is repeated before it counts                  m
 
-For one cause among nine, about six trials are made. A result that a failed trial implies is not tried again: all
-workarounds minus the last one are the default settings, which failed. If only some settings are suspect, the first
-split is between them and the rest.
+For one cause among nine settings, the search makes about six test runs. A result that follows from a failed test run is
+not tested again.
 
-A setting may also do harm, such as shared memory off if sockets are broken. Then all workarounds together fail, but
-usually at another stage than the default settings. Only then are the most suspect settings tried alone. If they fail at
-the same stage, nothing more is tried, because each trial of a dead node would take its whole stage limit.
+A setting may also do harm, such as shared memory off if sockets are broken. All workarounds together then usually fail
+at another stage than the default settings. Only in this case are the most suspect settings tested alone.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ Env = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """The state of the search for the fewest settings that work: the next trial, or None if the search is over."""
+    """A step of the search for the fewest settings that work. `next` is None if the search is over."""
 
     next: Candidate | None
     on: tuple[Setting, ...] = ()  # the fewest that are known to work together
@@ -45,14 +42,14 @@ class Cure:
 
 
 def always(_: Env) -> bool:
-    """Return True. As the argument `is_repeated`, this function treats every failure as repeated."""
+    """Return True, so that every failure counts as repeated."""
     return True
 
 
 def env_of(settings: Sequence[Setting]) -> Env:
-    """Return the variables of several settings together.
+    """Return the environment variables of several settings together.
 
-    A later value of a variable overrides an earlier one unless it is empty.
+    If settings give a variable several values, the last value that is not empty counts.
     """
     together: dict[str, str] = {}
     for setting in settings:
@@ -69,11 +66,9 @@ def find_cure(
 ) -> Cure:
     """Return the next step of the search for the fewest settings with which the collectives work.
 
-    `ordered` are all workarounds in the order in which they are dropped; the first `unsuspected` of them are the least
-    suspect.
-
-    `proved` are the workarounds of a fault that the GPU tests found. Each of them is tried alone, before all
-    workarounds together.
+    `ordered` has all workarounds in the order in which the search drops them. The first `unsuspected` workarounds are
+    the least suspect. `proved` has the workarounds for a fault that the GPU tests found. These workarounds are tested
+    first, one at a time.
     """
     tried = _tried(results)
     for setting in proved:
@@ -93,10 +88,9 @@ def find_cure(
 def minimise_inherited(
     inherited: Sequence[Setting], results: Sequence[TrialResult], is_repeated: Callable[[Env], bool] = always
 ) -> Cure:
-    """Return the next step of the search for the inherited settings that are needed.
+    """Return the next step of the search for the inherited settings that the job needs.
 
-    Call it if the inherited settings work and the default settings fail. The inherited settings take the place of all
-    workarounds.
+    Call this function if the inherited settings work and the default settings fail.
     """
     return _give_up_by_halves(tuple(inherited), inherited, _tried(results), is_repeated, prefix="as-is ")
 
@@ -232,9 +226,9 @@ def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dic
 
 
 def sign_of(result: TrialResult) -> tuple[str, ...]:
-    """Return what identifies the failure in `result`: equal failures of two trials give the same tuple.
+    """Return a tuple that identifies the failure in `result`. Equal failures have equal tuples.
 
-    It has the outcome, the stages without their counts, and the errors without numbers.
+    The tuple has the outcome, the stages without their counts, and the errors without numbers.
     """
     stages = {stage.split()[0] for rank, stage in result.stages if not result.culprits or rank in result.culprits}
     own = [end.detail for end in result.ranks if end.ended in ("error", "signal")]

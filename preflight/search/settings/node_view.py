@@ -1,4 +1,4 @@
-"""The facts about one node and its chosen GPUs that decide which settings are worth a trial."""
+"""The data of one node and its GPUs that is needed to decide which settings to test."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def version_text(version: Version) -> str:
 
 
 def why_not_known(version: Version | None, name: str) -> str:
-    """Return why the variable `name` has no effect in NCCL `version`.
+    """Return why the variable `name` has no effect in NCCL `version`, or "" if the variable may have an effect.
 
-    Return "" if it may have one, or if `version` is None.
+    The result is "" if `version` is None.
     """
     variable = BY_NAME[name]
     if version is None:
@@ -53,14 +53,14 @@ def why_not_known(version: Version | None, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node and the GPUs to use; None or "" stands for a value that could not be read."""
+    """A node and the GPUs to use. None or "" is a value that could not be read."""
 
     node: NodeFacts
     gpus: tuple[Gpu, ...]  # the chosen ones
     version: Version | None  # of NCCL
 
     def levels(self) -> dict[tuple[int, int], str]:
-        """Return the path level ("NV4", "PIX", ...) of each pair of chosen GPUs; "" for an unknown level."""
+        """Return the path level, such as "NV4", of each pair of chosen GPUs. An unknown level is ""."""
         paths = known_or(self.node.gpu_paths, ())
         known = {(min(path.a, path.b), max(path.a, path.b)): known_or(path.level, "") for path in paths}
         indices = sorted(gpu.nvml_index for gpu in self.gpus)
@@ -71,7 +71,7 @@ class NodeView:
         return sum(NVLINK.fullmatch(level) is not None for level in self.levels().values())
 
     def denied_p2p(self) -> bool:
-        """Return whether the driver is known to deny peer access between every pair; NCCL then uses no P2P anyway."""
+        """Return whether the driver is known to deny peer access between every pair. NCCL then does not use P2P."""
         pairs = self.levels()
         stated = known_or(self.node.gpu_p2p, ())
         denied = {(min(p.a, p.b), max(p.a, p.b)) for p in stated if _is_denied(p.read) or _is_denied(p.write)}
@@ -101,17 +101,20 @@ class NodeView:
 
 
 def setting(name: str, value: str, scope: Scope = Scope.ANYWHERE) -> Setting:
-    """Return a setting that consists of one variable, `name`=`value`, and holds for the nodes in `scope`."""
+    """Return a setting with the variable `name`=`value`, for the nodes in `scope`."""
     return Setting(name, ((name, value),), BY_NAME[name].families, scope)
 
 
 def unless(reason: str, setting: Setting) -> Planned:
-    """Return the setting if `reason` is empty, else a record that the setting is left out for this reason."""
+    """Return `setting` if `reason` is empty. Otherwise, return a record that says why the setting is left out."""
     return LeftOut(setting.name, reason) if reason else setting
 
 
 def view_of(node: NodeFacts, gpus: tuple[int, ...]) -> NodeView:
-    """Return the view of the node with the GPUs `gpus` (NVML indices), or with all its GPUs if `gpus` is empty."""
+    """Return the data of the node and of its GPUs with the NVML indices `gpus`.
+
+    If `gpus` is empty, all GPUs are included.
+    """
     chosen = tuple(gpu for gpu in known_or(node.gpus, ()) if not gpus or gpu.nvml_index in gpus)
     return NodeView(node, chosen, nccl_version(node))
 

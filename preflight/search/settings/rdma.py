@@ -1,4 +1,4 @@
-"""Settings that stop NCCL from using all or some RDMA adapters, and settings that send all data through one port."""
+"""Settings that turn off RDMA adapters in NCCL, and settings that send all data through one RDMA port."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ V2, MAPPED_IPV4 = "RoCE v2", "0000:0000:0000:0000:0000:ffff:"
 
 
 def network(view: NodeView) -> Iterator[Planned]:
-    """Yield the settings that leave NCCL only sockets: no other network, no network plugin, no RDMA.
-
-    A plugin (libnccl-net) may belong to another site. RDMA whose ports are up may still fail because of memlock, device
-    files, GIDs or the fabric.
-    """
+    """Yield the settings that make NCCL use only sockets, without network plugins and RDMA."""
     network, plugin = "NCCL_NET", "NCCL_NET_PLUGIN"
     yield unless(why_not_known(view.version, network), setting(network, "Socket", HERE))
     is_off = inherited_value(view.node, plugin) == "none"
@@ -34,9 +30,10 @@ def network(view: NodeView) -> Iterator[Planned]:
 
 
 def ports(view: NodeView) -> Iterator[Planned]:
-    """Yield a setting for each set of similar usable ports, the most plausible first; none if there is only one set.
+    """Yield a setting for each group of similar usable ports, the most plausible group first.
 
-    If there are exactly two usable ports and both are similar, each port is a set.
+    If there is only one group, its ports need no setting. But if this group has exactly two ports, each port gets a
+    setting.
     """
     name = "NCCL_IB_HCA"
     if isinstance(view.node.hca_ports, Gap):
@@ -58,14 +55,17 @@ def ports(view: NodeView) -> Iterator[Planned]:
 
 
 def is_usable(port: HcaPort) -> bool:
-    """Return whether a port is active and has a link, so that NCCL uses it; an unknown state counts as usable."""
+    """Return whether NCCL can use a port, because the port is active and has a link.
+
+    An unknown state counts as usable.
+    """
     active = isinstance(port.state, Gap) or port.state is PortState.ACTIVE
     linked = isinstance(port.phys_state, Gap) or port.phys_state is PhysState.LINK_UP
     return active and linked and port.link_layer != "Unspecified"
 
 
 def usable_ports(node: NodeFacts) -> list[HcaPort]:
-    """Return the RDMA ports of a node that NCCL would use."""
+    """Return the RDMA ports of a node that NCCL can use."""
     return [port for port in known_or(node.hca_ports, ()) if is_usable(port)]
 
 
@@ -81,9 +81,9 @@ def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
 
 
 def gid(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting of the RoCE v2 GID index that all ports share, if this NCCL is too old to find it.
+    """Yield the setting for the RoCE v2 GID index of all ports, if this NCCL version can't find the index itself.
 
-    Otherwise yield a record that the setting is left out, with the reason; without RoCE ports, nothing.
+    Otherwise, yield a record that says why the setting is left out. Without RoCE ports, yield nothing.
     """
     name = "NCCL_IB_GID_INDEX"
     if isinstance(view.node.hca_ports, Gap):
@@ -103,22 +103,24 @@ def gid(view: NodeView) -> Iterator[Planned]:
 
 
 def v2_index(port: HcaPort) -> int | None:
-    """Return the index of the RoCE v2 GID with an IPv4 address in `port`'s table, or None if it has none."""
+    """Return the index of the RoCE v2 GID with an IPv4 address in the port's table, or None if there is no such GID."""
     gids = known_or(port.gids, ())
     return next((each.gid_index for each in gids if each.type == V2 and each.gid.startswith(MAPPED_IPV4)), None)
 
 
 def rails_to_try(node: NodeFacts, profile: Profile, dialect: str) -> tuple[HcaPort, ...]:
-    """Return the ports to try one at a time: all usable ports if there are several, none in the `quick` profile."""
+    """Return the RDMA ports to test one at a time.
+
+    The result is () if the node has only one usable port, or in the `quick` profile.
+    """
     ports = tuple(usable_ports(node))
     return ports if len(ports) > 1 and dialect == "nccl" and profile.effort.for_speed else ()
 
 
 def rail_candidates(ports: tuple[HcaPort, ...]) -> Iterator[Candidate]:
-    """Yield, for each port in order, the configuration that sends all data of the node through that port.
+    """Yield a configuration for each port. The configuration sends all data of the node through this port.
 
-    With P2P and shared memory off, NCCL has only the network between the GPUs of one node, and only one port of it.
-    NVLS is switched off by name, because NVLS does not depend on P2P (docs/dev/nccl-facts.md, section 1.1).
+    P2P, shared memory and NVLS are off, so NCCL has only the network between the GPUs of one node.
     """
     for port in ports:
         place = f"{port.hca}:{port.port}"

@@ -1,6 +1,6 @@
-"""Decide what to try next from the results so far.
+"""Choose the next step of the search from the results so far.
 
-The functions do no I/O: the coordinator asks, and takes the returned step.
+The functions do no I/O. The coordinator calls them, and carries out the returned step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RECOMMENDED = "with the .env"  # the same on pages: what a search ended with, as
 
 
 def shown_name(candidate: str) -> str:
-    """Return the name of a trial, `candidate`, as the table of trials shows it."""
+    """Return the name of a test run as the table of test runs shows it."""
     return RECOMMENDED if candidate == FEWEST else candidate
 
 
@@ -81,25 +81,22 @@ def next_step(
     runs_each: int = 0,
     on_gpus: bool = False,
 ) -> Next:
-    """Return the next step: the default settings, the inherited environment, then what the first outcome suggests.
+    """Return the next step of the search, according to the results so far in `known`.
 
-    If the default settings fail but the inherited settings work, the search finds which of the inherited settings are
-    needed (`inherited` lists them one by one). Otherwise it searches the conservative `settings` for a workaround
-    (minimise.py), or tries every configuration if there are none. The A/B confirmation (control.py) follows, with
-    `runs_each` runs of the default settings and as many of the workaround.
+    The default settings and the inherited environment are tested first. If the default settings fail but the inherited
+    settings work, the search finds which of the `inherited` settings are needed. If both fail, the search looks for a
+    workaround among the `settings`, or tests every configuration if `settings` is empty. A workaround then gets an A/B
+    test with `runs_each` runs per side.
 
-    If the default settings work, inherited settings that look far slower are compared with them. With `screen_all`,
-    every configuration is tried, and comparisons follow. A configuration that fails although the default settings work
-    gets an A/B test too. The best configuration that passed is measured again, because the best of several equal ones
-    looks better by chance. A thorough search ends with the configuration `last`, which only shows more about the
-    default settings. If the default settings look slow (by the `baseline` or because one rank is late), they are
-    repeated before anything else. With `on_gpus`, the limits for late GPU ranks apply.
+    If the default settings work, inherited settings that look far slower are compared with the default settings. With
+    `screen_all`, every configuration is tested, and the best configuration is compared again. A configuration that
+    fails gets an A/B test. A thorough search ends with the configuration `last`. If the default settings look slow,
+    compared with `baseline` or because of a late rank, they are repeated first. `on_gpus` selects the limits for late
+    GPU ranks.
 
-    If a rank of the default settings died by SIGKILL, they are repeated first, because the kill came from outside.
-    Nothing more is tried after a process that SIGKILL does not end, because every configuration would run on the GPU of
-    that process. Nothing more is tried either if the same settings ended differently and no A/B confirmation can prove
-    a workaround any more. Settings that failed once are no workaround, even if they worked before or work later: the
-    search continues without them.
+    If SIGKILL ended a rank of the default settings, the default settings are repeated first, because the kill came from
+    outside. The search stops if a process can't be killed, or if no A/B test can prove a workaround any more. Settings
+    that failed once are not used as a workaround.
     """
     if known.unkillable or is_lost(known.results, known.reruns):
         return Stop()
@@ -219,9 +216,9 @@ def _found(asked: _Asked, default: TrialResult) -> Cure:
 
 
 def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return those of `cure_measures` up to the largest size at which trials failed (`failed_at`), in order of size.
+    """Return the measurements in `cure_measures` up to the largest size in `failed_at`, in order of size.
 
-    If no trial has failed at a size, the result is the first measurement only.
+    If `failed_at` is empty, the result is only the first measurement.
     """
     largest = max((each.nominal_bytes for each in failed_at), default=0)
     places = list(Collective)

@@ -1,4 +1,4 @@
-"""Settings that may make working default settings faster, each with its reason; never a protocol or an algorithm."""
+"""Settings that may be faster than working default settings. No setting selects a protocol or an algorithm."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ AMD_GPUS_WITH_SYS = 2
 
 
 def speed_candidates(view: NodeView) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the configurations worth comparing with working default settings, and those that are not."""
+    """Return the configurations that may be faster than working default settings, and the omitted configurations."""
     planned = [*_further_p2p(view), *_p2p_off(view), *_gpu_direct(view)]
     candidates = tuple(each for each in planned if isinstance(each, Candidate))
     return candidates, tuple(each for each in planned if isinstance(each, LeftOut))
 
 
 def default_level(view: NodeView) -> str:
-    """Return the farthest path (in NCCL's terms) over which NCCL uses P2P over PCIe by default; "" if unknown."""
+    """Return the longest path, in NCCL's terms, over which NCCL uses P2P over PCIe by default, or "" if unknown."""
     amd = view.is_amd()
     if view.version is not None and view.version >= PXB_FOR_ALL_SINCE:
         few = len(view.gpus) <= AMD_GPUS_WITH_SYS

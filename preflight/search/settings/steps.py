@@ -1,4 +1,4 @@
-"""The steps that a search asks the coordinator to take, and the results from which the search chooses them."""
+"""The steps of a search, and the results from which the search chooses the next step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from preflight.model.trial import Candidate, Rerun, TrialResult
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """The step: run a trial of this configuration. An earlier step may have run the trial already."""
+    """A step that tests a configuration. An earlier step may have done this test already."""
 
     candidate: Candidate
     is_for_cure: bool = False  # one of many trials that only show whether settings work: few sizes
@@ -20,7 +20,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The step: try these settings again, up to the sizes at which trials failed, to see whether the result varies."""
+    """A step that tests the same settings again, to see whether the result varies."""
 
     candidate: Candidate
     control: str = ""  # the candidate whose runs alternate with the default's; "" if only a failure is repeated
@@ -29,7 +29,7 @@ class Repeat:
     def ended(self, result: TrialResult, duration_s: float | None = None) -> Rerun:
         """Return the record of this repetition, which ended with `result`.
 
-        `duration_s` replaces the duration in `result`, unless it is None.
+        If `duration_s` is not None, it replaces the duration in `result`.
         """
         candidate, took_s = self.candidate, result.duration_s if duration_s is None else duration_s
         return Rerun(
@@ -40,7 +40,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """The step: measure this configuration against the default settings in `pairs` new pairs of process groups."""
+    """A step that compares a configuration with the default settings in `pairs` new pairs of process groups."""
 
     candidate: str
     pairs: int
@@ -48,9 +48,9 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The step: repeat the trial of the default settings, which look slow for the reason `why`.
+    """A step that tests the default settings again, because these settings look slow. `why` is the reason.
 
-    The repetition does not change what the search tries next.
+    The repetition does not change the next step of the search.
     """
 
     turn: int
@@ -59,7 +59,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The end of the search; `chosen` is the workaround for default settings that fail, or None."""
+    """The end of the search. `chosen` is the workaround for failing default settings, or None."""
 
     chosen: Candidate | None = None
 
@@ -69,7 +69,7 @@ Next = Try | Repeat | Compare | Again | Stop
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The results of the run so far, on which the search bases its next step."""
+    """The results of the run so far, from which the search chooses its next step."""
 
     results: tuple[TrialResult, ...] = ()
     heated: tuple[Duel, ...] = ()  # short comparisons, in one pair of process groups each

@@ -1,7 +1,7 @@
-"""The settings that a failed trial with default settings makes suspect.
+"""Find the settings that may have caused a failure with the default settings.
 
-The evidence for this comes from the errors, the features that were in use, and pairs of GPUs whose copies fail.
-Suspicion only orders the search: a setting is recommended only if a trial without that setting failed.
+The evidence is in the errors, in the features that were in use, and in pairs of GPUs with failed copies. The evidence
+decides only the order of the search.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _families_in(text: str) -> frozenset[str]:
 def suspected_families(default: TrialResult | None, broken_pairs: Sequence[object], named: Iterable[str]) -> set[str]:
     """Return the families of settings (such as "p2p" or "ib") that may be at fault.
 
-    `default` is the failed trial with default settings, `broken_pairs` are GPU pairs whose copies fail, and `named` has
-    the families that other checks found.
+    `default` is the failed test run with default settings. `broken_pairs` has the pairs of GPUs with failed copies.
+    `named` has the families that other checks found.
     """
     found = set(named)
     if broken_pairs:
@@ -59,5 +59,5 @@ def suspected_families(default: TrialResult | None, broken_pairs: Sequence[objec
 
 
 def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setting, ...]:
-    """Return `settings` with those of the suspect `families` last; otherwise the order is kept."""
+    """Return `settings` in their order, but with settings of the given `families` at the end."""
     return tuple(sorted(settings, key=lambda setting: bool(families.intersection(setting.families))))
