@@ -94,6 +94,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "Socket recv failed while polling for opId=0x7f22ff731e10",
     ),
     "segfault_worker": (
+        "Process finished with exit code -1073740791 (0xC0000409)",
         '#2 _dl_map_object_from_fd (name="/opt/plugins/libnccl-profiler.so", ...) at ./elf/dl-load.c:1258',
         "!!!!!!! Segfault encountered !!!!!!!",
         "double free or corruption (!prev)",

@@ -50,7 +50,7 @@ CAUSE = Cause(
         Sign("segv.signal", Authority.UNEXPLAINED_DEATH, "a process died of a segmentation fault",
              r"Signals\.SIGSEGV|exitcode {0,4}: {0,2}-11\b|Signal 11 \(SIGSEGV\)|return code = -11\b|"
              r"[Ee]xit(?:ed with)?(?: exit)? code 139|exited on signal 11|terminated with signal SIGSEGV|"
-             r"exit code -11\b|code: 139\b"),
+             r"exit code -11\b|code: 139\b|[Ee]xit code (?:-1073740791|-1073741819|3221225477|3221226505)\b"),
         Sign("segv.fatal_bus", Authority.UNEXPLAINED_DEATH,
              "a process died of a bus error in native code; a truncated mapped file can cause this",
              r"Fatal Python error: Bus error"),
