@@ -25,6 +25,8 @@ OF_TORCH = re.compile(r"/torch/(?:distributed|autograd)|torch/_tensor\.py|/accel
 PROCESS = re.compile(
     r"\s{0,9}(\[[Rr]ank ?\d{1,6}\]|\[default\d{1,6}\]|\([^)\n]{3,80}\)|\[1,\d{1,6}\]<std\w{3}>|\d{1,6}:(?= ))"
 )
+# What vLLM's logger puts before each line of a traceback.
+LOGGED = re.compile(r"(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]{1,60}:\d{1,5}\] ?")
 SOURCE_TEXT = 80
 
 
@@ -92,7 +94,7 @@ def _source_below(lines: list[str], number: int) -> str:
     below = lines[number + 1] if number + 1 < len(lines) else ""
     if FRAME.search(below):
         return ""
-    return below.removeprefix(process_of(below)).lstrip(": ").strip()[:SOURCE_TEXT]
+    return LOGGED.sub("", below.removeprefix(process_of(below)).lstrip(": "), count=1).strip()[:SOURCE_TEXT]
 
 
 def _call(source: str, frames: Iterable[re.Match[str]]) -> str:

@@ -94,13 +94,13 @@ class Table:
     caption: str = ""
 
     def only(self, kept: Iterable[int]) -> Table:
-        """Return the table with only the columns whose numbers (from 0) are in `kept`."""
+        """Return the table with only the columns in `kept`. The column numbers start at 0."""
         kept = list(kept)
         columns = tuple(self.columns[i] for i in kept)
         return replace(self, columns=columns, rows=tuple([row[i] for i in kept] for row in self.rows))
 
     def known(self) -> Table:
-        """Return the table without columns that have no known value; the first column, which names the rows, stays."""
+        """Return the table without the columns whose values are all unknown. The first column always stays."""
         used = [i for i in range(len(self.columns)) if i == 0 or any(row[i] != UNKNOWN for row in self.rows)]
         return self.only(used)
 
@@ -150,18 +150,18 @@ def figures(*titles: str) -> tuple[Column, ...]:
 
 
 def section(title: str, *blocks: Block) -> list[Block]:
-    """Return the heading `title` and `blocks`, or [] if all of them are empty lists, tables or commands."""
+    """Return a heading and the blocks below it, or [] if every block is empty."""
     full = [each for each in blocks if not isinstance(each, Items | Table | Code) or each.rows]
     return [Heading(title), *full] if full else []
 
 
 def note(text: str) -> Text:
-    """Return a paragraph with the indent of a section's text."""
+    """Return a paragraph that is indented like the text of a section."""
     return Text(text, indent=2)
 
 
 def item(text: str, indent: int = 2) -> Text:
-    """Return a paragraph of a list with `indent` columns in front; its lines after the first are indented further."""
+    """Return a list item as a paragraph. `indent` is the number of columns in front of the first line."""
     return Text(text, indent=indent, hang=indent + 2)
 
 
@@ -171,13 +171,13 @@ def bullet(text: str) -> Text:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names, separated by commas, and ` and N more` if some were left out."""
+    """Return the first `most` names as text, such as `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return {text: names} from `entries`, pairs (text, name), so that one line serves all names with the same text."""
+    """Return the names for each text, as {text: names}. `entries` has pairs (text, name)."""
     alike: dict[str, list[str]] = {}
     for text, name in entries:
         alike.setdefault(text, []).append(name)

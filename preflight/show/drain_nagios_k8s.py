@@ -1,4 +1,4 @@
-"""The verdict as one line or condition for tools that drain nodes: Slurm, Nagios and Kubernetes."""
+"""The verdict in the formats of Slurm, Nagios and Kubernetes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NOT_A_LETTER = re.compile(r"[^A-Za-z0-9]+")
 
 
 def render_drain(report: Report) -> str:
-    """Return the text for Reason= of `scontrol update NodeName=... State=DRAIN Reason=...`.
+    """Return the text for `Reason=` of Slurm's `scontrol update`.
 
-    The most important reason comes first. The result is one line of at most 250 plain characters.
+    The most important reason comes first. The result is one line of at most 250 characters.
     """
     start = f"{SIMULATED} " if report.simulated else ""
     start = f"{start}{SHADOW} " if report.shadow else start
@@ -42,10 +42,7 @@ def render_drain(report: Report) -> str:
 
 
 def render_probe_reason(findings: Sequence[Finding]) -> str:
-    """Return the failures in `findings` as one line for Reason= of `scontrol`; "" if nothing failed.
-
-    Each failure has its check and subject.
-    """
+    """Return the failed checks as one line for `Reason=` of Slurm's `scontrol`, or "" if no check failed."""
     failed = [f"{each.check} {each.subject}" for each in findings if each.severity is Severity.FAIL]
     text = _plain(f"{PROBE_REASON}{'; '.join(dict.fromkeys(failed))}") if failed else ""
     return (text if len(text) <= MOST_IN_DRAIN else text[: MOST_IN_DRAIN - 3].rstrip() + "...") + "\n" * bool(failed)
@@ -67,12 +64,12 @@ NAGIOS_ACTS_ON = str.maketrans("|<>", "/\u2039\u203a")
 
 
 def render_nagios(report: Report) -> str:
-    """Return the line of a Nagios plugin, `OK - text | 'label'=value;;;0`; an inconclusive result is UNKNOWN."""
+    """Return the output line of a Nagios plugin, such as `OK - text | 'label'=value;;;0`."""
     return f"PREFLIGHT {nagios_state(report)} - {answer(report)}: {_text(report)} | {' '.join(_perfdata(report))}\n"
 
 
 def nagios_state(report: Report) -> str:
-    """Return OK, WARNING, CRITICAL or UNKNOWN, whose exit codes are 0 to 3 in this order."""
+    """Return the Nagios state: OK, WARNING, CRITICAL or UNKNOWN."""
     if is_bad(report):
         return "CRITICAL"
     if not is_good(report):
@@ -103,11 +100,10 @@ def _perfdata(report: Report) -> list[str]:
 
 
 def render_k8s(report: Report) -> str:
-    """Return the patch for kubectl patch node N --subresource=status --patch-file F, as YAML.
+    """Return the verdict as a YAML patch for the node's status in Kubernetes.
 
-    The condition is True for ready or accept, False for not ready or reject, and Unknown for an inconclusive result.
-    Every value is a double-quoted JSON string, which is also valid YAML, so that no text from outside can end the value
-    early.
+    The user applies the patch with `kubectl patch node N --subresource=status --patch-file F`. The condition is Unknown
+    if the result is inconclusive.
     """
     condition = {
         "type": f"{CONDITION}{SHADOW.title()}" if report.shadow else CONDITION,

@@ -1,4 +1,4 @@
-"""The `.env` to source before the job: comments give the evidence for each line, and quoting prevents expansion."""
+"""The `.env` file that the user sources before the job starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ TIMEOUT_READERS = {
 
 
 def render_env(report: Report) -> str:
-    """Return the text of the `.env` for sh, bash and zsh; only comments if no settings are recommended."""
+    """Return the text of the `.env` file for sh, bash and zsh.
+
+    The file has only comments if no settings are recommended.
+    """
     advice = report.advice
     lines = _header(report)
     lines += _comment(advice.reason)

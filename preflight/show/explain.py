@@ -1,4 +1,4 @@
-"""The result of `preflight explain` as a page, for a reader who has never heard of NCCL, and as an env file."""
+"""The result of `preflight explain` as a page and as an env file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REASONS = 8
 
 
 def explain_page(explanation: Explanation) -> Page:
-    """Return the page: what ended the run, the lines that prove it, and what to do first."""
+    """Return the page: what ended the run, the log lines that prove it, and the next step."""
     causes, sources = explanation.causes, explanation.sources
     word, tone = (FOUND[causes[0].confidence], "red") if causes else HEAD[explanation.verdict]
     shown = {(quote.source, quote.line) for quote in explanation.unusual}
@@ -94,7 +94,7 @@ def _whole(explanation: Explanation) -> list[Block]:
 
 
 def render_explanation_env(explanation: Explanation) -> str:
-    """Return the settings that the cause justifies, each marked as untried; no settings if only a symptom is known."""
+    """Return the text of an env file with untried settings for the cause that the log shows."""
     lines = [
         "# untried: `preflight check` tries them",
         "# Written by preflight explain from a log: nothing was measured.",

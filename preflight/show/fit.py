@@ -38,9 +38,9 @@ MARKS = {
 
 
 def fit_section(fit: Fit | Gap | None) -> list[Block]:
-    """Return the section: the verdict, then the needs, their sum and the available memory of each place and phase.
+    """Return the section "Will it fit".
 
-    The result is [] if `fit` is None; for a Gap, it says why the answer is unknown.
+    The result is [] if `fit` is None. If `fit` is a Gap, the section says why the answer is unknown.
     """
     if fit is None:
         return []

@@ -1,4 +1,4 @@
-"""The overview of many reports: a page for the terminal, and lists for schedulers."""
+"""The overview of many reports: a page for the terminal, and host lists for schedulers."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ COMPARE = "`preflight diff GOOD.json OUTLIER.json`"
 
 
 def fleet_page(fleet: Fleet, out: str = "", written: Sequence[str] = ()) -> Page:
-    """Return the page of `preflight fleet`: failing nodes, outliers, nodes with an unknown state, and differences.
+    """Return the page of `preflight fleet`.
 
-    `out` is the folder with the lists of hosts.
+    `out` is the folder with the host lists.
     """
     word, tone = answer_of(fleet)
     answer = answer_line(word.upper(), tone, reason_of(fleet))
@@ -73,7 +73,7 @@ def _whole(fleet: Fleet) -> list[Block]:
 
 
 def answer_of(fleet: Fleet) -> tuple[str, str]:
-    """Return the verdict on the fleet, which is the first words of its page, and the verdict's color (tone)."""
+    """Return the verdict on the fleet and the color of the verdict."""
     if not fleet.nodes:
         return NOTHING_READ
     return FAIL if fleet.failing or fleet.would_drain else ANSWERS[fleet.exit_code]
@@ -96,7 +96,7 @@ def reason_of(fleet: Fleet) -> str:
 
 
 def counts_of(fleet: Fleet) -> str:
-    """Return a text on how many nodes passed, failed, are outliers or are unknown, and how many reports were read."""
+    """Return a text with the number of nodes in each state and the number of reports."""
     counts = [
         f"{len(fleet.passing)} passed", f"{len(fleet.failing)} failed", counted(len(odd_hosts(fleet)), "outlier"),
         f"{len(fleet.unknown)} unknown",
@@ -106,7 +106,7 @@ def counts_of(fleet: Fleet) -> str:
 
 
 def check_counts(fleet: Fleet) -> str:
-    """Return a text on how the checks of all nodes ended, and which were inconclusive on most; "" without checks."""
+    """Return a text that counts the check results of all nodes, or "" if no check ran."""
     if not fleet.checks:
         return ""
     totals = Counter[str]()
@@ -120,7 +120,7 @@ def check_counts(fleet: Fleet) -> str:
 
 
 def caveats(fleet: Fleet) -> list[str]:
-    """Return sentences about reports of simulated nodes, of interrupted runs and of runs with --shadow."""
+    """Return warnings about simulated nodes, interrupted checks and runs with --shadow."""
     found = []
     if fleet.simulated or fleet.is_simulated:
         found.append(f"SIMULATED, so unknown: {_named(fleet.simulated)}.")
@@ -136,7 +136,7 @@ def _named(hosts: Sequence[str]) -> str:
 
 
 def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a comment with the hosts in hostlist syntax, then each host on a line below its reason in a comment."""
+    """Return a text with one host per line, and the reason for the host in a comment above."""
     names = sorted(set(hosts))
     lines = [f"# {clean(compress(names)) or 'nobody'}"]
     for name in names:
@@ -146,32 +146,32 @@ def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingP
 
 
 def odd_reasons(fleet: Fleet) -> dict[str, str]:
-    """Return, by host name, the reason why the node is an outlier."""
+    """Return the reason why each node is an outlier, as {host: reason}."""
     return {host: reason for reason, host in _odd(fleet.groups)}
 
 
 def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
-    """Return, by host name, the reason why each node is in its state (`why_of`)."""
+    """Return the reason for the state of each node, as {host: reason}."""
     return {state.host: why_of(state) for state in states}
 
 
 def odd_hosts(fleet: Fleet) -> set[str]:
-    """Return the hosts that are outliers in their hardware group."""
+    """Return the hosts that differ from other hosts with the same hardware."""
     return {each.host for group in fleet.groups for each in group.odd}
 
 
 def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
-    """Return the hosts that fail according to their own report.
+    """Return the hosts whose own report says that the host failed.
 
-    Hosts that are only outliers are left out, because the outlier may be the node that is right.
+    Hosts that are only outliers are left out.
     """
     return tuple(sorted({state.host for state in fleet.failing}))
 
 
 def odd_by_host(group: Group) -> dict[str, list[Odd]]:
-    """Return the unusual values of each outlier in `group`, by host.
+    """Return the unusual values of each outlier in `group`, as {host: values}.
 
-    Speeds of small messages come last, because they are weak evidence.
+    The speeds of small messages come last.
     """
     by_host: dict[str, list[Odd]] = {}
     for each in sorted(group.odd, key=lambda odd: odd.what.endswith(SMALL)):
@@ -180,14 +180,14 @@ def odd_by_host(group: Group) -> dict[str, list[Odd]]:
 
 
 def why_of(state: NodeState) -> str:
-    """Return the reasons for a node's state in one line; without reasons, its verdict."""
+    """Return the reasons for a node's state in one line, or the verdict if there are no reasons."""
     return "; ".join(state.reasons) or state.verdict
 
 
 def left_out(title: str, files: Sequence[Unread], more: str = "; all of them are in --json") -> list[Block]:
-    """Return a section with the heading `title` on `files`, which were not read, with the reasons.
+    """Return a section that lists the files that were not read, with the reasons.
 
-    `more` ends the text if not all files are shown.
+    `more` ends the text if some files are not shown.
     """
     return _counted(title, [f"{file.path}: {file.reason}" for file in files], more)
 
@@ -222,9 +222,9 @@ def _group(group: Group) -> list[Block]:
 
 
 def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
-    """Return a sentence on why a node is an outlier: the first of its unusual values `odd`, and how many more it has.
+    """Return a sentence that says why a node is an outlier.
 
-    Many slow speeds count as one value. `metrics` are the metrics of the node's group.
+    `odd` has the unusual values of the node. `metrics` has the metrics of the node's group.
     """
     worst, slow = odd[0], _slow(odd)
     if slowness := slowness_text(odd, metrics):
@@ -246,7 +246,7 @@ def _reading(odd: Odd, joint: str = " is") -> str:
 
 
 def slowness_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
-    """Return by how much a node is slower, and in how many of the speeds in `odd`; "" if only few are slower."""
+    """Return a text such as `slower in 5 of 9 speeds (median 20%)`, or "" if only few speeds are slower."""
     slow, speeds = _slow(odd), sum(_is_speed(each.name) for each in metrics)
     if len(slow) < MANY:
         return ""

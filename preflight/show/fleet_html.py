@@ -1,4 +1,4 @@
-"""The fleet as one self-contained HTML page, which stays readable for ten thousand nodes."""
+"""The fleet as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A histogram of one metric over the nodes of a group, with the positions of the metric's thresholds."""
+    """A histogram of one metric for a group of nodes, with the metric's thresholds."""
 
     metric: Metric
     rects: tuple[Rect, ...]
@@ -52,7 +52,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A group of nodes with the same hardware, reduced to the nodes and metrics for which the page has room."""
+    """A group of nodes with the same hardware, limited to the nodes and metrics that the page shows."""
 
     group: Group
     hosts: str
@@ -64,9 +64,9 @@ class Shown:
 
 
 def render_fleet_html(fleet: Fleet) -> str:
-    """Return the HTML page.
+    """Return the HTML page of the fleet.
 
-    All text from outside is escaped. The page's size is bounded, and the page says what was cut.
+    Text from outside is escaped. The page says which lists were cut.
     """
     failing = sorted(odd_hosts(fleet).union(failing_hosts(fleet)))
     return html_page(

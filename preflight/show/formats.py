@@ -1,4 +1,4 @@
-"""The formats of a report, by their names on the command line."""
+"""The report formats that the command line offers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from enum import Enum
 
 
 class Format(Enum):
-    """A format of a report; its value is its name on the command line.
+    """A report format. The value is the format's name on the command line.
 
-    `function` is the function in this folder that renders it. `suffix` is the file suffix that selects it. `own_option`
-    is an option of its own that writes it. `suffix` and `own_option` are "" if the format has none.
+    `function` renders the report. `suffix` is the file suffix that selects the format. `own_option` is the option that
+    writes only this format.
     """
 
     function: str
@@ -39,6 +39,9 @@ ALSO = tuple(form for form in Format if not form.own_option)  # what --also take
 
 
 def of_suffix(path: str) -> Format:
-    """Return the format that the suffix of a file name selects; CONSOLE (the text page) for any other name."""
+    """Return the report format that matches the suffix of a file name.
+
+    Other suffixes give CONSOLE, the text page.
+    """
     _, dot, suffix = path.rpartition(".")
     return next((form for form in Format if dot and form.suffix == suffix.lower()), Format.CONSOLE)

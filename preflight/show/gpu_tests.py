@@ -1,4 +1,4 @@
-"""The measurements without NCCL: the pairs as a matrix, the GPUs as rows, and the hardware counters."""
+"""The section on the measurements without NCCL: GPU pairs, single GPUs and hardware counters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HEADERS: tuple[str | Column, ...] = ("GPU", *figures("fp32", "bf16", "h2d", "d2h
 
 
 def hardware_section(report: Report) -> list[Block]:
-    """Return the section with the matrix of the pairs, the table of the GPUs and the counters that grew.
+    """Return the section on the hardware tests: the GPU pairs, the GPUs, and the counters that grew.
 
     The result is empty if no test ran.
     """
@@ -61,9 +61,9 @@ def _name(pair: PairTruth) -> str:
 
 
 def pair_cell(tests: Sequence[PairTruth]) -> str:
-    """Return a matrix cell for `tests`, all tests of one pair: driver's peer access, result of the copies, GB/s.
+    """Return the matrix cell for all tests of one GPU pair, such as `yes/right/24.1`.
 
-    An example is `yes/right/24.1`, with the slowest one-way copy.
+    The cell has the driver's answer on peer access, the result of the copies, and a speed in GB/s.
     """
     driver = tests[0].driver
     says = UNKNOWN if isinstance(driver, Gap) else "yes" if driver is P2pStatus.OK else "no"

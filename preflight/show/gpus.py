@@ -1,4 +1,4 @@
-"""The sections on GPUs: each model once, and rows with the values that differ between GPUs."""
+"""The sections on GPUs: the models, and a table of the values that differ between GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADERS = (right("GPU"), "bdf", right("NUMA"), right("free"), "PCIe", "NVLinks",
 
 
 def gpu_section(node: NodeFacts) -> list[Block]:
-    """Return the section on GPUs; a column without a known value is left out."""
+    """Return the section on GPUs, without columns that have only unknown values."""
     if isinstance(node.gpus, Gap):
         return []
     if not node.gpus:
@@ -42,7 +42,7 @@ def _is_in_matrix(node: NodeFacts, rows: Table) -> bool:
 
 
 def xid_section(node: NodeFacts) -> list[Block]:
-    """Return the section on Xid errors: the newest of the driver's lines in the kernel log; [] if there are none."""
+    """Return the section with the newest Xid errors in the kernel log, or [] if the log has no Xid errors."""
     if isinstance(node.xid_lines, Gap):
         return []
     older = len(node.xid_lines) - MOST_XIDS
@@ -51,7 +51,10 @@ def xid_section(node: NodeFacts) -> list[Block]:
 
 
 def gpu_models(gpus: tuple[Gpu, ...]) -> list[tuple[str, str]]:
-    """Return pairs of GPU numbers and their model, such as ("GPU 0-7", model); GPUs of unknown models are left out."""
+    """Return pairs of GPU numbers and the model, such as ("GPU 0-7", model).
+
+    GPUs of unknown models are left out.
+    """
     models: dict[str, list[int]] = {}
     for gpu in gpus:
         models.setdefault(_model(gpu), []).append(gpu.nvml_index)
@@ -71,9 +74,9 @@ def _model(gpu: Gpu) -> str:
 
 
 def gpu_table(gpus: tuple[Gpu, ...], *, odd_below: bool = True) -> Table:
-    """Return a row per GPU with the known values.
+    """Return a table with one row per GPU.
 
-    A GPU's unusual values are listed below the table if `odd_below` is set, else in the GPU's row.
+    If `odd_below` is False, the row also has the GPU's unusual values.
     """
     return replace(table(HEADERS, [_row(gpu, odd_below=odd_below) for gpu in gpus]).known(), caption="GPUs")
 
@@ -111,7 +114,7 @@ def _links(links: tuple[NvLink, ...]) -> str:
 
 
 def gpu_oddities(gpu: Gpu) -> list[str]:
-    """Return the values in which the GPU differs from a free and healthy GPU."""
+    """Return the unusual values of a GPU, such as `MIG` or `2 processes`."""
     words = ["MIG"] if gpu.mig_mode is Mode.ENABLED else []
     if isinstance(gpu.compute_mode, ComputeMode) and gpu.compute_mode is not ComputeMode.DEFAULT:
         words.append(gpu.compute_mode.value.replace("_", " "))

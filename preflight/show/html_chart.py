@@ -1,6 +1,6 @@
-"""SVG plots of the busbw of large messages and of the time of small messages.
+"""SVG plots of the bus bandwidth for large messages and of the time for small messages.
 
-pygal draws the plots; this module adds the text.
+pygal draws the plots, and this module adds the text.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SHOWN: dict[Axis, Callable[[float], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values of one configuration in a plot, as (message size in bytes, value)."""
+    """The plotted values of one configuration, as pairs (message size in bytes, value)."""
 
     name: str
     points: tuple[tuple[int, float], ...]
@@ -58,7 +58,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """The plot of a collective as SVG, with its values as numbers."""
+    """The SVG plot of one collective, with the plotted values as numbers."""
 
     title: str
     unit: str
@@ -70,10 +70,7 @@ class Chart:
 
 
 def charts(report: Report) -> tuple[Chart, ...]:
-    """Return the plots: busbw of large messages for each collective, then time of small messages for each.
-
-    Plots without values are left out.
-    """
+    """Return the plots of bus bandwidth and time for each collective that has values."""
     made = [
         _chart(report, collective, measure, f"chart-{measure.name.lower()}-{number}")
         for measure in Axis

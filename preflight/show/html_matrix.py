@@ -1,4 +1,4 @@
-"""The matrices of a report's HTML page: the paths between GPUs and NICs, and the state of peer access."""
+"""The matrices of the HTML report: the paths between GPUs and NICs, and the peer access between GPUs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ Cells = Mapping[tuple[str, str], Cell]
 
 @dataclass(frozen=True, slots=True)
 class HtmlRow:
-    """A row of a matrix; in the first row of a block, `block` is its title and `span` its number of rows."""
+    """A row of a matrix.
+
+    Only the first row of a block has `block`, the title, and `span`, the number of rows.
+    """
 
     name: str
     cells: tuple[Cell, ...]
@@ -62,9 +65,9 @@ class HtmlMatrix:
 
     @property
     def sentence(self) -> str:
-        """Return a sentence that replaces the matrix if all its pairs have the same value.
+        """Return one sentence that replaces a large matrix whose pairs all have the same value.
 
-        The result is "" if the values differ, or if the matrix is small.
+        The result is "" for any other matrix.
         """
         others = [cell for row in self.rows for cell in row.cells if cell != SELF_CELL and cell.text != SELF_CELL.text]
         words = {cell.text for cell in others}
@@ -76,14 +79,14 @@ class HtmlMatrix:
 
 
 def chosen_gpus(report: Report, node: NodeFacts) -> frozenset[str]:
-    """Return the names of the GPUs that the run used, as in the matrices; empty if it used all GPUs."""
+    """Return the names of the GPUs that the run used, or an empty set if the run used all GPUs."""
     gpus = () if isinstance(node.gpus, Gap) else node.gpus
     names = frozenset(f"GPU{gpu.nvml_index}" for gpu in gpus if gpu.uuid in report.advice.gpus)
     return names if 0 < len(names) < len(gpus) else frozenset()
 
 
 def path_matrix(node: NodeFacts, chosen: frozenset[str] = frozenset()) -> HtmlMatrix | None:
-    """Return the paths between GPUs and NICs, by NUMA node, or None if the paths are unknown."""
+    """Return the matrix of the paths between GPUs and NICs, or None if the paths are unknown."""
     gpus = _gpu_blocks(node)
     if sum(len(block.names) for block in gpus) < 2 or isinstance(node.gpu_paths, Gap):
         return None
@@ -132,10 +135,7 @@ def _blocks(devices: Iterable[tuple[str, int | Gap]], about: str = "") -> tuple[
 
 
 def p2p_matrix(report: Report, node: NodeFacts) -> HtmlMatrix | None:
-    """Return the matrix of GPU pairs: the driver's peer access, whether copied data were right, and GB/s if measured.
-
-    The result is None if there is nothing to show.
-    """
+    """Return the matrix of peer access between GPUs, or None if there is nothing to show."""
     gpus = _gpu_blocks(node)
     cells: dict[tuple[str, str], Cell] = {}
     for said in () if isinstance(node.gpu_p2p, Gap) else node.gpu_p2p:

@@ -74,7 +74,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A group of bars with a common caption, to be drawn as one chart."""
+    """A chart with several bars and one caption."""
 
     caption: str
     bars: tuple[Bar, ...]

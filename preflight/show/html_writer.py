@@ -1,4 +1,4 @@
-"""Self-contained HTML pages from templates: escaped, with embedded styles, without network access or scripts."""
+"""Self-contained HTML pages from templates, without scripts or network access."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ QUOTED = re.compile("`([^`]+)`")
 
 
 def html_page(template: str, **values: object) -> str:
-    """Return the HTML page that the file `template` makes of `values`.
+    """Return the HTML page for the template file `template` and the values.
 
-    Every text from outside is escaped, and invisible characters in it are made visible. The page's security policy
-    allows only embedded images and its own styles, by their digest.
+    Text from outside is escaped. The page allows only embedded images and its own styles.
     """
     css = _environment().get_template(STYLES).render()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()

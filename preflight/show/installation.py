@@ -1,4 +1,4 @@
-"""The page of `preflight doctor`: a line for each part of the installation, and the repair of each problem."""
+"""The page of `preflight doctor`: the state of each part of the installation, and the fix for each problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGNS = {Soundness.OK: "", Soundness.NOTE: "note: ", Soundness.PROBLEM: "PROBLEM
 
 
 def installation_page(installation: Installation) -> Page:
-    """Return the page: whether the installation is sound, and all its parts."""
+    """Return the page of `preflight doctor`."""
     word, tone = ANSWERS[installation.exit_code]
     answer = answer_line(word, tone, _summary(installation.parts))
     rows = [

@@ -1,4 +1,4 @@
-"""The search for the node at fault: the rounds of small groups, in words."""
+"""The section on the search for the faulty node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = {
 
 
 def isolation_section(report: Report) -> list[Block]:
-    """Return the section on the groups of nodes: why they were tried, and what each round showed; [] without rounds."""
+    """Return the section on the search for the faulty node, or [] if there was no search."""
     observed = report.isolation
     if not observed.rounds:
         return []

@@ -11,14 +11,14 @@ from preflight.model.gap import Gap
 
 
 def render_json(record: object) -> str:
-    """Return a record as JSON text in ASCII, with a list of the values that are missing (gaps) and the reasons."""
+    """Return a record as JSON text in ASCII, with a list of the missing values and the reasons."""
     return dump(encode(record))
 
 
 def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any] | None:
-    """Return `record` encoded as the part `name` of a document; None if it is a Gap or None.
+    """Return `record` as the JSON part `name` of a document, or None if the record is missing.
 
-    The missing values of the record are added to the list `gaps`.
+    The missing values are added to the list `gaps`.
     """
     if isinstance(record, Gap):
         gaps.append({"fact": name, "reason": record.reason})
@@ -30,7 +30,7 @@ def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any
 
 
 def below(name: str, gaps: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the gaps of the part `name` with paths that start at the top of the document (`name.` is put in front)."""
+    """Return the missing values of the part `name`, with `name.` in front of each path."""
     return [{"fact": f"{name}.{gap['fact']}", "reason": gap["reason"]} for gap in gaps]
 
 

@@ -1,4 +1,4 @@
-"""JUnit XML: every check, every trial and every part of the run is a test case."""
+"""The report as JUnit XML: every check, test run and phase is a test case."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class TestCase:
-    """One test case; `message` and `text` say why it did not pass, or give a note on a case that passed."""
+    """A test case of the JUnit XML. `message` and `text` say why the test case failed, or give a note."""
 
     suite: str
     group: str
@@ -43,7 +43,7 @@ class TestCase:
 def render_junit(report: Report) -> str:
     """Return the JUnit XML of a report.
 
-    Text from outside can't break the document: markup is escaped, and control characters are made visible.
+    Text from outside is escaped.
     """
     cases = test_cases(report)
     root = ET.Element("testsuites", {"name": "preflight", **_counts(cases)})
@@ -62,9 +62,9 @@ def render_junit(report: Report) -> str:
 
 
 def test_cases(report: Report) -> tuple[TestCase, ...]:
-    """Return the test cases of the run (verdict, phases, problems), then of the checks, then of the trials.
+    """Return the test cases of the run, of the checks, and of the test runs, in this order.
 
-    A check has one case per failing finding and per node on which it was skipped; a check without these has one case.
+    A check has one test case for each failure and for each node that skipped the check.
     """
     return (*_run_cases(report), *_check_cases(report), *_trial_cases(report))
 

@@ -1,4 +1,4 @@
-"""GitHub Markdown of a document, and of a whole report, for a job summary, an issue or a chat."""
+"""Reports and other documents as GitHub Markdown, for a job summary, an issue or a chat."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ TRIAL_HEADERS = (
 
 
 def render_markdown(report: Report) -> str:
-    """Return a report as Markdown: verdict, findings, trials, settings; outside text is escaped or in code spans."""
+    """Return a report as Markdown.
+
+    Text from outside is escaped or in code spans.
+    """
     sign = "✅" if is_good(report) else "❌" if is_bad(report) else "❔"
     about = [
         f"{code(hosts(report))}", f"{report.world_size} ranks on {code(report.backend)}",
@@ -86,12 +89,12 @@ def _trial_rows(report: Report) -> Iterable[list[str]]:
 
 
 def prose(text: str) -> str:
-    """Return `text`, which comes from outside, with all Markdown characters escaped."""
+    """Return `text` with all Markdown characters escaped."""
     return ACTIVE.sub(r"\\\1", line(text)).replace("://", ":\\//").replace("www.", "www\\.")
 
 
 def code(text: str) -> str:
-    """Return `text`, which comes from outside, as a code span that no character in it can end, also inside a table."""
+    """Return `text` as a Markdown code span that is also safe inside a table."""
     text = line(text).replace("|", "\\|") or " "
     fence = "`" * (1 + _longest_fence([text]))
     pad = " " if text.startswith("`") or text.endswith("`") else ""

@@ -1,4 +1,4 @@
-"""The sections on the measured network paths between several nodes, and on the differences between the nodes."""
+"""The sections on the network paths between nodes, and on the differences between nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ MOST_FAILURES = 6
 
 
 def between_sections(report: Report) -> list[Block]:
-    """Return the sections on the routes between the nodes, their storage and their differences; empty on one node."""
+    """Return the sections on the routes, the storage and the differences of several nodes.
+
+    The result is empty for one node.
+    """
     blocks: list[Block] = []
     if not isinstance(report.between, Gap):
         blocks += _routes(report.between)

@@ -1,4 +1,4 @@
-"""The document of `preflight probe --json`."""
+"""The JSON document of `preflight probe`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def render_probe_json(
     gpu_set: GpuSetAdvice | None = None,
     expected: Expected | Gap | None = None,
 ) -> str:
-    """Return the document of `preflight probe --json`; `gpu_set` and `expected` are null unless `--gpus` was given."""
+    """Return the JSON document of `preflight probe`.
+
+    `gpu_set` and `expected` are null if `--gpus` was not given.
+    """
     facts = encode(node)
     gaps = below("nodes[0]", facts[GAPS])
     document = {

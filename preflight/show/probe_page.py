@@ -1,4 +1,4 @@
-"""The page of `preflight probe`: one node's facts, values that could not be read, and the resulting findings."""
+"""The page of `preflight probe`: the values read from one node, the unreadable values, and the problems found."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def probe_page(
     gpu_set: GpuSetAdvice | None = None,
     expected: Expected | Gap | None = None,
 ) -> Page:
-    """Return the page of `preflight probe`: a conclusion, the findings, and the next step.
+    """Return the page of `preflight probe`: a conclusion, the problems found, and the next step.
 
-    The whole page has all facts before the findings. `gpu_set` and `expected` are None unless `--gpus` was given.
+    `gpu_set` and `expected` are None if `--gpus` was not given.
     """
     answer = replace(answer_line(*ANSWERS[exit_code], f"{node.host}: {_made_of(node)}"), most_lines=3)
     gpus_text = gpu_set_section(gpu_set) if gpu_set is not None else []
@@ -213,17 +213,17 @@ def _netif_row(netif: Netif) -> list[str]:
 
 
 def netif_state(netif: Netif) -> str:
-    """Return whether the interface is up and has a link, as text; `?` stands for an unknown link."""
+    """Return the state of a network interface: `up`, `down`, `no link`, or `?` if the link is unknown."""
     return fact_text(netif.has_carrier, lambda carrier: "up" if carrier else "no link") if netif.is_up else "down"
 
 
 def speed_gbit(mbit_s: int) -> str:
-    """Return `mbit_s`, an interface's speed in Mbit/s, as text in Gbit/s."""
+    """Return a speed of `mbit_s` Mbit/s as text in Gbit/s."""
     return f"{mbit_s / 1000:g}"
 
 
 def unread(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return pairs (facts, reason) for the facts that could not be read; facts with the same reason share a pair."""
+    """Return pairs (values, reason) for the values that could not be read."""
     alike: dict[str, list[dict[str, str]]] = {}
     for gap in encode(node)[GAPS]:
         alike.setdefault(DEVICE_IN_PATH.sub("*", gap["reason"]), []).append(gap)
@@ -287,7 +287,7 @@ def _limit(value: int | Limit, show: Callable[[int], str]) -> str:
 
 
 def software_items(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return Python, torch and the driver, as names and values."""
+    """Return the versions of Python, torch and the driver, as pairs (name, value)."""
     items: list[tuple[str, str]] = []
     if not isinstance(node.software, Gap):
         items += [("preflight", node.software.preflight), ("Python", node.software.python)]

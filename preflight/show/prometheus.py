@@ -1,6 +1,6 @@
-"""Prometheus' text format, for node_exporter's textfile collector.
+"""Metrics in Prometheus' text format, for node_exporter's textfile collector.
 
-Write the text to a temporary file in the target's folder, then rename the file to the target.
+Write the text to a temporary file in the target's folder, then rename the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Metric = tuple[str, str, Iterable[Sample]]  # name, what it means, samples
 def render_prometheus(report: Report) -> str:
     """Return the metrics of a report in Prometheus' text format.
 
-    Names and labels are stable, and every value of a closed set has a series, which is 0 or 1.
+    The names and labels of the metrics are stable.
     """
     lines: list[str] = []
     for name, text, samples in _metrics(report):

@@ -1,4 +1,4 @@
-"""A report in any of its formats."""
+"""Rendering of a report in any format."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from preflight.show.text import Style
 
 
 def render_as(form: Format, report: Report, style: Style | None = None) -> str:
-    """Return `report` in the format `form`; UsageError for the `.env` of a report whose exit code is not 0.
+    """Return `report` in the format `form`.
 
-    `style` describes the terminal, for the text page only.
+    Raise UsageError for the `.env` format if the report's exit code is not 0. `style` describes the terminal.
     """
     if form is Format.ENV and report.exit_code != 0:
         why = f"its exit code was {report.exit_code} ({report.verdict.value})"

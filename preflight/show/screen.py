@@ -1,4 +1,4 @@
-"""The page of a command as one record that can be printed at three lengths: one line, one screen, or everything."""
+"""The page of a command, which can be printed as one line, as one screen, or in full."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOLD = "do what the fix above says"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page of a command, at each length at which it can be printed."""
+    """The page of a command, which can be printed at three lengths."""
 
     answer: Text  # the line for -q; its label is the verdict
     head: Sequence[Block]  # of one screen
@@ -28,7 +28,7 @@ class Page:
     is_one_line: bool = False  # the answer is all there is to say, unless everything is requested
 
     def shown(self, detail: Detail, style: Style) -> str:
-        """Return the text of the page at the length `detail`, for a terminal of the style `style`."""
+        """Return the text of the page at the length `detail`."""
         match detail:
             case Detail.ALL:
                 return finish(lines_of(self.whole(), style), style)
@@ -65,7 +65,7 @@ def _foot(rows: Sequence[tuple[str, str]]) -> list[Block]:
 def short(finding: Finding, headline: str = "") -> list[Block]:
     """Return a finding as a block of at most seven lines: the problem, the fix and the workaround.
 
-    The problem is left out if `headline` has it. A workaround that only says to source the settings is left out, too.
+    The problem is left out if `headline` contains the problem.
     """
     subject = "" if finding.problem.startswith(f"{finding.subject} ") else f"{finding.subject}: "
     text = finding.check + ("" if finding.problem in headline else f" · {subject}{finding.problem}")

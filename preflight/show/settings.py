@@ -21,18 +21,18 @@ def export(name: str, value: str) -> str:
 
 
 def commands(advice: Advice) -> list[str]:
-    """Return the `export` and `unset` commands of the advice, to be typed before the job starts."""
+    """Return the shell commands that apply the advice, with `export` and `unset`."""
     exports = [export(name, value) for name, value in (*advice.gpu_env, *advice.env)]
     return exports + [f"unset {name}" for name in advice.unset]
 
 
 def evidence_of(advice: Advice, name: str) -> list[str]:
-    """Return the texts of evidence in `advice` for the setting `name`; [] if there are none."""
+    """Return the evidence in `advice` for the setting `name`."""
     return [text for about, text in advice.evidence if about == name]
 
 
 def recommendation_section(report: Report, env_path: str) -> list[Block]:
-    """Return the settings with their reasons, the safe timeout, and the command that sources the file `env_path`."""
+    """Return the section on the recommended settings, the safe timeout and the next command."""
     advice = report.advice
     settings = [(export(name, value), name) for name, value in advice.env]
     settings += [(f"unset {name}", name) for name in advice.unset]
@@ -70,6 +70,6 @@ def _evidence(lines: list[str], *, several: bool) -> list[Block]:
 
 
 def quoted_path(path: str) -> str:
-    """Return the path as a user types it in a shell, with quotes only if it needs them."""
+    """Return the path for a shell command, with quotes only if the path needs quotes."""
     plain = path and all(char.isalnum() or char in "._-/+,@:" for char in path) and path.isascii()
     return path if plain else shell_quote(path)

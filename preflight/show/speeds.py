@@ -1,4 +1,4 @@
-"""Speeds and what they are judged by: policy, baseline or links; this node next to good nodes; each RDMA port alone."""
+"""The sections on speeds: how speeds were judged, comparisons with good nodes, and the speed of each RDMA port."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from preflight.show.text import fact_text, line
 
 
 def speeds_section(report: Report) -> list[Block]:
-    """Return the section on what speeds were judged by; [] if there is nothing to say.
-
-    For a baseline, it has a table of the groups of sizes and of the single sizes that look slow.
-    """
+    """Return the section on how speeds were judged, or [] if there is nothing to say."""
     judges = report.judged_by
     if all(each.by is SpeedJudge.NOBODY for each in judges) and not judges[1:]:
         judges = tuple(each for each in judges if each.detail.startswith("not by the baseline"))
@@ -23,7 +20,7 @@ def speeds_section(report: Report) -> list[Block]:
 
 
 def judge_text(judge: JudgedBy) -> str:
-    """Return one line on what speeds were judged by: a policy, a baseline, the links, or nothing."""
+    """Return one line that says how speeds were judged: by a policy, a baseline, the links, or not at all."""
     match judge.by:
         case SpeedJudge.POLICY:
             return f"the policy {line(judge.detail)}"
@@ -36,10 +33,9 @@ def judge_text(judge: JudgedBy) -> str:
 
 
 def baseline_table(report: Report, share: str = "share of good, each time", result: str = "") -> Table:
-    """Return the table that compares this node with known-good nodes, one row for each group of sizes.
+    """Return the table that compares this node with known-good nodes.
 
-    A row has the share of the good speed in each repetition, the mean, the minimum and the result. `share` and `result`
-    are the titles of these columns.
+    `share` and `result` are the titles of two columns.
     """
     rows = []
     for each in report.beside_baseline:
@@ -59,7 +55,7 @@ def baseline_table(report: Report, share: str = "share of good, each time", resu
 
 
 def rails_section(report: Report) -> list[Block]:
-    """Return the speed of each RDMA port of the node when tested alone; empty if no port was tested."""
+    """Return the section on the speed of each RDMA port, or [] if no port was tested."""
     rows = [
         (
             f"{rail.hca}:{rail.port}{', again' if rail.repetition else ''}",

@@ -1,4 +1,4 @@
-"""The page of `preflight stuck`: the ranks that block the job, what they do, the reason, the fix; then every rank."""
+"""The page of `preflight stuck`: the ranks that block the job, the reason, and the fix."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ ELSE = {
 
 
 def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
-    """Return the page that `preflight stuck` prints; `written` lists the output files that the page names."""
+    """Return the page of `preflight stuck`.
+
+    `written` lists the output files that the page names.
+    """
     word, tone = HEAD[report.verdict]
     answer = answer_line(word, tone, report.summary)
     table = _rank_table(report.places)
@@ -84,7 +87,7 @@ def _whole(bug: KnownHang) -> list[Block]:
 
 
 def jobs_page(rows: Sequence[JobRow]) -> Page:
-    """Return the page that lists the jobs of a node as a table; the user then names one."""
+    """Return the page that lists the jobs of a node as a table."""
     answer = answer_line(f"{len(rows)} JOBS", "yellow", "run here; name the one that hangs")
     cells = [
         (str(row.pid), str(row.ranks), row.command, row.folder, duration_text(row.since_s) if row.since_s else "?")
@@ -95,9 +98,9 @@ def jobs_page(rows: Sequence[JobRow]) -> Page:
 
 
 def job_title(row: JobRow, *, is_first: bool, is_quiet: bool) -> str:
-    """Return the title of `row`, one of several jobs, which is printed above the job's page.
+    """Return the title that is printed above the page of a job.
 
-    With `is_quiet` (-q), it is the start of the job's line. Unless `is_first`, an empty line comes before it.
+    If `is_quiet` is True, the title is the start of the job's line. If `is_first` is False, an empty line comes first.
     """
     if is_quiet:
         return f"{row.pid}: "

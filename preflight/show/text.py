@@ -1,7 +1,4 @@
-"""The amount of text that a command prints, the terminal's capabilities, and the cleaning of text from outside.
-
-Text from outside is escaped visibly, cut and wrapped.
-"""
+"""Text for the terminal: functions that clean, cut and wrap text."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ class Style:
 
 
 def clean(text: str) -> str:
-    """Return `text`, which comes from outside, with invisible or harmful characters made visible.
-
-    Examples are ESC, CR, bidi marks and lone surrogates.
-    """
+    """Return `text` with invisible or harmful characters made visible, such as ESC, CR and lone surrogates."""
     return "".join(char if _is_harmless(char) else _escape(char) for char in text)
 
 
@@ -50,7 +44,7 @@ def line(text: str) -> str:
 
 
 def fact_text(value: T | Gap, show: Callable[[T], str] = str, gap: str = UNKNOWN) -> str:
-    """Return `show(value)`; `gap` if `value` is a Gap, a fact that could not be read."""
+    """Return `show(value)`, or `gap` if the value could not be read."""
     return gap if isinstance(value, Gap) else show(value)
 
 
@@ -67,7 +61,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """Return cleaned text as lines of at most `width` columns; longer words are cut.
+    """Wrap cleaned text into lines of at most `width` columns. Longer words are cut.
 
     `first` and `rest` are the indents of the first line and of the other lines.
     """
@@ -89,7 +83,7 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return the sorted `numbers` as text with ranges: `0-3,8` for 0 1 2 3 8."""
+    """Return the numbers as text with ranges, such as `0-3,8` for 0, 1, 2, 3 and 8."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
@@ -100,7 +94,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def rfc3339(created_at: str) -> str:
-    """Return `created_at` in the form `2026-10-05T12:00:00Z`; "" if it is not a date with a time zone."""
+    """Return a time in the form `2026-10-05T12:00:00Z`, or "" if `created_at` has no time zone or is no time."""
     try:
         at = datetime.fromisoformat(created_at.replace("Z", "+00:00"))
         return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if at.tzinfo and at.year >= 1000 else ""

@@ -1,4 +1,4 @@
-"""The report as a support ticket for a cloud or a vendor: plain text, most important lines first."""
+"""The report as a support ticket for a cloud provider or vendor, in plain text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PCIE, NVLINK = ("pcie", "p2p", "bar1", "gpu-lost"), ("nvlink", "fabric-state", "
 
 
 def render_ticket(report: Report) -> str:
-    """Return the ticket: failures, parts with their identifiers, what was tried, and how to reproduce the failure.
+    """Return the ticket: the failures, the parts with their identifiers, and how to reproduce the failure.
 
     If nothing failed, the text only says so.
     """

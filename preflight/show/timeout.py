@@ -1,4 +1,4 @@
-"""The page and the JSON of a safe timeout: the timeout, its components, and each framework's setting."""
+"""The page and the JSON document of `preflight timeout`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MEASURE = "measure the assumed values with --checkpoint-dir DIR"
 
 @dataclass(frozen=True, slots=True)
 class ShownTimeout:
-    """All that the page of a safe timeout shows: the timeout, the job, and remarks."""
+    """The content of the page on a safe timeout: the timeout, the job, and remarks."""
 
     safe: SafeTimeout
     job: Job
@@ -54,7 +54,7 @@ class ShownTimeout:
 
 
 def timeout_page(shown: ShownTimeout) -> Page:
-    """Return the page of `shown`: the safe timeout, its conditions, its largest components and the line to change."""
+    """Return the page on the safe timeout, with its largest components and the setting to change."""
     safe, fit = shown.safe, shown.fit
     answer, verdict = _answer(safe)
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
@@ -187,7 +187,7 @@ def _about(each: FrameworkLine) -> str:
 def render_timeout_json(
     safe: SafeTimeout, job: Job, measured: Timings, storage: StorageSpeed | None, fit: Fit | Gap | None = None
 ) -> str:
-    """Return the document of `preflight timeout --json`; in the document, `frameworks` is an object by name."""
+    """Return the JSON document of `preflight timeout`."""
     answer = encode(safe)
     gaps = answer.pop(GAPS)
     frameworks = {each.pop("name"): each for each in answer["frameworks"]}

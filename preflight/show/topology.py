@@ -1,4 +1,4 @@
-"""The paths between GPUs and adapters, as in `nvidia-smi topo -m`, in blocks by NUMA node."""
+"""The sections on the paths between GPUs and network adapters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_AFFINITY = 24
 
 
 def topology_sections(node: NodeFacts) -> list[Block]:
-    """Return the sections: the matrix of GPUs, the table of RDMA adapters, and the matrix of GPUs and adapters."""
+    """Return the sections on the GPUs, the RDMA adapters, and the paths between GPUs and adapters."""
     return [*_gpu_matrix(node), *_nic_section(node), *_nic_matrix(node)]
 
 
@@ -51,7 +51,7 @@ def _nic_matrix(node: NodeFacts) -> list[Block]:
 
 
 def numa_blocks(node: NodeFacts, gpus: Sequence[int]) -> list[list[str]]:
-    """Return the names of the GPUs (`GPU0`), one list per NUMA node, in the order in which the nodes first occur."""
+    """Return the names of the GPUs, such as `GPU0`, in one list per NUMA node."""
     where = {gpu.nvml_index: gpu.numa_node for gpu in node.gpus} if isinstance(node.gpus, tuple) else {}
     if isinstance(node.gpus, Gap) and isinstance(node.nvidia_pci, tuple):
         where = {place: device.numa_node for place, device in enumerate(node.nvidia_pci)}
@@ -84,7 +84,7 @@ def _nic_section(node: NodeFacts) -> list[Block]:
 
 
 def nic_table(node: NodeFacts, nics: Sequence[Nic]) -> Table:
-    """Return a table with a row for each port of the adapters `nics`; columns without a known value are left out."""
+    """Return a table with a row for each port of the adapters `nics`, without columns that have no known value."""
     ports = () if isinstance(node.hca_ports, Gap) else node.hca_ports
     rows = [row for nic in nics for row in _nic_rows(nic, [port for port in ports if port.hca == nic.name])]
     return table(NIC_HEADERS, rows, "RDMA adapters").known()
@@ -111,9 +111,9 @@ def _state(port: HcaPort) -> str:
 
 
 def expected_section(expected: Expected | Gap) -> list[Block]:
-    """Return the section on the bandwidth that the chosen GPUs' links should carry, with the formula.
+    """Return the section on the bandwidth that the links of the chosen GPUs should reach.
 
-    For a Gap, it says why the bandwidth is not known.
+    If `expected` is a Gap, the section says why the bandwidth is unknown.
     """
     heading = Heading("Expected speed, computed from the links")
     if isinstance(expected, Gap):
@@ -123,7 +123,7 @@ def expected_section(expected: Expected | Gap) -> list[Block]:
 
 
 def gpu_set_section(advice: GpuSetAdvice) -> list[Block]:
-    """Return the boundaries (such as NUMA nodes) that the chosen GPUs cross, and a better set if there is one."""
+    """Return the section on the chosen GPUs: the boundaries between the GPUs (such as NUMA nodes), and a better set."""
     blocks: list[Block] = [Heading(f"GPU set {','.join(map(str, advice.gpus))}")]
     blocks += [item(f"crosses {_crossing(crossing)}") for crossing in advice.crossings]
     if advice.within:

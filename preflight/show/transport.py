@@ -1,4 +1,4 @@
-"""The section on the transport of a trial's data: the path of every pair of ranks, the network and the algorithms."""
+"""The section on the data paths of a test run: the path of each rank pair, the network and the algorithms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAIRS_SHOWN = 12
 
 
 def transport_section(report: Report) -> list[Block]:
-    """Return the section on the transport; empty if no log names a pair's path, as always with gloo."""
+    """Return the section on the data paths of a test run, or [] if no log names a path."""
     trial = _telling(report)
     if trial is None:
         return []

@@ -1,4 +1,4 @@
-"""The sections on trials: the trials, the search for the fewest settings, omitted configurations, and comparisons."""
+"""The sections on the test runs, on the search for needed settings, and on comparisons."""
 
 from __future__ import annotations
 
@@ -36,20 +36,17 @@ OTHER_STEPS = re.compile(rf"{CORNER}|{FEWEST}|only |hca .* for ")
 
 
 def is_step(trial: TrialResult) -> bool:
-    """Return whether a trial was only a step in the search for the fewest settings."""
+    """Return whether a test run was only a step in the search for the needed settings."""
     return bool(GIVEN_UP.match(trial.reason) or OTHER_STEPS.match(trial.candidate))
 
 
 def deciding_results(trial: TrialResult, report: Report) -> tuple[CollectiveResult, ...]:
-    """Return a trial's results at the message sizes by which configurations are compared.
-
-    These sizes differ between gloo and other backends.
-    """
+    """Return the results of a test run at the message sizes that are used to compare configurations."""
     return decision_results(trial.results, cpu_path=report.backend == "gloo")
 
 
 def trials_section(report: Report) -> list[Block]:
-    """Return the table of trials, and below it the reason of each failure; empty if no trial ran."""
+    """Return the table of test runs and the reasons for failures, or [] if no test ran."""
     if not report.trials:
         return []
     shown = _shown(report)
@@ -92,7 +89,7 @@ def _on_real_adapters(report: Report) -> Iterator[str]:
 
 
 def verified_calls_text(trials: Sequence[TrialResult]) -> str:
-    """Return a sentence on how many timed calls of the trial with default settings were verified; "" if unknown."""
+    """Return a sentence on how many timed calls were verified with default settings, or "" if this is unknown."""
     results = next((trial.results for trial in trials if trial.candidate == DEFAULT), ())
     counts = [each.verified_calls for each in results if not isinstance(each.verified_calls, Gap)]
     if not counts:
@@ -138,12 +135,12 @@ def _has_small_sizes_only(trial: TrialResult) -> bool:
 
 
 def left_out_section(report: Report) -> list[Block]:
-    """Return the configurations that were not tried because they were not worth a trial, with the reasons."""
+    """Return the configurations that were not tested, with the reasons."""
     return section("Settings not tried", Items([(each.candidate, each.reason) for each in report.left_out]))
 
 
 def comparisons_section(report: Report) -> list[Block]:
-    """Return the results of the paired comparisons, whose samples alternate between two new process groups."""
+    """Return the section that compares configurations with the default settings."""
     items = []
     for each in report.comparisons:
         bound = f"99% lower bound {percent_text(each.lower_bound)}, worst size {percent_text(each.worst_gain)}"
@@ -155,10 +152,7 @@ def comparisons_section(report: Report) -> list[Block]:
 
 
 def search_section(report: Report) -> list[Block]:
-    """Return the section on which settings are needed and which are not, with the trials that show this.
-
-    The result is empty if there was no search.
-    """
+    """Return the section on which settings are needed, or [] if there was no search."""
     steps = [trial for trial in report.trials if is_step(trial)]
     items = [*_corners(steps), *_given_up(steps), *_others(steps), *_control(report)]
     return section("Which settings are needed", Items(items))

@@ -1,4 +1,4 @@
-"""The verdict and the findings that decided it, most important first, in the order that every short output uses."""
+"""The verdict of a report and the problems that decided the verdict."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CAUSES = ("p2p-data", "trial-failed")
 
 
 def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
-    """Return the blocks of the verdict: what was not tested, then the verdict with its sentence.
+    """Return the verdict with its reason, after a note on what was not tested.
 
-    The sentence takes at most `most_lines` lines; None means no limit.
+    The verdict takes at most `most_lines` lines, and None means no limit.
     """
     blocks: list[Block] = []
     if report.simulated:
@@ -54,9 +54,9 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
 
 
 def covers(report: Report) -> str:
-    """Return what was tried: `8 ranks on 2 nodes, 40 s of trials, messages up to 1 GiB, NCCL 2.29.7`.
+    """Return what was tested, such as `8 ranks on 2 nodes, 40 s of trials, messages up to 1 GiB, NCCL 2.29.7`.
 
-    The result is "" if no trial worked.
+    The result is "" if no test run worked.
     """
     worked = [trial for trial in report.trials if trial.outcome is Outcome.OK and trial.results]
     if not worked:
@@ -93,15 +93,12 @@ def unfinished_section(report: Report) -> list[Block]:
 
 
 def end_text(phase: RunPhase) -> str:
-    """Return how a phase of the run ended, in words: `not reached`, `partial` and so on."""
+    """Return how a phase of the run ended, such as `not reached` or `partial`."""
     return phase.end.value.replace("_", " ")
 
 
 def answer(report: Report) -> str:
-    """Return the verdict in words: on the node if --accept was given, else on the job.
-
-    Every output uses these words.
-    """
+    """Return the verdict as text: the verdict on the node with --accept, otherwise the verdict on the job."""
     return _answer(report)[0]
 
 
@@ -122,21 +119,21 @@ def is_good(report: Report) -> bool:
 
 
 def is_bad(report: Report) -> bool:
-    """Return whether the verdict is not_ready or reject; an unknown verdict is not bad."""
+    """Return whether the verdict is not_ready or reject."""
     if isinstance(report.node_verdict, Gap):
         return report.verdict is Verdict.NOT_READY
     return report.node_verdict is NodeVerdict.REJECT
 
 
 def headline(report: Report) -> str:
-    """Return the report's headline (verdict and reason) as one line, marked if the run is simulated."""
+    """Return the report's headline as one line, with a mark if the run is simulated."""
     return f"{SIMULATED}: {line(report.headline)}" if report.simulated else line(report.headline)
 
 
 def deciding(report: Report) -> tuple[Finding, ...]:
-    """Return the findings that decided against the node or job; findings that blame the node come first.
+    """Return the failures of a report, with the failures of the node first.
 
-    They are the failures. If no failure explains a bad verdict, the warnings are included.
+    Warnings are included if no failure explains a bad verdict.
     """
     failing = [each for each in report.findings if each.severity is Severity.FAIL]
     of_the_node = isinstance(report.node_verdict, NodeVerdict)
@@ -147,10 +144,7 @@ def deciding(report: Report) -> tuple[Finding, ...]:
 
 
 def by_weight(report: Report) -> tuple[Finding, ...]:
-    """Return all findings: first the findings that decided, then the others by severity.
-
-    Wrong copies come before the trial that failed because of them, and the trial comes before its possible effects.
-    """
+    """Return all findings: first the findings that decided the verdict, then the other findings by severity."""
     order, decided = list(Severity), deciding(report)
     others = [each for each in report.findings if each not in decided]
     others.sort(
@@ -169,15 +163,12 @@ def _weight(finding: Finding) -> tuple[bool, bool]:
 
 
 def sentence(report: Report) -> str:
-    """Return the report's headline without the verdict in front, for a page that already shows the verdict."""
+    """Return the report's headline without the verdict."""
     return line(report.headline).removeprefix(f"{answer(report).lower()}: ")
 
 
 def reasons(report: Report) -> tuple[str, ...]:
-    """Return the reasons for the verdict as sentences, most important first: findings, problems and crashed checks.
-
-    If the verdict is not bad, the headline comes first.
-    """
+    """Return the reasons for the verdict as sentences, the most important first."""
     found = [(f"{line(each.subject)}: {line(each.problem)}", f" [{line(each.check)}]") for each in deciding(report)]
     found += [(line(problem), "") for problem in report.problems]
     found += [
@@ -195,14 +186,14 @@ def reasons(report: Report) -> tuple[str, ...]:
 
 
 def summary(report: Report) -> str:
-    """Return on one line the reason for a good verdict, or all reasons for a bad one; a simulated run is marked."""
+    """Return the reasons for the verdict as one line, with a mark if the run is simulated."""
     text = sentence(report) if is_good(report) else "; ".join(reasons(report))
     text = "; ".join([text, *waivers(report)])
     return f"{SIMULATED}: {text}" if report.simulated else text
 
 
 def waivers(report: Report) -> tuple[str, ...]:
-    """Return a text for each problem that the site's policy accepts; every output shows them."""
+    """Return a text for each problem that the site's policy accepts."""
     waived = [each for each in report.findings if each.waived]
     words = (f"waived {line(each.waived)} [{line(each.check)} {line(each.subject)}]" for each in waived)
     return tuple(dict.fromkeys(words))

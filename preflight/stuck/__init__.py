@@ -1,4 +1,4 @@
 """Diagnosis of a job that hangs now.
 
-`collect/` reads evidence from processes and changes nothing; `judge/` interprets the evidence without I/O.
+`collect/` reads data from processes and changes nothing. `judge/` interprets the data without I/O.
 """

@@ -1,4 +1,4 @@
-"""Files with which nodes share their evidence: one file per node, readable only by its owner."""
+"""Files with the evidence of nodes. Each node writes one file, which only the file's owner can read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL_S = 0.2
 
 
 def write_node(directory: str, evidence: NodeEvidence) -> str:
-    """Write `evidence` to this host's file in the folder `directory` and return its path; an older file is replaced."""
+    """Write `evidence` to this host's file in the folder `directory`, and return the file's path."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except OSError as error:
@@ -33,7 +33,7 @@ def write_node(directory: str, evidence: NodeEvidence) -> str:
 def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...]]:
     """Return the evidence in the files of the folder `directory`, and a message for each unreadable file.
 
-    Raise UsageError if there is no such directory.
+    Raise UsageError if the folder can't be read.
     """
     try:
         names = sorted(name for name in os.listdir(directory) if NAME.fullmatch(name))
@@ -50,7 +50,7 @@ def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...
 
 
 def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> None:
-    """Wait until the folder `directory` has files of `count` nodes newer than `since`, at most `limit_s` seconds.
+    """Wait at most `limit_s` seconds until the folder `directory` has `count` files newer than `since`.
 
     `since` is a time of the file system's clock.
     """

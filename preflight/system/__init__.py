@@ -1,1 +1,1 @@
-"""The only access to the operating system: every read of the machine goes through this package, and can be recorded."""
+"""All access to the operating system. Reads of the machine go through this package and can be recorded."""

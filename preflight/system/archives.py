@@ -1,8 +1,7 @@
-"""Read the members of a tar or zip archive one after another from a stream, without writing to a disk.
+"""Read the files in a tar or zip archive from a stream, one after another.
 
-Only the header of each member is read, never a directory at the end of the archive. An archive can therefore come
-through a pipe, and a truncated zip without its central directory can be read. `ARCHIVE` of the input limits bounds the
-cost of one archive in total bytes, files, nesting depth (1) and seconds.
+The archive can come through a pipe, and a truncated zip archive can be read. `ARCHIVE` of the input limits bounds the
+cost of one archive.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def is_archive(head: bytes) -> bool:
 
 
 class Pieces:
-    """A reader of a stream of bytes that arrives in pieces of any length; `taken` counts the bytes read so far."""
+    """A reader of a stream of bytes that arrives in pieces of any length. `taken` counts the bytes read so far."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -46,7 +45,7 @@ class Pieces:
         self.taken = 0
 
     def some(self, most: int) -> bytes:
-        """Return at most `most` of the next bytes; b"" at the end."""
+        """Return at most `most` of the next bytes, or b"" at the end."""
         while not self._held:
             piece = next(self._pieces, None)
             if piece is None:
@@ -57,7 +56,7 @@ class Pieces:
         return data
 
     def exactly(self, size: int) -> bytes:
-        """Return exactly the next `size` bytes; raise MalformedInput if the stream ends earlier."""
+        """Return exactly the next `size` bytes. Raise MalformedInput if the stream ends earlier."""
         found = bytearray()
         while len(found) < size:
             data = self.some(size - len(found))
@@ -74,7 +73,10 @@ class Pieces:
 
 @dataclass(slots=True)
 class ArchivedFile:
-    """A file in an archive, to be read before the next file; `why_not` says why the file can't be read, or ""."""
+    """A file in an archive, which must be read before the next file.
+
+    `why_not` says why the file can't be read, or is "".
+    """
 
     name: str
     why_not: str
@@ -83,7 +85,7 @@ class ArchivedFile:
     error: MalformedInput | None = None  # what ended it too early, and the archive with it
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` of the file's next bytes; b"" at the end.
+        """Return at most `size` of the file's next bytes, or b"" at the end.
 
         Raise MalformedInput if the archive is truncated or damaged.
         """
@@ -106,8 +108,8 @@ class ArchivedFile:
 def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
     """Yield the files of the archive in `stream`, which begins with the bytes `head`.
 
-    Read or skip each file before you take the next one. Raise MalformedInput if the archive is damaged, truncated, or
-    larger than the input limits allow. The files before the bad place have been yielded by then.
+    Read or skip each file before you take the next file. Raise MalformedInput if the archive is damaged, truncated, or
+    too large.
     """
     pieces = Pieces(stream)
     spent = _Spent(pieces)
@@ -134,7 +136,7 @@ class _Spent:
         self.checked(b"")
 
     def checked(self, data: bytes) -> bytes:
-        """Count the unpacked bytes `data`, and return them unchanged."""
+        """Return the unpacked bytes `data`, and count the bytes toward the limits."""
         self._bytes += len(data)
         if self._bytes > max(FREE_BYTES, MAX_RATIO * self._pieces.taken):
             raise MalformedInput(

@@ -1,7 +1,6 @@
 """Switch a process permanently to another user, so that root reads a job's data with that user's rights.
 
-Of root's rights, only the right to inspect processes (CAP_SYS_PTRACE) stays, also for programs that this process
-starts.
+The process keeps only one right of root, the right to inspect processes (CAP_SYS_PTRACE).
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ class _Sets(ctypes.Structure):  # one of two words
 
 
 def become_user(uid: int) -> None:
-    """Switch this process to the ids and groups of user `uid`, if it is root's and the user is not root.
+    """Switch this process from root to the ids and groups of user `uid`.
 
-    Raise PermissionError if that is not allowed. A change of the uid clears the parent-death signal (prctl(2)), so this
-    function sets that signal again.
+    Do nothing if this process is not root's or the user is root. Raise PermissionError if the switch is not allowed.
     """
     if os.geteuid() != 0 or uid == 0:
         return

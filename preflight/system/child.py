@@ -1,8 +1,6 @@
-"""Child processes that may hang: forked or started, queried in lines of JSON, killed at their limit, and reaped.
+"""Child processes that may hang. The parent sends questions as lines of JSON, and kills a child at its time limit.
 
-A thread may be stuck in the kernel: in a driver's ioctl, a dead NFS mount, or a name server that drops packets. Such a
-thread can't be ended, but its process can be abandoned. It is no error if a child has ended already or was reaped
-elsewhere: the launcher adopts orphans and reaps every child that it finds.
+It is no error if a child has already ended or was reaped elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ Json = Any
 
 @dataclass(slots=True)
 class ChildProcess:
-    """A child process, the pipe for its messages and, if it accepts questions, the pipe for its questions."""
+    """A child process with a pipe for its messages and an optional pipe for questions."""
 
     pid: int
     fd: int = -1  # what it writes; -1 once that is closed
@@ -42,7 +40,7 @@ class ChildProcess:
     exitcode: int | None = None  # -N if signal N ended it; None also if another process reaped it
 
     def send(self, *messages: Json) -> None:
-        """Write unsent data and `messages`, as far as the pipe accepts them now; keep the rest for the next call.
+        """Write `messages` to the child. Data that the pipe does not accept now are kept for the next call.
 
         Raise OSError if the child has closed its end.
         """
@@ -57,10 +55,9 @@ class ChildProcess:
             raise
 
     def receive(self) -> list[Json]:
-        """Return the messages that have arrived, in order; after the child's last message, `fd` is -1.
+        """Return the messages that have arrived, in order. After the child's last message, `fd` is -1.
 
-        Call this method when `fd` is readable, because it waits for data unless the pipe is non-blocking. Raise
-        ValueError for a message that is no JSON.
+        Call this method when `fd` is readable, because it may wait for data. Raise ValueError if a message is not JSON.
         """
         try:
             data = os.read(self.fd, PIECE_BYTES)
@@ -84,7 +81,7 @@ class ChildProcess:
         self.fd = self.questions_fd = -1
 
     def signal(self, number: int) -> None:
-        """Send signal `number` to the child, unless the child was reaped: another process may have its pid by then."""
+        """Send signal `number` to the child, unless the child was already reaped."""
         if self._is_ours():
             os.kill(self.pid, number)
 
@@ -96,7 +93,10 @@ class ChildProcess:
                     kill(self.pid, signal.SIGKILL)
 
     def reap(self, until: float = 0.0) -> bool:
-        """Reap the child if it ends before `until`, in seconds of the monotonic clock; return whether it is gone."""
+        """Reap the child if it ends before `until`. Return whether the child is gone.
+
+        `until` is in seconds of the monotonic clock.
+        """
         while not self.is_reaped:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -112,9 +112,10 @@ class ChildProcess:
         return True
 
     def reap_group(self, until: float) -> None:
-        """Reap the child; wait for its end until `until`, in seconds of the monotonic clock.
+        """Wait for the child's end at most until `until`, and reap the child.
 
-        If this process adopts orphans, also reap all other processes of the child's process group.
+        `until` is in seconds of the monotonic clock. If this process adopts orphans, also reap the child's process
+        group.
         """
         self.reap(until)
         with contextlib.suppress(ChildProcessError):  # there is no process left
@@ -122,7 +123,7 @@ class ChildProcess:
                 time.sleep(REAP_POLL_S)
 
     def has_ended(self) -> bool:
-        """Return whether the child has ended, without reaping it: a zombie keeps its pid and its process group."""
+        """Return whether the child has ended, without reaping the child."""
         if not self.is_reaped:
             try:
                 return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -158,12 +159,11 @@ class Parent:
 def fork_child(
     main: Callable[[Parent], object], *, is_heard: bool = True, is_asked: bool = False, keeps_signals: bool = False
 ) -> ChildProcess:
-    """Fork a child that runs `main`.
+    """Fork a child that runs `main`. The child dies with this process.
 
-    The child exits with 0, or with 1 if `main` raises, and dies with this process. With `is_heard`, there is a pipe for
-    the child's messages. With `is_asked`, there is also a pipe for questions. Unless `keeps_signals` is set, the child
-    ignores Ctrl-C, since the parent decides what Ctrl-C ends; other signals end the child. Call this function from a
-    process with a single thread.
+    The child exits with 0, or with 1 if `main` raises. With `is_heard`, there is a pipe for the child's messages. With
+    `is_asked`, there is also a pipe for questions. Unless `keeps_signals` is set, the child ignores Ctrl-C. Call this
+    function from a process with a single thread.
     """
     parent_pid = os.getpid()
     with _pipes(is_heard, is_asked) as (reader, writer, questions_reader, questions_writer):
@@ -188,11 +188,11 @@ def start_program(
     command: Sequence[str], environ: Mapping[str, str], log: int | None = None, *, is_asked: bool = True,
     errors: int | None = None,
 ) -> ChildProcess:  # fmt: skip
-    """Start `command` in its own session; the program dies with this process.
+    """Start `command` in its own session. The program dies with this process.
 
-    Raise OSError if the program can't be started. With `is_asked`, the program reads questions from standard input. It
-    writes answers to standard output. With `log` (a descriptor), all its output goes to `log` instead. With `errors` (a
-    descriptor), its standard error goes to `errors`. Call this function from a process with a single thread.
+    Raise OSError if the program can't be started. With `is_asked`, the program reads questions from standard input.
+    With `log` (a descriptor), all output of the program goes to `log`. Otherwise, standard error goes to the descriptor
+    `errors`. Call this function from a process with a single thread.
     """
     parent_pid, is_heard = os.getpid(), log is None
     errors = subprocess.DEVNULL if errors is None else errors
@@ -212,10 +212,10 @@ def start_program(
 
 
 def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequence[int] = ()) -> tuple[int, str, str]:
-    """Run `command` to its end; return its exit code (-N if signal N ended it), standard output and standard error.
+    """Run `command` to its end. Return the exit code, the standard output and the standard error.
 
-    The program dies with this process, and inherits the descriptors `fds`. Raise OSError if the program can't be
-    started. Call this function from a process with a single thread.
+    The exit code is -N if signal N ended the program. The program dies with this process, and inherits the descriptors
+    `fds`. Raise OSError if the program can't be started. Call this function from a process with a single thread.
     """
     with open(os.memfd_create("stdout"), "w+b") as out, open(os.memfd_create("stderr"), "w+b") as err:
         code = subprocess.run(
@@ -229,9 +229,10 @@ def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequenc
 
 
 def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
-    """Answer the parent's questions from stdin until stdin ends, with {"value": ...} or {"failure": reason} on stdout.
+    """Answer the parent's questions from stdin until stdin ends.
 
-    The value under `what` in a question names the function in `answers` that gets the question.
+    The value of `what` in a question is the name of a function in `answers`. The answer on stdout is {"value": ...} or
+    {"failure": reason}.
     """
     parent = Parent(sys.stdout.fileno(), sys.stdin.fileno())
     for asked in parent.questions():
@@ -246,8 +247,7 @@ def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
 def pid_of(process: subprocess.Popen[bytes]) -> int:
     """Return the pid of `process`, a child that preflight itself will reap.
 
-    The function marks the Popen object as finished. Otherwise Popen might reap the child first, and its exit status
-    would be lost.
+    The Popen object is marked as finished, so that Popen does not reap the child.
     """
     process.returncode = 0
     return process.pid

@@ -1,14 +1,9 @@
 """A crew: any number of child processes that may stall.
 
-Only this module waits for the children, limits them and ends them.
+Only this module waits for the children, limits them and ends them. A child that dies, is late or writes invalid
+messages is ended with its process group and reported once.
 
-A child is a forked function or a program. A child writes lines of JSON, and each answer may have a time limit. A child
-that dies, is late or writes invalid messages is ended with its process group and reported once. At the end of the
-crew's `with` block, all remaining children are ended. If this process is killed, the kernel ends the children
-(PR_SET_PDEATHSIG).
-
-The limits run on a clock that stops while this process is stopped (SIGSTOP, a freezer, a VM migration). A message that
-this process could not read while it was stopped is not late.
+The time limits do not count the time in which this process was stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ MOST_LINE_BYTES = 64 << 20
 
 
 class Lost(Enum):
-    """The reason why a child left the crew: it died, it was late, or one of its messages was no JSON."""
+    """The reason why a child left the crew: it died, it was late, or it sent a message that is not JSON."""
 
     DIED = "died"
     LATE = "late"
@@ -42,7 +37,7 @@ class Lost(Enum):
 
 @dataclass(slots=True)
 class Crew(Generic[K]):
-    """A set of child processes by the caller's keys, as a context manager.
+    """A group of child processes with keys, as a context manager.
 
     A crew forks, so its process must have a single thread.
     """
@@ -72,11 +67,9 @@ class Crew(Generic[K]):
         self, key: K, command: Sequence[str], environ: Mapping[str, str], limit_s: float = math.inf,
         errors: int | None = None,
     ) -> None:  # fmt: skip
-        """Start `command` as the child `key`; it reads questions on stdin and answers on stdout.
+        """Start `command` as the child `key`. The program reads questions on stdin and answers on stdout.
 
-        OSError if it can't start.
-
-        The program's stderr goes to the descriptor `errors`.
+        Raise OSError if the program can't start. The program's stderr goes to the descriptor `errors`.
         """
         with held_back():
             self._take_on(key, start_program(command, environ, errors=errors), limit_s)
@@ -88,37 +81,32 @@ class Crew(Generic[K]):
             os.set_blocking(child.questions_fd, False)
 
     def ask(self, key: K, question: Json, limit_s: float = math.inf) -> None:
-        """Send the child `key` a question, to be answered within `limit_s`.
+        """Send the child `key` a question, to be answered within `limit_s` seconds.
 
-        Raise OSError if the child has closed its end.
-
-        This call does not wait for a child that does not read. `listen` sends the rest of a long question.
+        Raise OSError if the child has closed its end. This call does not wait for the child to read the question.
         """
         self.expect(key, limit_s)
         self.children[key].send(question)
 
     def expect(self, key: K, limit_s: float = math.inf) -> None:
-        """Require the child `key` to answer within `limit_s` seconds from now; its other messages do not extend this.
-
-        The default removes the child's limit.
-        """
+        """Require the child `key` to answer within `limit_s` seconds from now. The default removes the limit."""
         if key in self.children:
             self._answer_by[key] = self.now() + limit_s
 
     def now(self) -> float:
-        """Return seconds on the crew's clock: monotonic time minus the time in which this process was stopped."""
+        """Return the seconds on the crew's clock, which stands still while this process is stopped."""
         self._own_time.look()
         return self._own_time.now()
 
     @property
     def paused_s(self) -> float:
-        """The total seconds in which this process was stopped; durations measured across a stop are too long."""
+        """The total seconds in which this process was stopped."""
         return self._own_time.lost_s
 
     def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:
-        """Return the next messages as (key, message, None); (key, None, reason) is a child that has left the crew.
+        """Return the next messages as (key, message, None). A child that has left the crew gives (key, None, reason).
 
-        The list is empty if the crew has no children, or if no child writes within `timeout_s`.
+        The list is empty if the crew has no children, or if no child writes within `timeout_s` seconds.
         """
         until = self.now() + timeout_s
         heard: list[tuple[K, Json, Lost | None]] = []
@@ -159,7 +147,7 @@ class Crew(Generic[K]):
         return [*heard, *((key, None, why) for key, why in lost.items())]
 
     def end(self, *keys: K) -> None:
-        """End the children `keys` and everything in their process groups; a child that has ended is no error."""
+        """End the children `keys` and all processes in their process groups."""
         with held_back():
             ending = [self.children.pop(key) for key in keys if key in self.children]
             self._answer_by = {key: by for key, by in self._answer_by.items() if key in self.children}

@@ -1,7 +1,6 @@
-"""Query how an Ethernet interface treats traffic classes from the kernel, as `dcb pfc show` and `dcb app show` do.
+"""Read how an Ethernet interface treats traffic classes (data center bridging, DCB).
 
-DCB is data center bridging. The messages are those of linux/rtnetlink.h and linux/dcbnl.h. Such a query needs no
-special rights.
+The query needs no special rights.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ WAIT_S = 1.0  # for the answer; the kernel may take longer to accept the questio
 
 
 def traffic_classes() -> Json:
-    """Return `{pfc, dscp}`, or `{"unreadable": reason}`, by name of each network interface of an RDMA adapter.
+    """Return the traffic classes of each network interface of an RDMA adapter, by interface name.
 
-    `pfc` lists the priorities with priority flow control, and `dscp` lists pairs of DSCP and priority.
+    A value is `{pfc, dscp}` or `{"unreadable": reason}`. `pfc` lists the priorities with priority flow control. `dscp`
+    lists pairs of DSCP and priority.
     """
     return ask_rdma_interfaces(_asked)
 
@@ -50,7 +50,7 @@ def _asked(name: str) -> Json:
 
 
 def request(name: str) -> bytes:
-    """Return the netlink message (bytes) that asks the kernel for the traffic classes of the interface `name`."""
+    """Return the netlink message (bytes) that asks for the traffic classes of the interface `name`."""
     value = os.fsencode(name) + b"\0"
     attribute = ATTRIBUTE.pack(ATTRIBUTE.size + len(value), IFNAME) + value + b"\0" * (-len(value) % 4)
     body = DCBMSG.pack(socket.AF_UNSPEC, IEEE_GET, 0) + attribute
@@ -58,7 +58,7 @@ def request(name: str) -> bytes:
 
 
 def parse_answer(data: bytes) -> dict[str, Json]:
-    """Return `{pfc, dscp}` from `data`, a reply of the kernel; UnreadableFact with the reason if the reply has none."""
+    """Return `{pfc, dscp}` from `data`, a reply of the kernel. Raise UnreadableFact if the reply has no such values."""
     if len(data) < HEADER.size + DCBMSG.size:
         raise UnreadableFact("the kernel's answer is cut off")
     if HEADER.unpack_from(data)[1] == NLMSG_ERROR:

@@ -1,6 +1,6 @@
-"""Query the speeds that an Ethernet port and its peer offer from the kernel, as `ethtool INTERFACE` does.
+"""Read the supported speeds of an Ethernet port and its peer, as `ethtool INTERFACE` does.
 
-The query needs no rights.
+The query needs no special rights.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ Ioctl = Callable[[socket.socket, int, bytes], object]
 
 
 def port_speeds(names: Iterable[str] | None = None, ioctl: Ioctl = fcntl.ioctl) -> Json:
-    """Return `{now, own, both}`, or `{"unreadable": reason}`, by name of each network interface of an RDMA adapter.
+    """Return the speeds of each network interface of an RDMA adapter in Gbit/s, by interface name.
 
-    `now` is the link's speed in Gbit/s; on some kernels, the rate in /sys/class/infiniband differs from it. `own` lists
-    the speeds that the port supports. `both` lists the speeds that both ends offered when the link came up, or is null
-    if the ends did not negotiate. `names` replaces the adapters' interfaces, and `ioctl` replaces the system call.
+    A value is `{now, own, both}` or `{"unreadable": reason}`. `now` is the link's speed. `own` lists the speeds that
+    the port supports. `both` lists the speeds that both ends offered, or is null if the ends did not negotiate.
     """
     return ask_rdma_interfaces(partial(_asked, ioctl), names)
 
@@ -63,7 +62,7 @@ def _answer(ioctl: Ioctl, kernel: socket.socket, name: str, words: int) -> bytes
 
 
 def parse_masks(answer: bytes) -> Json:
-    """Return `{now, own, both}` (see `port_speeds`) from the kernel's answer, a struct ethtool_link_settings.
+    """Return `{now, own, both}` (see `port_speeds`) from the kernel's answer.
 
     Raise UnreadableFact if the answer has no speeds.
     """

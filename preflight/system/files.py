@@ -1,7 +1,6 @@
-"""Write results atomically: a reader always finds the complete old file or the complete new one.
+"""Write results atomically: a reader always finds the complete old file or the complete new file.
 
-`check_writable` resolves the path of an output before the run. The result goes to the resolved path at the end, even if
-the working directory was deleted since.
+`check_writable` resolves the path of an output before the run. The result goes to the resolved path at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _settled: dict[str, _Output] = {}  # by path, for this process: an output is loo
 
 
 def check_writable(path: str) -> None:
-    """Raise UsageError if `path` can't be written. Call this before a run, so that no result is lost at its end."""
+    """Raise UsageError if `path` can't be written. Call this function before a run."""
     try:
         output = _settle(path)
         if output.fd < 0:
@@ -50,17 +49,16 @@ def check_writable(path: str) -> None:
 
 
 def write_atomically(path: str, text: str, mode: int = MODE) -> None:
-    """Write `text` to a temporary file next to `path`, flush it to the disk and rename it to `path`.
+    """Write `text` to a temporary file next to `path`, and rename the temporary file to `path`.
 
-    A symbolic link is followed, unless another user planted it: the link's target is replaced, and the link stays. A
-    replaced file of this user keeps its mode. A target that is no regular file (/dev/stdout, a FIFO) can't be replaced
-    and is written directly. Raises OutputError with a message of one line; no half-written file remains.
+    A symbolic link is followed, unless another user created the link. A target that is not a regular file is written
+    directly. Raise OutputError if the file can't be written.
     """
     write_bytes_atomically(path, encoded(text), mode)
 
 
 def write_bytes_atomically(path: str, data: bytes, mode: int = MODE) -> None:
-    """Write `data` to a file in the way that `write_atomically` describes."""
+    """Write `data` to the file `path`, in the same way as `write_atomically`."""
     try:
         output = _settled.get(path) or _settle(path)
         if output.fd >= 0:
@@ -72,15 +70,15 @@ def write_bytes_atomically(path: str, data: bytes, mode: int = MODE) -> None:
 
 
 def is_replaceable(path: str) -> bool:
-    """Return whether a second write to the output `path` replaces the first, as in a regular file.
+    """Return whether a second write to the output `path` replaces the first write.
 
-    The result is False for a pipe or a device, to which every write adds. Call `check_writable` for the path first.
+    The result is False for a pipe or a device. Call `check_writable` for the path first.
     """
     return path not in _settled or _settled[path].fd < 0
 
 
 def same_file(one: str, other: str) -> bool:
-    """Return whether `one` and `other` lead to one file that would be replaced; False for devices and FIFOs."""
+    """Return whether `one` and `other` are paths of the same file. The result is False for devices and FIFOs."""
     try:
         first, second = _settled.get(one) or _settle(one), _settled.get(other) or _settle(other)
     except (OSError, ValueError):
@@ -89,7 +87,7 @@ def same_file(one: str, other: str) -> bool:
 
 
 def set_aside(path: str) -> str | None:
-    """Rename the file `path` to `PATH.stale`, replacing an older one; return the new name, or None without a file."""
+    """Rename the file `path` to `PATH.stale`. Return the new name, or None if there is no file."""
     output = _settled.get(path)
     if output is not None and output.fd >= 0:
         return None
@@ -106,10 +104,7 @@ def set_aside(path: str) -> str | None:
 
 
 def encoded(text: str) -> bytes:
-    """Return `text` as UTF-8, with this process's secrets replaced.
-
-    Interface names that are not UTF-8 keep their bytes. A lone UTF-16 surrogate becomes an escape sequence.
-    """
+    """Return `text` as UTF-8 bytes, with this process's secrets replaced."""
     text = hide(text)
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -118,7 +113,7 @@ def encoded(text: str) -> bytes:
 
 
 def why(error: OSError | ValueError) -> str:
-    """Return the text of an error; of an OSError, the system's reason, with its first letter in lowercase."""
+    """Return the text of an error. For an OSError, return the system's reason in lowercase."""
     if not isinstance(error, OSError):
         return str(error)
     reason = error.strerror or type(error).__name__

@@ -1,4 +1,4 @@
-"""Read input from users and other programs, with a size limit for each kind of input, and without endless waiting."""
+"""Read input from users and other programs, with a size limit for each kind of input."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codec
 def read_input(path: str, limit: InputLimit) -> str:
     """Return the text of the file `path`, or of stdin for `-`.
 
-    Raise UsageError if it can't be read, is larger than `limit`, or is a pipe into which nothing is written. Bytes that
-    are no text are replaced, as by `as_text`.
+    Raise UsageError if the input can't be read, is larger than `limit`, or is a pipe without data.
     """
     return as_text(read_bytes(path, limit))
 
 
 def as_text(data: bytes) -> str:
-    """Return `data` as text: UTF-8, or UTF-16 with a byte order mark; bytes that are neither are replaced."""
+    """Return `data` as text, decoded as UTF-8 or UTF-16. Invalid bytes are replaced."""
     encoding = next((name for mark, name in MARKS if data.startswith(mark)), "utf-8")
     return data.decode(encoding, "replace")
 
@@ -39,7 +38,7 @@ def as_text(data: bytes) -> str:
 def read_bytes(path: str, limit: InputLimit) -> bytes:
     """Return the content of the file `path`, or of stdin for `-`.
 
-    Raise UsageError if the input can't be read, is larger than `limit`, or is a pipe into which nothing is written.
+    Raise UsageError if the input can't be read, is larger than `limit`, or is a pipe without data.
     """
     try:
         if path == STDIN:
@@ -59,7 +58,7 @@ def read_bytes(path: str, limit: InputLimit) -> bytes:
 
 
 def read_descriptor(fd: int, limit: InputLimit) -> bytes:
-    """Return the content of the descriptor `fd`, or one byte more than `limit` allows.
+    """Return the content of the descriptor `fd`, but at most one byte more than `limit` allows.
 
     Raise OSError if no data arrives within WRITER_S seconds.
     """
@@ -78,7 +77,10 @@ def read_descriptor(fd: int, limit: InputLimit) -> bytes:
 
 
 def report_paths(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the files in `arguments`, and every *.json below the folders in it. UsageError if a path does not exist."""
+    """Yield the given files, and every *.json file below the given folders.
+
+    Raise UsageError if a path does not exist.
+    """
     for argument in arguments:
         if os.path.isdir(argument):
             for folder, folders, files in os.walk(argument):
@@ -91,10 +93,9 @@ def report_paths(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def read_reports(paths: Iterator[str]) -> Iterator[tuple[str, object, str]]:
-    """Yield (path, document, problem) for each report, in the order of `paths`; `problem` is "" if it was read.
+    """Yield (path, document, problem) for each report, in the order of `paths`.
 
-    One report at a time is read, because ten thousand documents must not be in memory at once. A file that can't be
-    read gives a problem in words, never an exception.
+    `problem` says why the file can't be read, or is "".
     """
     for number, path in enumerate(paths):
         document, problem = _document(path)

@@ -1,4 +1,4 @@
-"""The installed Python and torch, read without importing torch: an import takes seconds and touches the GPU driver."""
+"""The versions of the installed Python and torch, found without importing torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NCCL_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvid
 
 
 def installed_software(package: str = "torch") -> Json:
-    """Return the versions of Python and preflight, facts about torch and NCCL's wheels, and NCCL's plugins.
+    """Return the versions of Python and preflight, data on torch and NCCL's wheels, and NCCL's plugins.
 
     `package` is torch's name. `torch` is `{"unreadable": reason}` if torch is not installed.
     """
@@ -50,10 +50,7 @@ def _torch(package: str) -> Json:
 
 
 def module_exists(name: str) -> bool:
-    """Return whether `import` would find the module `name`, such as `a.b`.
-
-    No part of the module is imported, because an import runs code.
-    """
+    """Return whether `import` would find the module `name`, such as `a.b`, without importing the module."""
     places: Sequence[str] | None = None
     whole = ""
     for part in name.split("."):
@@ -79,7 +76,7 @@ def _found(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
-    """Return {name: version} for those `distributions` that are installed, without importing them."""
+    """Return {name: version} for the installed packages in `distributions`, without importing the packages."""
     import importlib.metadata  # noqa: PLC0415 - loads an e-mail parser, which takes longer than many probes
 
     found = {}

@@ -1,4 +1,4 @@
-"""Network interfaces in the kernel's numbering, with addresses and default gateways from netifaces."""
+"""Network interfaces in the kernel's order, with addresses and default gateways from netifaces."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ LIBRARY_ERRORS = (OSError, RuntimeError, ValueError, LookupError)
 def network_interfaces() -> Json:
     """Return `{name, index, flags, addresses, networks, gateways}` of every interface, in index order.
 
-    Names and order come from the kernel, because the order of netifaces changes between calls. netifaces also changes a
-    name that is not UTF-8, so the addresses of such an interface are unreadable. A value that can't be read is
-    `{"unreadable": reason}`.
+    A value that can't be read is `{"unreadable": reason}`.
     """
     # Imported here because it loads a compiled module, which not every command needs.
     import netifaces  # noqa: PLC0415  a compiled module that only a live probe needs
@@ -39,9 +37,9 @@ def network_interfaces() -> Json:
 
 
 def ask_rdma_interfaces(ask: Callable[[str], Json], names: Iterable[str] | None = None) -> Json:
-    """Return what `ask` returns for the name of each network interface of an RDMA adapter, by that name.
+    """Return the result of `ask` for each network interface of an RDMA adapter, as {name: result}.
 
-    A name that is not UTF-8 is escaped in the result. `names` replaces the adapters' interfaces.
+    If `names` is given, these interfaces are used instead.
     """
     if names is None:
         listed = (name for _, name in socket.if_nameindex())
@@ -117,7 +115,7 @@ def _unreadable(reason: str) -> Json:
 
 
 def prefix_bits() -> dict[str, int]:
-    """Return the prefix length, in bits, of every address of this host that has one."""
+    """Return the prefix length of this host's addresses, as {address: bits}."""
     import netifaces  # noqa: PLC0415  a compiled module that only a live probe needs
 
     found: dict[str, int] = {}
@@ -134,7 +132,7 @@ def prefix_bits() -> dict[str, int]:
 
 
 def parse_mask(mask: str) -> int | None:
-    """Return the number of bits in a netmask: 24 for `255.255.255.0`, 32 for `ffff:ffff::/32`; None for other text."""
+    """Return the number of bits in a netmask, such as 24 for `255.255.255.0`, or None for other text."""
     _, slash, bits = mask.partition("/")
     if slash:
         return int(bits) if bits.isascii() and bits.isdigit() and int(bits) <= 128 else None

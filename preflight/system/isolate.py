@@ -1,4 +1,4 @@
-"""Run code that may hang or die in child processes: whole functions in parallel, or a library's calls one at a time."""
+"""Run code that may hang or die in child processes."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def run_isolated(
     functions: Mapping[str, Callable[[], Json]], limits_s: Mapping[str, float],
     meanwhile: Callable[[], object] = tuple, when_stopped: Callable[[Interrupted], object] | None = None,
 ) -> dict[str, Answer]:  # fmt: skip
-    """Run the functions in child processes in parallel, and return an Answer per function, by name.
+    """Run the functions in parallel child processes, and return {name: Answer}.
 
     A function that raises, dies or takes longer than its limit (`limits_s`, in seconds) has a `failure`.
 
-    `meanwhile` is called once the functions run. If a signal interrupts the wait, `when_stopped` gets the signal, and
-    the answers so far are returned. The unfinished functions then have the signal as `failure`. Without `when_stopped`,
-    the signal is raised. Call this function from a process with a single thread, since it forks.
+    `meanwhile` is called after the functions start. After a signal, `when_stopped` gets the signal, and the answers so
+    far are returned. Without `when_stopped`, the signal is raised. Call this function from a process with a single
+    thread, because the function forks.
     """
     start = time.monotonic()
     answers: dict[str, Answer] = {}
@@ -82,10 +82,10 @@ def _answer(outcome: Json, lost: Lost | None, elapsed_s: float) -> Answer:
 
 @dataclass(slots=True)
 class Asker:
-    """A proxy for a library, whose calls may hang or kill the child that makes them.
+    """A proxy for a library, whose calls may hang or kill the child that makes the calls.
 
-    A child that replaces a lost child gets the results so far, so `ask` makes each call only once in all children
-    together. A key names a function and its arguments, such as `nvmlDeviceGetName/3`; the first argument is the device.
+    `ask` makes each call only once, because a new child gets the results so far. A key names a function and its
+    arguments, such as `nvmlDeviceGetName/3`. The first argument is the device.
     """
 
     reason: Callable[[Exception], Json]  # makes the answer that replaces a value that could not be read
@@ -96,15 +96,17 @@ class Asker:
     unsent: tuple[Json, ...] = ()
 
     def ask(self, key: str, call: Callable[[], Json]) -> Json:
-        """Return the result of `call`, or `{"unreadable": reason}`; if `key` has a result already, return that one."""
+        """Return the result of `call`, or `{"unreadable": reason}`.
+
+        If `key` has a result already, return this result.
+        """
         return self.answers[key] if key in self.answers else self._made(key, call, lambda value: value)
 
     def again(self, key: str, call: Callable[[], Any]) -> Any:
-        """Make `call` even if an earlier child already made it, and return its result; None if it failed.
+        """Make `call` in this child, and return its result, or None if the call failed.
 
-        Use it for calls such as nvmlInit, or calls that return a handle, because their effect is valid only in one
-        process. The call is skipped (None) if it hung before, or if too many calls of this function or on this device
-        hung.
+        Use this method for calls with an effect on only one process, such as nvmlInit. The call is skipped if it hung
+        before, or if too many similar calls hung.
         """
         got: list[Any] = [None]
 
@@ -116,7 +118,7 @@ class Asker:
         return got[0]
 
     def outcome(self, key: str) -> Json:
-        """Return True if the call that `again` made under this key succeeded, else `{"unreadable": reason}`."""
+        """Return True if the call of `again` for `key` succeeded, otherwise `{"unreadable": reason}`."""
         return self.answers.get(key, {"unreadable": self._refusal(key) or NEVER})
 
     def _made(self, key: str, call: Callable[[], Any], keep: Callable[[Any], Json]) -> Json:
@@ -149,7 +151,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A function whose calls may be slow on a healthy machine: limits in seconds for one call and for all calls."""
+    """A function that may be slow on a healthy machine, with limits in seconds for one call and for all calls."""
 
     function: str
     call_s: float
@@ -175,7 +177,7 @@ class _Clock:
         return max(left_s, self.slow.all_s - self.slow_s - self._in_call_s()) if self.is_slow(asking) else left_s
 
     def switch(self, asked: str, asking: str) -> None:
-        """Record that one call ended and another began; the time of a slow call is given back to the other calls."""
+        """Record that one call ended and another call began. The time of a slow call does not count for other calls."""
         if self.is_slow(asked):
             self.slow_s += self._in_call_s()
             self.end_at += self._in_call_s()
@@ -192,13 +194,12 @@ def isolate_calls(
     total_s: float = CALLS_S,
     slow: Slow | None = None,
 ) -> Json:
-    """Return the result of `program`, which makes library calls through an Asker; a call that fails is unreadable.
+    """Return the result of `program`, which makes library calls through an Asker in a child process.
 
-    A call fails if it hangs, dies, is too late, or raises one of `failures`; `reason` makes the JSON value of such an
-    exception. A child makes the calls and writes a line before and after each. If a call stalls, only the child is
-    lost: the next child takes over the answers so far and skips that call. The time of `slow` calls does not count
-    toward the limit of the other calls, `total_s` seconds. Call this function from a process with a single thread,
-    since it forks.
+    A call fails if it hangs, dies, is too late, or raises one of `failures`. `reason` makes the JSON value of such an
+    exception. If a call stalls, a new child takes over the answers so far and skips the call. `total_s` is the limit in
+    seconds for all calls, without the `slow` calls. Call this function from a process with a single thread, because the
+    function forks.
     """
     asker = Asker(reason, failures)
     with Crew[str]() as crew:

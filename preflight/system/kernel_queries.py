@@ -1,4 +1,4 @@
-"""Queries about a machine whose results are not in files; every result is JSON, so that it can be recorded."""
+"""Queries about a machine whose results are not in files. Every result is JSON."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def live_machine() -> Tree:
 
 
 def tree_machine(root: Path) -> Tree:
-    """Return the machine of a tree of files that was recorded below the folder `root`.
+    """Return the machine that was recorded as files below the folder `root`.
 
-    NVML answers for a recorded machine only through a library in the tree, never through this machine's library.
+    NVML is queried only through a library in this folder, never through this machine's library.
     """
     library = root / LIBRARY
     questions = {"nvml": lambda: ask_nvml(str(library.resolve()))} if library.is_file() else {}
@@ -50,9 +50,9 @@ def tree_machine(root: Path) -> Tree:
 
 
 def machine_at(sysroot: str | None) -> Tree:
-    """Return the machine recorded in the folder `sysroot`, or this machine if it is None.
+    """Return the machine recorded in the folder `sysroot`, or this machine if `sysroot` is None.
 
-    Raise UsageError if `sysroot` is no directory.
+    Raise UsageError if `sysroot` is not a directory.
     """
     if sysroot is None:
         return live_machine()
@@ -62,7 +62,7 @@ def machine_at(sysroot: str | None) -> Tree:
 
 
 def kernel_log() -> Json:
-    """Return the lines of the kernel log that the NVIDIA driver wrote, oldest first."""
+    """Return the NVIDIA driver's lines in the kernel log, oldest first."""
     return _kernel_lines(DRIVER_LINE)
 
 
@@ -72,10 +72,9 @@ def kernel_alarms() -> Json:
 
 
 def kernel_history() -> Json:
-    """Return the kernel log's lines about the NVIDIA driver and links, each with its time in seconds since boot.
+    """Return the kernel log's lines about the NVIDIA driver and links, as `{now_s, begins_s, lines}`.
 
-    The result is `{now_s, begins_s, lines}`. `begins_s` is the time of the oldest line, or 0 if no line has been
-    dropped.
+    All times are in seconds since boot. `begins_s` is the time of the oldest line, or 0 if no line has been dropped.
     """
     begins_s, lines = 0.0, []
     for number, (head, text) in enumerate(_kernel_records()):
@@ -120,19 +119,22 @@ def cpu_affinity() -> Json:
 
 
 def shm_statvfs() -> Json:
-    """Return `{size_bytes, free_bytes}` of /dev/shm; `free_bytes` is what an ordinary user may still use."""
+    """Return `{size_bytes, free_bytes}` of /dev/shm. `free_bytes` is the space that an ordinary user may still use."""
     answer = os.statvfs("/dev/shm")
     return {"size_bytes": answer.f_blocks * answer.f_frsize, "free_bytes": answer.f_bavail * answer.f_frsize}
 
 
 def rlimits() -> Json:
-    """Return this process's soft resource limits by name, in bytes or counts; "unlimited" if there is none."""
+    """Return the soft resource limits of this process by name, in bytes or counts, or as "unlimited"."""
     soft = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[0] for name in LIMITS}
     return {name: UNLIMITED if value == resource.RLIM_INFINITY else value for name, value in soft.items()}
 
 
 def own_limits() -> dict[str, int]:
-    """Return this process's limits, if set: `bytes` of address space (`ulimit -v`) and `cpu_s`, CPU time (`-t`)."""
+    """Return this process's limits: `bytes` of address space and `cpu_s`, the CPU time in seconds.
+
+    A limit that is not set is left out.
+    """
     soft = {"bytes": resource.getrlimit(resource.RLIMIT_AS)[0], "cpu_s": resource.getrlimit(resource.RLIMIT_CPU)[0]}
     return {name: value for name, value in soft.items() if value != resource.RLIM_INFINITY}
 
@@ -148,7 +150,7 @@ def host_addresses() -> Json:
 
 
 def environment() -> Json:
-    """Return the inherited variables that NCCL, gloo, torch or CUDA read, by name."""
+    """Return the environment variables that NCCL, gloo, torch or CUDA read, as {name: value}."""
     items = ((_printable(name), _printable(value)) for name, value in os.environb.items())
     return {name: shown(name, value) for name, value in sorted(items) if is_reported(name)}
 
@@ -159,7 +161,7 @@ def is_reported(name: str) -> bool:
 
 
 def home() -> Json:
-    """Return the home directory as NCCL finds it (getpwuid, not $HOME), and the working directory."""
+    """Return the home directory (from getpwuid, as NCCL does) and the working directory."""
     try:
         directory = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:

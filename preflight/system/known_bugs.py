@@ -1,4 +1,4 @@
-"""Read data/known_bugs.toml, which is next to the code in the wheel; no other module reads it."""
+"""Read the table of known bugs from data/known_bugs.toml."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from preflight.model.toml import read_toml
 
 @functools.cache
 def load_known_bugs() -> tuple[KnownBug, ...]:
-    """Return the table of known bugs.
-
-    The file is part of the program, so an invalid row is a defect and raises an exception.
-    """
+    """Return the table of known bugs."""
     text = (resources.files("preflight") / "data" / "known_bugs.toml").read_text(encoding="utf-8")
     rows = read_toml(text, "known_bugs.toml")["row"]
     return tuple(KnownBug(**{**row, "effect": Effect(row["effect"]), "sure": Sureness(row["sure"])}) for row in rows)

@@ -1,4 +1,4 @@
-"""What is left if preflight can't be loaded, or fails unforeseen: no earlier result looks new, and a limit is named."""
+"""The last steps if preflight can't be loaded or fails unexpectedly: rename old outputs and report a memory limit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ REPEATED = ("--also", "--json")
 
 
 def retire_outputs(argv: Sequence[str]) -> tuple[str, ...]:
-    """Rename to `.stale` every output that `preflight check` with the arguments `argv` would write.
-
-    Return the new names.
-    """
+    """Rename to `.stale` every output of `preflight check` with the arguments `argv`. Return the new names."""
     renamed = []
     for path in outputs_of(argv):
         with contextlib.suppress(OutputError, ValueError):
@@ -26,7 +23,7 @@ def retire_outputs(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def outputs_of(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the output files that the arguments `argv` name; empty for another command."""
+    """Return the output files of `preflight check` with the arguments `argv`, or () for another command."""
     if not argv or argv[0] != "check":
         return ()
     named, more = dict(DEFAULTS), []
@@ -43,7 +40,7 @@ def outputs_of(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def limit_behind(error: BaseException) -> str:
-    """Return a hint at `ulimit -v` if `error` says that address space ran out, else ""."""
+    """Return a hint about `ulimit -v` if `error` says that the address space ran out, or ""."""
     if not isinstance(error, MemoryError) and "failed to map segment" not in str(error):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Read data/links.toml, which is next to the code in the wheel; no other module reads it."""
+"""Read the table of link rates from data/links.toml."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from preflight.model.toml import read_toml
 
 @functools.cache
 def load_links() -> Links:
-    """Return the table of link rates.
-
-    The file is part of the program, so an invalid row is a defect and raises an exception.
-    """
+    """Return the table of link rates."""
     text = (resources.files("preflight") / "data" / "links.toml").read_text(encoding="utf-8")
     tables = read_toml(text, "links.toml")
     for row in tables["nvlink"]:

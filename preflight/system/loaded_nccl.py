@@ -1,4 +1,4 @@
-"""Find the NCCL that this process has loaded. torch gives only the NCCL version with which it was compiled."""
+"""Find the NCCL library that this process has loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LIBRARY = "libnccl.so.2"  # its name for the loader, whatever the file is called
 
 
 def loaded_nccl(library: str = LIBRARY) -> str:
-    """Return the version of the loaded NCCL library; "" if none is loaded, as when NCCL is linked into torch."""
+    """Return the version of the loaded NCCL library, or "" if no such library is loaded."""
     try:
         nccl = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         code = ctypes.c_int(0)

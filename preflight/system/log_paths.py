@@ -1,4 +1,4 @@
-"""Find log files at the paths that a user gives: single files, and folders of one run."""
+"""Find log files at the paths that a user gives."""
 
 from __future__ import annotations
 
@@ -35,10 +35,7 @@ DIGITS = re.compile(r"(\d+)")
 
 @dataclass(slots=True)
 class LogPaths:
-    """The log files in reading order, and the paths left out, each with the reason.
-
-    The order is that of the arguments; within a folder, files are sorted by name.
-    """
+    """The log files in reading order, and the paths that were left out, with the reasons."""
 
     files: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -46,10 +43,10 @@ class LogPaths:
 
 
 def find_logs(paths: Iterable[str]) -> LogPaths:
-    """Return the logs at `paths` (files, folders, `-`).
+    """Return the logs at `paths`, which are files, folders, or `-` for stdin.
 
-    Raise UsageError if a path does not exist, or a folder is empty or can't be read. From a folder, only the newest
-    run's files are taken, at most MOST_FILES.
+    From a folder, only the newest run's files are taken, at most MOST_FILES. Raise UsageError if a path does not exist,
+    or if a folder is empty or can't be read.
     """
     found = LogPaths()
     for path in dict.fromkeys(paths):
@@ -79,7 +76,7 @@ def _is_folder(path: str) -> bool:
 
 
 def why_no_member(name: str) -> str:
-    """Return why the file with the path `name` in an archive is no log; "" if it may be a log."""
+    """Return why the file `name` in an archive is not a log, or "" if the file may be a log."""
     *folders, file = name.split("/")
     is_hidden = any(part.startswith(".") and part.strip(".") for part in (*folders, file))
     if is_hidden or OTHER_FOLDERS.intersection(folders) or (DUMP not in file and OTHER_FILES.search(file)):

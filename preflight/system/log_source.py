@@ -25,7 +25,7 @@ MOSTLY = 0.4  # of UTF-16, more than this share of every second byte is 0 where 
 
 
 class Readable(Protocol):
-    """The protocol of a file that can be read and closed; a member of an archive offers only these two methods."""
+    """The interface of a file that can be read and closed, such as a file in an archive."""
 
     def read(self, size: int, /) -> bytes | None: ...
     def close(self) -> None: ...
@@ -34,7 +34,7 @@ class Readable(Protocol):
 class LogSource:
     """A log that can be read once.
 
-    After reading, `note` names the unreadable part ("" if there is none), and `is_whole` says whether the end was read.
+    After reading, `note` names the unreadable part, or is "". `is_whole` says whether the log was read to the end.
     """
 
     def __init__(self, name: str, file: Readable, size_bytes: int = 0, pipe_fd: int = -1) -> None:
@@ -51,7 +51,7 @@ class LogSource:
         self._head: bytes | None = None
 
     def peek(self) -> bytes:
-        """Return the first piece of the unpacked content; b"" if the file is empty.
+        """Return the first piece of the unpacked content, or b"" if the log is empty.
 
         Raise UsageError if the library that unpacks the log is not installed.
         """
@@ -60,7 +60,10 @@ class LogSource:
         return self._head
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the log as UTF-8 in pieces. Damaged or truncated data end the text, and `note` says so."""
+        """Yield the log as UTF-8 in pieces.
+
+        The text ends at damaged or truncated data, and `note` says so.
+        """
         head = self.peek()
         if codec := utf16_of(head):
             yield from as_utf8(codec, self.data())
@@ -79,9 +82,9 @@ class LogSource:
         yield from self._pieces
 
     def members(self) -> Iterator[LogSource]:
-        """Yield each file of this archive as a LogSource with the name ARCHIVE:MEMBER; read each before the next.
+        """Yield each file of this archive as a LogSource. Read each file before you take the next file.
 
-        A file that can't be read has the reason as its `note`.
+        If a file can't be read, `note` has the reason.
         """
         try:
             for member in members(self.peek(), self.data()):
@@ -94,7 +97,7 @@ class LogSource:
             self.is_whole = False
 
     def whole(self, limit_bytes: int) -> bytes:
-        """Return the whole content; raise MalformedInput if the content exceeds `limit_bytes`."""
+        """Return the unpacked content. Raise MalformedInput if the content is larger than `limit_bytes`."""
         pieces: list[bytes] = []
         size = 0
         for piece in self.data():
@@ -105,7 +108,7 @@ class LogSource:
         return b"".join(pieces)
 
     def close(self) -> None:
-        """Close the file; standard input stays open."""
+        """Close the file, unless it is standard input."""
         if self._file is not sys.stdin.buffer:
             self._file.close()
 
@@ -155,7 +158,7 @@ class LogSource:
 
 
 def open_log(path: str) -> LogSource:
-    """Open a log or standard input (`-`). Raise UsageError if the file does not exist or may not be read."""
+    """Open the log `path`, or standard input for `-`. Raise UsageError if the log can't be opened."""
     if path == STDIN:
         return LogSource("stdin", sys.stdin.buffer)
     try:
@@ -172,7 +175,7 @@ def open_log(path: str) -> LogSource:
 
 
 def utf16_of(head: bytes) -> str:
-    """Return the UTF-16 codec of a text that begins with `head`, by its byte order mark or zero bytes; else ""."""
+    """Return the UTF-16 codec of a text that begins with `head`, or "" if the text is not UTF-16."""
     for mark, codec in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
         if head.startswith(mark):
             return codec
@@ -187,9 +190,9 @@ def utf16_of(head: bytes) -> str:
 
 
 def is_binary(head: bytes) -> bool:
-    """Return whether `head`, the first bytes of a file, are no text in any encoding.
+    """Return whether `head`, the first bytes of a file, is binary data.
 
-    Zero bytes alone are no proof, since truncated or crashed logs start with them.
+    Zero bytes at the start do not count, because truncated logs may start with zero bytes.
     """
     sample = head.lstrip(b"\0")[:LOOKED_AT_BYTES]
     if not sample or utf16_of(head):
@@ -198,7 +201,7 @@ def is_binary(head: bytes) -> bool:
 
 
 def as_utf8(codec: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield pieces of text in the encoding `codec` as UTF-8, without the byte order mark.
+    """Convert pieces of text from the encoding `codec` to UTF-8, without the byte order mark.
 
     Undecodable bytes become U+FFFD.
     """

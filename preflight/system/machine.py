@@ -1,7 +1,7 @@
-"""A readable machine: its files below a root, and the kernel's answers to queries, which are not in files.
+"""The interface to a machine's files and to queries of its kernel.
 
-Probes read only through a Machine, so probes work alike on the live machine, a recorded tree or a capture. A Recorder
-writes a capture, and a Replay answers from it.
+Probes read only through a Machine, so that probes work on the live machine, a recorded tree or a capture. A Recorder
+writes a capture, and a Replay reads a capture.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Record = dict[str, dict[str, Json]]  # kind of read -> path or question -> {"val
 class Machine(ABC):
     """The interface through which a probe reads a machine.
 
-    Every read raises UnreadableFact, with the reason as message, if it fails. Paths have no leading `/`.
+    A read that fails raises UnreadableFact with the reason. Paths have no leading `/`.
     """
 
     __slots__ = ()
@@ -48,11 +48,11 @@ class Machine(ABC):
         return bytes.fromhex(self.read("data", path))
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the names in the directory `path`, sorted; empty if the directory does not exist."""
+        """Return the sorted names in the directory `path`, or () if the directory does not exist."""
         return tuple(self.read("names", path))
 
     def link(self, path: str) -> str:
-        """Return the target of the symbolic link `path`, as written."""
+        """Return the target of the symbolic link `path`."""
         return str(self.read("link", path))
 
     def exists(self, path: str) -> bool:
@@ -60,7 +60,7 @@ class Machine(ABC):
         return bool(self.read("exists", path))
 
     def ask(self, question: str) -> Json:
-        """Return the result of the query `question` to the kernel or a library, as JSON (system/kernel_queries.py)."""
+        """Return the result of the query `question` to the kernel or a library, as JSON."""
         return self.read("ask", question)
 
 
@@ -68,7 +68,7 @@ class Machine(ABC):
 class Tree(Machine):
     """The files below a directory: `/` for the live machine, or a recorded tree.
 
-    A recorded tree answers no questions, because its files do not hold the machine's limits, names and addresses.
+    A recorded tree has no answers to queries of the kernel.
     """
 
     root: Path
@@ -123,7 +123,7 @@ def _reason(path: str, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recorder(Machine):
-    """A machine that passes every read on to `machine`, and keeps its result or failure in `record`."""
+    """A machine that passes every read on to `machine`, and stores the result or failure in `record`."""
 
     machine: Machine
     record: Record = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Recorder(Machine):
 
 @dataclass(frozen=True, slots=True)
 class Replay(Machine):
-    """A machine that returns recorded results; a read that was not recorded raises NotRecorded."""
+    """A machine that returns recorded results. A read without a recorded result raises NotRecorded."""
 
     record: Record
 
@@ -154,5 +154,5 @@ class Replay(Machine):
 
 
 def merged(one: Record, other: Record) -> Record:
-    """Return a record with the reads of both `one` and `other`; for a read that is in both, `other` counts."""
+    """Return a record with the reads of `one` and `other`. If both records have a read, `other` counts."""
     return {kind: one.get(kind, {}) | other.get(kind, {}) for kind in sorted({*one, *other})}

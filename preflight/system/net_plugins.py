@@ -1,4 +1,4 @@
-"""The network plugins that NCCL would load here: libraries outside NCCL, such as aws-ofi-nccl or HPC-X's."""
+"""The network plugins that NCCL would load on this machine, such as aws-ofi-nccl."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ SYSTEM_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 
 
 def net_plugins(environ: Mapping[str, str], cache: str = CACHE) -> list[str] | None:
-    """Return the path of each plugin that NCCL_NET_PLUGIN names, or of NCCL's default plugin, if the loader finds it.
+    """Return the paths of the network plugins that NCCL would load.
 
-    The loader looks in LD_LIBRARY_PATH, in its cache and in the system's folders; paths inside libraries are not read.
-    Return None if NCCL_NET_PLUGIN is set to nothing, which means the default plugin in some versions of NCCL and no
-    plugin in others.
+    Return None if NCCL_NET_PLUGIN is set to nothing, because NCCL versions handle this case differently.
     """
     names = [name.strip() for name in environ.get(VARIABLE, DEFAULT).split(",") if name.strip()]
     if not names:

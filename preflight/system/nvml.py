@@ -1,8 +1,7 @@
-"""Queries to the NVIDIA driver through NVML; no other module loads pynvml.
+"""Queries to the NVIDIA driver through NVML. No other module loads pynvml.
 
-Known pitfalls of pynvml and NVML: P2P capabilities are passed as numbers, because a stray comma makes
-`NVML_P2P_CAPS_INDEX_READ` a tuple. The indices of links may have gaps up to 36. Each field value has its own return
-code, and the fabric's state has its own too.
+Known problems of pynvml and NVML: P2P capabilities are passed as numbers, because `NVML_P2P_CAPS_INDEX_READ` is a
+tuple. The indices of links may have gaps up to 36. Each field value and the fabric's state have their own return code.
 """
 
 from __future__ import annotations
@@ -45,9 +44,8 @@ NOT_AT_ALL = ("NVMLError_FunctionNotFound", "NVMLError_GpuIsLost", "NVMLError_Re
 def ask_nvml(library_path: str | None = None) -> Json:
     """Return `{driver_version, cuda_version, is_confidential, gpus, pairs}`, or `{error}` if NVML does not start.
 
-    Every value is read separately. An unreadable value is `{"unreadable": reason, "error": NVML's name of the error}`.
-    A GPU that NVML counts but can't open is given in the same form. `library_path` replaces the system's library. Call
-    this function from a process with a single thread, since it forks.
+    An unreadable value or GPU is `{"unreadable": reason, "error": NVML's name of the error}`. `library_path` replaces
+    the system's library. Call this function from a process with a single thread, because the function forks.
     """
     if library_path is None and not is_installed():  # asked first: pynvml takes longer to load than all other probes
         name = "NVMLError_LibraryNotFound"
@@ -61,7 +59,7 @@ def ask_nvml(library_path: str | None = None) -> Json:
 
 
 def open_nvml(library_path: str | None = None) -> Any:
-    """Return pynvml with NVML started; raise UnreadableFact if NVML does not start.
+    """Return pynvml with NVML started. Raise UnreadableFact if NVML does not start.
 
     Calls may hang in the driver, so use the result in a process that another process can end.
     """
@@ -72,10 +70,10 @@ def open_nvml(library_path: str | None = None) -> Any:
 
 
 def open_load_reader(uuid: str, library_path: str | None = None) -> Callable[[], Json]:
-    """Return a function that reads the values of the GPU `uuid` under load, by key (clocks, power and others).
+    """Return a function that reads the values of the GPU `uuid` under load, such as clocks and power.
 
-    Each value is read separately. Raise UnreadableFact if the GPU can't be opened. Calls may hang in the driver, so use
-    the function in a process that another process can end.
+    Raise UnreadableFact if the GPU can't be opened. Calls may hang in the driver, so use the function in a process that
+    another process can end.
     """
     nvml = open_nvml(library_path)
     with _as_unreadable(nvml):
@@ -94,7 +92,7 @@ def _read(nvml: Any, handle: Any, field: NvmlField) -> Json:
 
 
 def is_installed() -> bool:
-    """Return whether the driver's library can be loaded. This test is much quicker than starting NVML."""
+    """Return whether the driver's NVML library can be loaded."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
@@ -117,7 +115,7 @@ def _start(nvml: Any, library_path: str | None) -> None:
 
 
 def failures_of(library: Any) -> tuple[type[Exception], ...]:
-    """Return the exception classes that an NVML call may raise if a value can't be read; `library` is pynvml."""
+    """Return the exception classes that an NVML call may raise. `library` is pynvml."""
     return (library.NVMLError, UnreadableFact, ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
 
 
@@ -130,7 +128,7 @@ def _as_unreadable(library: Any) -> Iterator[None]:
 
 
 def unreadable(error: Exception) -> Json:
-    """Return {"unreadable": reason}, the JSON form of a value that could not be read because of `error`.
+    """Return {"unreadable": reason} for a value that could not be read because of `error`.
 
     For an error of NVML, the name of the error is added under "error".
     """

@@ -1,4 +1,4 @@
-"""The table of all NVML queries for a GPU and for a link: the call, and the facts that its result gives.
+"""The table of all NVML queries for a GPU and for a link.
 
 A new field is a new row here and a new field of the record in model/gpu.py.
 """
@@ -25,7 +25,7 @@ Read = Callable[[Json], Any]
 
 @dataclass(frozen=True, slots=True)
 class NvmlField:
-    """One row of the table: an NVML value, its key in a query's result and in a capture, its call and its facts."""
+    """A row of the table of NVML queries: the key, the calls, and the fields that get the result."""
 
     key: str
     calls: tuple[tuple[str, Call], ...]  # by name; after the first, older ones for drivers or pynvmls that lack it
@@ -39,9 +39,9 @@ def row(
 ) -> NvmlField:  # fmt: skip
     """Return a row of the table.
 
-    `function` is the NVML call without `nvmlDeviceGet`, and `older` is the call to try if that one is missing. `into`
-    converts the result to JSON for a capture, and `read` converts this JSON to the fact `fact` (by default the key) or
-    several facts (`facts`). `load` is the field of LoadSample that has the value.
+    `function` is the NVML call without `nvmlDeviceGet`, and `older` is the call to try if `function` is missing. `into`
+    converts the result to JSON. `read` converts this JSON to the field `fact`, and `facts` is for several fields.
+    `load` is the field of LoadSample that has the value.
     """
     names = [f"nvmlDeviceGet{each}" for each in (function, older) if each]
     # A function is looked up at the call: one that this pynvml lacks costs its value only.

@@ -1,11 +1,9 @@
 """`python -m preflight.system.nvml_keeper [LIBRARY]`: a process that keeps NVML open as long as its parent lives.
 
-An open NVML keeps the driver loaded; without persistence mode, each trial would wait for the driver to load again. NVML
-runs in its own process, since NVML may hang and the per-rank agent forks trials. Each line on stdin gets one line of
-JSON as answer: the bytes in use by GPU UUID, without the GPUs that could not be read.
+An open NVML keeps the driver loaded, so that no test run waits for the driver. Each line on stdin gets one line of JSON
+as answer: the memory in use in bytes by GPU UUID, without the GPUs that could not be read.
 
-If `watch_xids` forks the process, the process wakes all GPUs, and then reports the Xids of a run, from NVML events. The
-kernel log has the Xids too, but users often may not read it. NVML reports only the events after the watch began.
+If `watch_xids` forks the process, the process wakes all GPUs, and then reports the Xids of a run from NVML events.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class XidWatch:
     messages: list[Json] = field(default_factory=list)
 
     def hear(self, timeout_s: float) -> bool:
-        """Read the next message of the monitor process; return whether a message came within `timeout_s`."""
+        """Read the next message of the monitor process. Return whether a message came within `timeout_s` seconds."""
         said = [message for _, message, lost in self.crew.listen(timeout_s) if not lost]
         self.messages += said
         return bool(said)
@@ -61,7 +59,7 @@ class XidWatch:
         self.crew.end(KEEPER)
 
     def stop(self) -> Mapping[tuple[int, int], int]:
-        """End the monitor process, and return how often each Xid came, as {(NVML index, Xid): count}.
+        """End the monitor process, and return the count of each Xid, as {(NVML index, Xid): count}.
 
         Raise UnreadableFact if NVML could not be watched.
         """
@@ -77,8 +75,7 @@ class XidWatch:
 def watch_xids(library_path: str | None = None) -> XidWatch:
     """Start a monitor process that wakes all GPUs and then listens for Xids.
 
-    A program that opens a GPU while it wakes waits until the GPU is awake. Call this function from a process with a
-    single thread. The caller ends the process.
+    Call this function from a process with a single thread. The caller ends the monitor process.
     """
     watch = XidWatch(Crew(reap_s=END_S))
     watch.crew.fork(KEEPER, partial(_tell_xids, library_path))
@@ -123,7 +120,7 @@ def _address(handle: Any) -> int | None:
 
 
 def main() -> None:
-    """Answer each question on stdin with the bytes in use by GPU UUID, until stdin ends."""
+    """Answer each line on stdin with the memory in use, as {GPU UUID: bytes}, until stdin ends."""
     nvml = open_nvml(sys.argv[1] if len(sys.argv) > 1 else None)
     failures = failures_of(nvml)
     handles = {}

@@ -1,6 +1,6 @@
-"""Conversion of NVML's records to plain JSON values, and of NVML's numbers to words.
+"""Conversion of NVML's records to JSON values, and of NVML's numbers to words.
 
-NVML does not version its enums or guarantee its bits, so an unknown number becomes an unreadable value.
+An unknown number becomes an unreadable value.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ CONFIGURATION_FAULTS = {
 
 
 def as_text(value: str | bytes) -> str:
-    """Return `value`, a text from NVML, as str; some versions of pynvml return bytes."""
+    """Return a text from NVML as str. Some versions of pynvml return bytes."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def normalise_bdf(bus_id: str) -> str:
-    """Return `bus_id`, such as `00000000:1B:00.0`, in the kernel's form `0000:1b:00.0`.
+    """Return a PCI address such as `00000000:1B:00.0` in the kernel's form `0000:1b:00.0`.
 
-    Raise UnreadableFact if it is no PCI address.
+    Raise UnreadableFact if `bus_id` is not a PCI address.
     """
     match = BUS_ID.fullmatch(bus_id)
     if match is None:
@@ -79,32 +79,30 @@ def pci_address(info: Any) -> str:
 
 
 def whole_numbers(numbers: Any) -> Json:
-    """Return `numbers`, several NVML numbers, as a list of integers."""
+    """Return NVML numbers as a list of integers."""
     return [int(number) for number in numbers]
 
 
 def memory_sizes(info: Any) -> Json:
-    """Return the sizes in `info`, an NVML memory record, in bytes.
+    """Return the sizes in an NVML memory record, in bytes.
 
-    Only the second version of NVML's record has `reserved`; the first version counts reserved memory as used.
+    Only the second version of the record has `reserved`. The first version counts reserved memory as used.
     """
     names = [name for name in ("total", "reserved", "free", "used") if hasattr(info, name)]
     return {f"{name}_bytes": int(getattr(info, name)) for name in names}
 
 
 def process_records(entries: Any) -> Json:
-    """Return the pid and the used memory in bytes of each process in `entries`, NVML's records."""
+    """Return the pid and the used memory in bytes of each process in a list from NVML."""
     why = {"unreadable": "the driver does not tell how much memory it uses"}
     used = [(int(entry.pid), entry.usedGpuMemory) for entry in entries]
     return [{"pid": pid, "used_bytes": why if size is None else int(size)} for pid, size in used]
 
 
 def field_value(nvml: Any, handle: Any, field_id: int) -> Json:
-    """Return the value of the NVML field `field_id` of the GPU `handle`; the field's own return code is checked.
+    """Return the value of the NVML field `field_id` of the GPU `handle`.
 
-    A driver that does not know a field returns INVALID_ARGUMENT, or the code that it returns for a field that never
-    exists (field 230 came with R565). In both cases the driver does not offer the field, so the code is treated as
-    NOT_SUPPORTED.
+    Raise NVMLError if the field can't be read. If the driver does not offer the field, the code is NOT_SUPPORTED.
     """
     value = nvml.nvmlDeviceGetFieldValues(handle, [field_id])[0]
     code = int(value.nvmlReturn)
@@ -132,19 +130,19 @@ def fabric_record(nvml: Any, handle: Any) -> Json:
 
 
 def bits_set(words: Any) -> Json:
-    """Return the numbers of the bits that are set in `words`; bit i of word w stands for CPU or node 64w + i."""
+    """Return the numbers of the bits that are set in `words`. Bit i of word w has the number 64w + i."""
     return [WORD_BITS * w + i for w, word in enumerate(words) for i in range(WORD_BITS) if int(word) >> i & 1]
 
 
 def cuda_version(number: int) -> str:
-    """Return a CUDA version in words: 13.2 for NVML's 13020."""
+    """Return a CUDA version as text, such as `13.2` for NVML's 13020."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
-    """Return the meaning of an NVML number according to `words`.
+    """Return the meaning of an NVML number from the table `words`.
 
-    Raise UnreadableFact, which names `what`, if the number is not in `words`.
+    Raise UnreadableFact if the number is not in `words`. The message names `what`.
     """
     value = int(number)
     if value not in words:
@@ -153,14 +151,14 @@ def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
 
 
 def parse_set(numbers: Json, what: str) -> tuple[int, ...]:
-    """Return `numbers` as a tuple. Raise UnreadableFact if it is empty; `what` names the set (such as CPUs)."""
+    """Return `numbers` as a tuple. Raise UnreadableFact if `numbers` is empty. The message names `what`."""
     if not numbers:
         raise UnreadableFact(f"NVML gave an empty {what}")
     return tuple(int(number) for number in numbers)
 
 
 def parse_memory(sizes: Json, name: str) -> int:
-    """Return the memory size `name` ("total", "free", ...) in bytes. Raise UnreadableFact if NVML's record lacks it."""
+    """Return the memory size `name` (such as "total") in bytes. Raise UnreadableFact if the size is missing."""
     if name not in sizes:
         raise UnreadableFact(OLD_MEMORY)
     return int(sizes[name])
@@ -173,9 +171,9 @@ def parse_row_remap(numbers: Json) -> gpu.RowRemap:
 
 
 def parse_throttle_reasons(mask: Json) -> tuple[str, ...]:
-    """Return the reasons in `mask` for clocks below the requested ones, lowest bit first.
+    """Return the reasons in `mask` for reduced GPU clocks, lowest bit first.
 
-    An unknown bit becomes a number.
+    An unknown bit becomes a hexadecimal number.
     """
     value = int(mask)
     bits = [1 << i for i in range(max(0, value).bit_length()) if value >> i & 1]

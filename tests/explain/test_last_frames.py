@@ -43,6 +43,13 @@ def test_lines_of_another_process_between_them_are_left_out(one: str) -> None:
     assert (frame.place, frame.source) == ("mine.py:5", "x()")
 
 
+def test_what_a_logger_puts_before_each_line_is_no_part_of_the_code() -> None:
+    for logged in ("ERROR 01-17 23:34:56 worker_base.py:554] ", "ERROR 05-19 14:01:02 [core.py:597] "):
+        lines = ("Traceback (most recent call last):", '  File "/a/mine.py", line 5, in f', "    x(rank)")
+        frame = end_of(*(f"{logged}{line}" for line in lines))
+        assert frame is not None and (frame.place, frame.source) == ("mine.py:5", "x(rank)")
+
+
 def test_a_collective_below_a_method_of_the_framework_is_named_by_torchs_frame() -> None:
     frame = end_of(
         "Traceback (most recent call last):", '  File "/opt/app/t.py", line 8, in run', "    sync(model)",

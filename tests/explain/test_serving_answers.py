@@ -20,6 +20,13 @@ ANSWERS = {
     ("# Out of bounds values : 4 FAILED", "# Avg bus bandwidth    : 13.0468", "# Collective test concluded"): (
         "p2p_broken", "nccl-tests", "NCCL_SHM_DISABLE=1",
     ),
+    ("RuntimeError: CUDA error: invalid device ordinal",): (
+        "gpu_not_visible_in_container", "more processes than it shows GPUs", "--tensor-parallel-size",
+    ),
+    ("RuntimeError: No CUDA GPUs are available",): ("gpu_not_visible_in_container", "sees no GPU", "nvidia-smi -L"),
+    ("NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found",): (
+        "gpu_not_visible_in_container", "hides this GPU", "NCCL_HOSTID",
+    ),
     ("NET/OFI Unexpected number of remote rails for dev 2. Expected 1 but got 4",): (
         "nccl_plugin_problem", "different numbers of network adapters", "OFI_NCCL_FORCE_NUM_RAILS",
     ),

@@ -2,8 +2,62 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed
-from preflight.explain.event import Authority
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, Variant, fill_in, variant_in
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.explanation import Confidence
+
+COUNT = (
+    '`python -c "import torch; print(torch.cuda.device_count())"`, run as the job is (in the container, with srun), '
+)
+PASS_IN = (
+    "Give the job all its GPUs: docker run --gpus all; Slurm: --gres=gpu:N for each node; Kubernetes: "
+    "resources.limits nvidia.com/gpu: N."
+)
+ANSWERS = (
+    Variant(
+        r"invalid device ordinal|ErrorInvalidDevice",
+        "{who}{host} asked for a GPU number that it does not have: a node started more processes than it shows GPUs.",
+        (COUNT + "must print at least the number of processes per node (--nproc-per-node).",
+         "For a serving engine, this number is --tensor-parallel-size divided by the number of nodes.", PASS_IN,
+         "If the program sets CUDA_VISIBLE_DEVICES itself, it must count GPUs from 0 within this list."),
+    ),
+    Variant(
+        r"BusId|real path of",
+        "A process{host} can't see a GPU of the job, because the container or CUDA_VISIBLE_DEVICES hides this GPU.",
+        ("Give every container of a host all GPUs of the job (docker run --gpus all), or run all ranks of a host in "
+         "one container.",
+         "If two containers of a host use different GPUs on purpose, give each its own NCCL_HOSTID (any name). NCCL "
+         "then treats them as two hosts.",
+         "Compare the output of `nvidia-smi -L` in each container. Then compare CUDA_VISIBLE_DEVICES with "
+         "--nproc-per-node."),
+    ),
+    Variant(
+        "",
+        "{who}{host} sees no GPU: the container, the scheduler or CUDA_VISIBLE_DEVICES hides them, or the driver is "
+        "not loaded.",
+        ("`nvidia-smi -L` must list the GPUs where the job runs. If it fails on the host too, the driver is not "
+         "loaded: sudo dmesg -T | grep -i nvrm.", PASS_IN,
+         "If nvidia-smi lists GPUs and torch sees none, CUDA_VISIBLE_DEVICES is empty or wrong, or torch is built "
+         "without CUDA (torch.version.cuda is None)."),
+    ),
+)  # fmt: skip
+
+
+def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
+    """Return the conclusion that a process does not see the GPUs that the process must use."""
+    verdict = fill_in(_answer(events).verdict, events)
+    return Claim(events[0].authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
+
+
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Return the steps for the first error: a GPU number that does not exist, a hidden GPU, or no GPU."""
+    return Remedy(*_answer(claim.events).steps)
+
+
+def _answer(events: tuple[Event, ...]) -> Variant:
+    return variant_in(ANSWERS, events[0].text)
+
 
 CAUSE = Cause(
     promise="A container shows only some of the machine's GPUs. Here a GPU that the job needs is hidden.",
@@ -26,17 +80,8 @@ CAUSE = Cause(
              r"nvidia-container-cli: [^\n]{0,80}error|"
              r"Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded|Insufficient Permissions)"),
     ),
-    judge=by_signs(
-        "A process{host} can't see a GPU of the job, because the container or CUDA_VISIBLE_DEVICES hides this GPU.",
-    ),
-    remedy=fixed(
-        "Give every container of a host all GPUs of the job (docker run --gpus all), or run all ranks of a host in "
-        "one container.",
-        "If two containers of a host use different GPUs on purpose, give each its own NCCL_HOSTID (any name). NCCL "
-        "then treats them as two hosts.",
-        "Compare the output of `nvidia-smi -L` in each container. Then compare CUDA_VISIBLE_DEVICES with "
-        "--nproc-per-node.",
-    ),
+    judge=judge,
+    remedy=remedy,
     confirmed_if="the containers of the host list different GPUs",
     confirm_with="preflight probe   # in each container",
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Evidence from one node. Each kind of evidence is read separately, in parallel, within its own time limit."""
+"""Readers of data on a hanging job. The readers run in parallel, and each reader has its own time limit."""

@@ -1,4 +1,4 @@
-"""Utilization, power and clocks of the GPUs. 100% utilization at low power suggests a kernel that only waits."""
+"""The utilization, power and clocks of the GPUs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ AGAIN_AFTER_S = 1.0
 
 
 def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[GpuState, ...] | Gap:
-    """Return NVML's values for each GPU; a Gap if NVML can't be queried.
+    """Return the state of each GPU, or a Gap if NVML can't be queried.
 
-    The values are read twice, `again_after_s` seconds apart, and the lower utilization and the higher power are kept. A
-    GPU therefore looks like one with a waiting kernel only if it was busy at low power both times.
+    The values are read twice, `again_after_s` seconds apart. The lower utilization and the higher power are kept.
     """
     looks = []
     for pause_s in (again_after_s, 0.0):
@@ -40,7 +39,10 @@ def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[G
 
 
 def parse_gpu(each: Json) -> GpuState:
-    """Return the state of a GPU from `each`, its record in NVML's reply; a value that is missing is a Gap."""
+    """Return the state of a GPU from `each`, the GPU's record in NVML's reply.
+
+    A missing value is a Gap.
+    """
 
     def number(key: str, scale: float = 1) -> float | Gap:
         value = each.get(key)

@@ -1,11 +1,8 @@
-"""The jobs on this machine: its processes, and the ranks among them, found by variables, launchers and threads.
+"""The jobs on this machine, and the processes that are ranks of these jobs.
 
-A helper (a data worker, a compiler) inherits the variables of its rank. A launcher may have Slurm's variables although
-it is no rank.
+A helper process, such as a data worker, inherits the variables of its rank. A launcher may also have Slurm's variables.
 
-Reading an environment or a command line takes the process's memory lock. A process that hangs in the kernel may hold
-this lock forever, so each such read may hang. Of a process's variables, only those in KEPT_VARIABLES and PLACES are
-kept.
+Reading the environment or the command line of a hanging process may block forever.
 """
 
 from __future__ import annotations
@@ -60,9 +57,9 @@ FAILURES = (UnreadableFact, ValueError, IndexError, OSError)
 
 
 class Identity(NamedTuple):
-    """The values that distinguish a rank from others: variable, rank number and the variables that name the job.
+    """The values that identify a rank: the variable with the rank number, the number, and the job.
 
-    Every process that a rank starts inherits them.
+    Every process that a rank starts inherits these values.
     """
 
     variable: str  # RANK, SLURM_PROCID, ...
@@ -72,7 +69,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListedProcess:
-    """A process on this machine, with the values that show whether it is a rank."""
+    """A process on this machine, with the values that show whether the process is a rank."""
 
     pid: int
     parent_pid: int
@@ -88,7 +85,7 @@ class ListedProcess:
 
     @property
     def identity(self) -> Identity | None:
-        """Return the values that identify the process's rank; None if it is no rank, or is a process of preflight."""
+        """Return the values that identify the rank of the process, or None if the process is not a rank."""
         if self.is_own:
             return None
         for variable, *_ in RANK_VARIABLES:
@@ -100,7 +97,7 @@ class ListedProcess:
 
     @property
     def job_name(self) -> str:
-        """Return the first job name that the process's variables give, such as `SLURM_JOB_ID 17:0`; "" without one."""
+        """Return the job name from the process's variables, such as `SLURM_JOB_ID 17:0`, or "" without a name."""
         for row in JOB_VARIABLES:
             values = [self.variables.get(name, "") for name in row]
             if values[0]:
@@ -109,15 +106,14 @@ class ListedProcess:
 
     @property
     def is_own(self) -> bool:
-        """Return whether the process belongs to `preflight run` or `preflight check`, and so is never a rank."""
+        """Return whether the process belongs to `preflight run` or `preflight check`."""
         return self.name.startswith(OWN_NAME) or OWN_WORKER in self.arguments
 
     @property
     def is_ending(self) -> bool:
-        """Return whether the process is ending: the kernel has freed its memory, and with it its arguments.
+        """Return whether the kernel is ending the process and has already freed the process's memory.
 
-        Three kinds of processes don't count: zombies, processes that are blocked in the kernel (state D), and processes
-        whose memory could not be read.
+        The result is False for zombies and for processes that are blocked in the kernel (state D).
         """
         return not self.arguments and not self.hidden and self.state not in ("Z", "D")
 
@@ -128,7 +124,7 @@ class ListedProcess:
 
     @property
     def engine_name(self) -> str:
-        """Return the title that a process of a serving engine (such as vLLM) gives itself; "" for others."""
+        """Return the title of a serving engine's process (such as vLLM), or "" for other processes."""
         return engine_name(self.arguments[0]) if self.arguments else ""
 
     @property
@@ -158,7 +154,7 @@ class ListedProcess:
         return " ".join(shown)[:COMMAND_CHARS]
 
     def number(self, variable: str) -> int | Gap:
-        """Return the integer in the process's environment variable `variable`, or a Gap if it has none."""
+        """Return the integer in the environment variable `variable` of the process, or a Gap if there is no integer."""
         text = self.variables.get(variable, "")
         is_number = text.isdecimal() and len(text) < 10
         return int(text) if is_number else Gap(f"{variable or 'no variable'} does not say it")
@@ -166,7 +162,7 @@ class ListedProcess:
 
 @dataclass(frozen=True, slots=True)
 class FoundRank:
-    """A rank's process with its rank number and job, and the processes below it (`helpers`)."""
+    """The process of a rank, with the rank number, the job, and the processes below the rank (`helpers`)."""
 
     process: ListedProcess
     rank: int | Gap
@@ -181,8 +177,8 @@ class FoundRank:
 class FoundJob:
     """The ranks of one job on this node.
 
-    `orphans` are processes that ended ranks left behind, each with the number of its rank. `servers` are the processes
-    of a serving engine that give the ranks their work, the process nearest to the ranks first.
+    `orphans` are the processes that ended ranks left behind. `servers` are the processes of a serving engine that give
+    work to the ranks.
     """
 
     name: str
@@ -191,15 +187,12 @@ class FoundJob:
     servers: tuple[ListedProcess, ...] = ()
 
     def goes_by(self, job_id: str) -> bool:
-        """Return whether `job_id` is this job's id; for Slurm's 7:0 (step 0 of job 7), the id 7 matches too."""
+        """Return whether `job_id` is the id of this job. For Slurm's id 7:0, the id 7 matches too."""
         name = self.name.partition(" ")[2]
         return job_id in (name, name.partition(":")[0])
 
     def row(self, machine: Machine) -> JobRow:
-        """Return the values by which a person recognizes the job in a list of jobs.
-
-        They are the first rank's pid, command, folder and running time, and the number of ranks.
-        """
+        """Return the row of the job in a list of jobs: the pid, command, folder, running time and number of ranks."""
         first = self.ranks[0].process
         folder, since_s = "?", 0.0
         with contextlib.suppress(*FAILURES):
@@ -213,7 +206,7 @@ class FoundJob:
 
 
 class ProcessTable:
-    """The processes of this machine with their parents; `note` names processes that could not be read ("" = none)."""
+    """The processes of this machine with their parents. `note` names processes that could not be read."""
 
     def __init__(self, processes: Iterable[ListedProcess], note: str = "") -> None:
         self.note = note
@@ -224,9 +217,9 @@ class ProcessTable:
 
     @classmethod
     def read(cls, machine: Machine, wanted: Callable[[int], bool]) -> ProcessTable:
-        """Return the processes for whose owner (a user id) `wanted` is true.
+        """Return the processes of all users whose user id `wanted` accepts.
 
-        Call this method from a process with a single thread, since the method forks.
+        Call this method from a process with a single thread, because the method forks.
         """
 
         def program(asker: Asker) -> Json:
@@ -259,8 +252,7 @@ class ProcessTable:
     def without(self, own_pid: int) -> ProcessTable:
         """Return the table without process `own_pid` and its descendants.
 
-        Ancestors of `own_pid`, such as a Slurm step, lose their variables in the new table, so that they do not count
-        as ranks.
+        The ancestors of `own_pid` lose their variables, so that no ancestor counts as a rank.
         """
         children = {each.pid for each in self.below(own_pid)}  # one of them reads this table
         others = {pid: each for pid, each in self.by_pid.items() if pid not in children}
@@ -282,7 +274,7 @@ class ProcessTable:
                 waiting += self.children.get(each.pid, ())
 
     def jobs(self, pid: int | None = None) -> tuple[FoundJob, ...]:
-        """Return the jobs on this node; with `pid`, only the jobs to which this rank, helper or launcher belongs."""
+        """Return the jobs on this node. If `pid` is given, return only the jobs of this process."""
         named = list(self.ranks_by_variables())
         known = {each.pid for rank in named for each in (rank.process, *rank.helpers)}
         ranks = [*named, *self.ranks_by_threads(known)]
@@ -312,8 +304,7 @@ class ProcessTable:
     def ranks_by_variables(self) -> Iterator[FoundRank]:
         """Yield the ranks that environment variables identify.
 
-        A rank is the topmost process with the rank's variables. If this process is a wrapper, the rank is the wrapped
-        program.
+        A rank is the topmost process with the rank's variables, but not a wrapper such as a shell.
         """
         tops: dict[Identity, ListedProcess] = {}
         for each in sorted(self.by_pid.values(), key=lambda p: (p.started_ticks, p.pid)):
@@ -341,10 +332,7 @@ class ProcessTable:
             )  # fmt: skip
 
     def is_launcher(self, each: ListedProcess) -> bool:
-        """Return whether several ranks, or a rank of torchrun, are below process `each`.
-
-        A rank of torchrun is no launcher.
-        """
+        """Return whether the process started several ranks, or a rank of torchrun."""
         own = each.identity
         if own is not None and own.variable == "RANK" and "LOCAL_RANK" in each.variables:
             return False
@@ -354,10 +342,9 @@ class ProcessTable:
         return len(numbers) > 1 or (is_torchrun and "TORCHELASTIC_RUN_ID" not in each.variables)
 
     def ranks_by_threads(self, known: set[int]) -> Iterator[FoundRank]:
-        """Yield processes that have a torch process group and are not in `known` (pids).
+        """Yield the processes with a torch process group that are not in `known` (pids).
 
-        Such ranks were forked, or started by Ray or by rank 0 (Lightning). These ranks are numbered in the order of
-        their start, because /proc does not show variables that were set after the start.
+        These ranks are numbered in the order of their start.
         """
         found = [
             each
@@ -384,10 +371,7 @@ class ProcessTable:
                 yield FoundRank(each, rank, source, unknown, unknown, helpers, job_name)
 
     def servers_of(self, ranks: Iterable[FoundRank]) -> Iterator[ListedProcess]:
-        """Yield the processes of the ranks' serving engine that are not ranks.
-
-        These processes are ancestors of the ranks, and children of these ancestors that have the engine's titles.
-        """
+        """Yield the processes of the ranks' serving engine that are not ranks."""
         known = {rank.process.pid for rank in ranks}
         for rank in ranks:
             each, is_engine = rank.process, bool(rank.process.engine_name)
@@ -401,10 +385,7 @@ class ProcessTable:
                 each, is_engine = parent, bool(parent.engine_name)
 
     def orphans_of(self, ranks: Sequence[FoundRank]) -> Iterator[tuple[str, int, ListedProcess]]:
-        """Yield (job, rank, process) for each process that an ended rank left behind.
-
-        Such processes are data workers, and processes that init adopted.
-        """
+        """Yield (job, rank, process) for each process that an ended rank left behind."""
         known = {each.pid for rank in ranks for each in (rank.process, *rank.helpers)}
         numbers: dict[str, set[int | Gap]] = defaultdict(set)
         for rank in ranks:
@@ -459,7 +440,7 @@ def _read_memory(machine: Machine, pid: int) -> Json:
 
 
 def parse_stat(text: str) -> Json:
-    """Return the name (any characters), state, parent, and start (clock ticks since boot) in `text`, /proc/PID/stat."""
+    """Return the name, state, parent, and start (clock ticks since boot) of a process from /proc/PID/stat."""
     head, _, rest = text.rpartition(")")
     fields = rest.split()
     return {
@@ -471,7 +452,7 @@ def parse_stat(text: str) -> Json:
 
 
 def parse_uid(status: str) -> int:
-    """Return the effective user id in the text of /proc/PID/status. Raise ValueError if it is missing."""
+    """Return the effective user id in the text of /proc/PID/status. Raise ValueError if the user id is missing."""
     for line in status.splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])

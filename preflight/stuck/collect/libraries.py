@@ -1,7 +1,6 @@
-"""The versions of libraries that ranks really use, read from the files that the ranks have mapped, not from pip's list.
+"""The versions of the libraries that ranks have loaded.
 
-LD_PRELOAD, VLLM_NCCL_SO_PATH and a second copy in the environment all show in /proc/PID/maps. A copy that is linked
-into another library under another name does not show there, except torch's own.
+The versions are read from the files in /proc/PID/maps, because pip's list may name other copies.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MODEL = re.compile(r"^Model:\s*(\S[^\n]{0,80})$", re.MULTILINE)
 
 
 class Named(NamedTuple):
-    """One row of the table of libraries: patterns for the file name and for the version in the file's content."""
+    """A row of the table of libraries, with patterns for the file name and for the version in the file."""
 
     component: str
     name: re.Pattern[str]
@@ -85,9 +84,9 @@ def _same_root(root: str) -> str:
 
 
 def libraries_in(maps: str) -> tuple[LoadedLibrary, ...]:
-    """Return the libraries in `maps`, the text of /proc/PID/maps, whose bugs preflight knows by version.
+    """Return the libraries in `maps`, the text of /proc/PID/maps, that may have known bugs.
 
-    Their versions are still empty.
+    The versions of the libraries are still empty.
     """
     nccl = [LoadedLibrary("NCCL", "", path) for path in mapped_libraries(maps)]
     others = [
@@ -109,7 +108,7 @@ def _version_of(library: LoadedLibrary, root: str) -> str:
 
 
 def chosen_by(path: str, process: ListedProcess) -> str:
-    """Return the environment variable with which `process` chose the library at `path`; "" if no variable names it."""
+    """Return the environment variable that made `process` load the library at `path`, or ""."""
     for variable in CHOOSERS:
         for each in re.split(r"[:\s]+", process.places.get(variable, "")):
             same = os.path.dirname(each) == os.path.dirname(path)
@@ -119,9 +118,9 @@ def chosen_by(path: str, process: ListedProcess) -> str:
 
 
 def mapped_libraries(maps: str) -> tuple[str, ...]:
-    """Return the paths of the mapped files that contain NCCL; () if there are none.
+    """Return the paths of the mapped files that contain NCCL. `maps` is the text of /proc/PID/maps.
 
-    They are NCCL's own library, or else torch's library with NCCL linked into it. `maps` is the text of /proc/PID/maps.
+    A file is NCCL's own library, or torch's library with NCCL linked into it.
     """
     mapped = _mapped_files(maps)
     for pattern in LIBRARIES:
@@ -136,15 +135,14 @@ def _mapped_files(maps: str) -> tuple[str, ...]:
 
 
 def read_nccl_version(path: str) -> str:
-    """Return the NCCL release that the library file `path` contains; "" if it contains none or can't be read."""
+    """Return the NCCL version in the library file `path`, or "" if there is no version or the file can't be read."""
     return find_in_file(path, BUILT_AS)
 
 
 def find_in_file(path: str, pattern: re.Pattern[bytes]) -> str:
     """Return the first group of the first match of `pattern` in the file `path`.
 
-    Return "" if there is none or it can't be read. Only a regular file is opened, because another user may have put a
-    device at that path.
+    Return "" if there is no match, or if `path` can't be read or is not a regular file.
     """
     with (
         contextlib.suppress(OSError),

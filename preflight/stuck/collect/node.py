@@ -1,4 +1,4 @@
-"""All evidence from this node. Reads that may hang run in child processes, in parallel, each with its limit."""
+"""All evidence from this node. Reads that may hang run in child processes with time limits."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class CollectOptions:
 def collect_node(
     machine: Machine, job: FoundJob, options: CollectOptions, host: str, stopped: list[Interrupted]
 ) -> NodeEvidence:
-    """Return the evidence from this node, whose name is `host`, about `job`.
+    """Return the evidence about `job` from this node, whose name is `host`.
 
     After a signal, return the evidence so far and add the signal to `stopped`. Call this function from a process with a
-    single thread, since it forks.
+    single thread, because the function forks.
     """
     # Ranks first: there may be more processes than time.
     rank_processes = [each.process for each in job.ranks]
@@ -87,7 +87,7 @@ def collect_node(
         return {pid: encode_value(each) for pid, each in found.items()}
 
     def as_user(read: Callable[[], Json]) -> Callable[[], Json]:
-        """Return a reader that becomes the job's user before it reads, because that user chose the paths."""
+        """Return a reader that becomes the job's user before the read."""
 
         def reader() -> Json:
             become_user(uid)
@@ -110,7 +110,7 @@ def collect_node(
     answers = run_isolated(functions, limits_s, when_stopped=stopped.append)
 
     def answered(kind: Any, name: str, pid: int | None = None) -> Any:
-        """Return what the reader `name` returned, or its part about process `pid`; a Gap if the reader failed."""
+        """Return the result of the reader `name` (for process `pid`), or a Gap if the reader failed."""
         value = answers[name].value
         part = value if pid is None else (value or {}).get(str(pid))
         return decode_value(kind, part) if part is not None else Gap(answers[name].failure or "it was not read")

@@ -1,4 +1,4 @@
-"""Open files of processes, with their file systems and offsets, and the TCP connections of their sockets."""
+"""The open files of processes, and the TCP connections of their sockets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Descriptors:
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> Descriptors:
-        """Return the open descriptors of process `pid`. Raise UnreadableFact if the kernel hides them."""
+        """Return the open descriptors of process `pid`. Raise UnreadableFact if the kernel hides the descriptors."""
         files, sockets = {}, set()
         for name in machine.names(f"proc/{pid}/fd")[:MOST_FILES]:
             try:
@@ -59,7 +59,7 @@ class Descriptors:
 class FileWatch:
     """The open files and connections of processes, read at the start and again later.
 
-    The comparison shows which offsets have moved, and which data have stayed in a send queue.
+    The comparison shows which offsets moved, and which data stayed in a send queue.
     """
 
     def __init__(self, machine: Machine, pids: Iterable[int]) -> None:
@@ -69,16 +69,16 @@ class FileWatch:
         self.mounts: dict[str, tuple[Mount, ...]] = {}  # by mount namespace: each is read once
 
     def descriptors(self, pid: int) -> Descriptors | Gap:
-        """Return the descriptors that process `pid` has open now; a Gap if they can't be read."""
+        """Return the open descriptors of process `pid`, or a Gap if the descriptors can't be read."""
         try:
             return Descriptors.read(self.machine, pid)
         except UnreadableFact as error:
             return Gap(str(error))
 
     def files(self, pid: int) -> tuple[OpenFile, ...] | Gap:
-        """Return the files that process `pid` has open now, and by how many bytes their offsets moved since the start.
+        """Return the open files of process `pid`, with the bytes that each file's offset moved since the start.
 
-        The result is a Gap if either read failed.
+        The result is a Gap if a read failed.
         """
         first, last = self.first[pid], self.descriptors(pid)
         if isinstance(first, Gap):
@@ -97,9 +97,9 @@ class FileWatch:
         )
 
     def connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return the TCP connections of each watched process, by pid; a Gap for a process with hidden descriptors.
+        """Return the TCP connections of each watched process, as {pid: connections}.
 
-        The kernel's table is read once for each network namespace.
+        A process with hidden descriptors has a Gap.
         """
         tables: dict[str, dict[int, Connection]] = {}
         found: dict[int, tuple[Connection, ...] | Gap] = {}
@@ -117,9 +117,9 @@ class FileWatch:
         return found
 
     def waiting_connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return the TCP connections of each process, with only those queued bytes that stayed queued since the start.
+        """Return the TCP connections of each process, with the bytes that stayed in the send queue since the start.
 
-        Other queued data are in transit. A process whose descriptors are hidden has a Gap.
+        A process with hidden descriptors has a Gap.
         """
         queued = {
             (pid, each.local, each.remote): each.send_queue_bytes
@@ -141,10 +141,7 @@ class FileWatch:
 
 
 def read_moved_bytes(machine: Machine, pid: int) -> int | None:
-    """Return the bytes that process `pid` has read and written so far; None if they are hidden.
-
-    They are rchar + wchar of /proc/PID/io.
-    """
+    """Return the bytes that process `pid` has read and written, or None if the number is hidden."""
     try:
         return sum(int(line.split()[1]) for line in machine.text(f"proc/{pid}/io").splitlines()[:2])
     except (UnreadableFact, ValueError, IndexError):
@@ -152,7 +149,7 @@ def read_moved_bytes(machine: Machine, pid: int) -> int | None:
 
 
 def parse_fdinfo(text: str) -> tuple[int, int]:
-    """Return the offset and the flags in the text of /proc/PID/fdinfo/FD. Raise ValueError if one is missing."""
+    """Return the offset and the flags in the text of /proc/PID/fdinfo/FD. Raise ValueError if a value is missing."""
     values = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     if "pos" not in values or "flags" not in values:
         raise ValueError("no pos or flags")
@@ -160,10 +157,7 @@ def parse_fdinfo(text: str) -> tuple[int, int]:
 
 
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
-    """Return the mounts in the text of /proc/PID/mountinfo, in order.
-
-    Optional fields come before a dash, and the type of the file system comes after it.
-    """
+    """Return the mounts in the text of /proc/PID/mountinfo, in order."""
     mounts = []
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
@@ -174,7 +168,7 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
 
 
 def file_system_of(path: str, mounts: Iterable[Mount]) -> str:
-    """Return the type of the file system that holds `path`: that of the longest of `mounts` above it."""
+    """Return the type of the file system that holds `path`, from the list `mounts`."""
     best, kind = -1, ""
     for mount in mounts:
         point = mount.point.rstrip("/")
@@ -184,7 +178,7 @@ def file_system_of(path: str, mounts: Iterable[Mount]) -> str:
 
 
 def parse_tcp(text: str) -> dict[int, Connection]:
-    """Return the connections in the text of /proc/net/tcp or tcp6, by socket inode; other lines are skipped."""
+    """Return the TCP connections in the text of /proc/net/tcp or tcp6, as {socket inode: connection}."""
     found = {}
     for line in text.splitlines()[1:]:
         fields = line.split()
@@ -206,7 +200,7 @@ def parse_tcp(text: str) -> dict[int, Connection]:
 
 
 def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
-    """Return the TCP connections in the network namespace of process `pid`, by socket inode."""
+    """Return {socket inode: connection} for the network namespace of process `pid`."""
     found: dict[int, Connection] = {}
     for name in ("tcp", "tcp6"):
         try:
@@ -217,7 +211,7 @@ def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
 
 
 def read_locks(machine: Machine, pids: Sequence[int]) -> tuple[HeldLock, ...]:
-    """Return the file locks for which the processes `pids` wait, with the file and the name of the holding process."""
+    """Return the file locks that the processes `pids` wait for, with the file and the process that holds the lock."""
     locks = []
     with contextlib.suppress(UnreadableFact):
         for waits, holds, inode in parse_locks(machine.text("proc/locks"), pids):
@@ -240,9 +234,9 @@ def _locked_file(machine: Machine, pid: int, inode: str) -> str:
 
 
 def parse_locks(text: str, waiting: Iterable[int]) -> tuple[tuple[int, int, str], ...]:
-    """Return the locks in the text of /proc/locks for which one of the processes `waiting` waits.
+    """Return the file locks that the processes `waiting` wait for. `text` is from /proc/locks.
 
-    Each item is the pid that waits, the pid that holds the lock, and the file's device and inode ("08:01:1234").
+    Each item has the waiting pid, the holding pid, and the file's device and inode ("08:01:1234").
     """
     wanted, found = set(waiting), []
     holders: dict[str, int] = {}

@@ -1,8 +1,7 @@
-"""NCCL's RAS (2.24 and newer): the ranks that RAS reports as missing or behind in operations.
+"""NCCL's RAS (2.24 and newer): the ranks that RAS reports as missing or behind.
 
-See docs/dev/nccl-facts.md, section 1.5. All jobs of a host share one RAS port, so a reply counts only if a process of
-this job listens on it. A query can crash the job. RAS is therefore queried only if the NCCL release that the ranks have
-mapped was reviewed, or on request.
+See docs/dev/nccl-facts.md, section 1.5. A query can crash the job. RAS is therefore queried only on request, or if the
+NCCL release was reviewed.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ LAUNCHED = re.compile(
 
 
 class AskRas(Enum):
-    """When to query NCCL's RAS: only for a release that was reviewed as safe, always, or never."""
+    """When to query NCCL's RAS: only if the NCCL release was reviewed as safe, always, or never."""
 
     REVIEWED = "reviewed"  # if the release was reviewed and found safe
     INSIST = "insist"
@@ -56,10 +55,9 @@ def ask_ras(
     how: AskRas = AskRas.REVIEWED,
     reviews: Sequence[RasReview] = REVIEWS,
 ) -> RasAnswer | Gap:
-    """Return RAS's reply about the job of `ranks`; a Gap if RAS is not queried or does not reply.
+    """Return RAS's reply about the job of `ranks`, or a Gap if RAS is not queried or does not reply.
 
-    RAS is not queried if no rank listens on its port, if other processes listen there too, or if `how` and `reviews`
-    forbid a query.
+    RAS is not queried if another job may use the same port, or if `how` and `reviews` forbid a query.
     """
     address = next((r.places["NCCL_RAS_ADDR"] for r in ranks if r.places.get("NCCL_RAS_ADDR")), DEFAULT_ADDRESS)
     host, _, port = address.rpartition(":")
@@ -117,9 +115,9 @@ def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas
 
 
 def parse_ras(text: str, address: str) -> RasAnswer:
-    """Return the ranks that `text`, RAS's reply to `verbose status`, lists as missing or behind.
+    """Return the ranks that RAS reports as missing or behind. `text` is RAS's reply to `verbose status`.
 
-    RAS's words are INCOMPLETE and MISMATCH. The ranks of all communicators are included. `address` is RAS's address.
+    RAS's words are INCOMPLETE and MISMATCH. `address` is RAS's address.
     """
     version = VERSION.search(text)
     missing: dict[int, RasRank] = {}
@@ -142,15 +140,12 @@ def parse_ras(text: str, address: str) -> RasAnswer:
 
 
 def parse_rank(found: re.Match[str], what: str) -> RasRank:
-    """Return the rank in `found`, a match in RAS's text, with its process and node if RAS prints them.
-
-    `what` is RAS's statement about the rank.
-    """
+    """Return the rank in `found`, a match in RAS's reply. `what` is RAS's statement about the rank."""
     return RasRank(int(found[1]), int(found[2] or 0), found[3] or "", what)
 
 
 def parse_mismatch(block: str) -> list[RasRank]:
-    """Return the ranks with the lowest operation count in `block`, a MISMATCH of RAS; [] if it has only one count."""
+    """Return the ranks with the fewest operations in `block`, a MISMATCH of RAS, or [] if all counts are equal."""
     counts: dict[int, list[re.Match[str]]] = {}
     current = -1
     for line in block.splitlines():

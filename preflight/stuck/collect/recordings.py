@@ -1,4 +1,4 @@
-"""Files that the job has written: flight recorder dumps, which show lagging ranks, and the end of ranks' output."""
+"""Files that the job has written: the flight recorder dumps and the output of the ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_LINES, LINE_CHARS = 3, 300  # of a rank's output
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The path of a rank's flight recorder dump, and of the pipe by which the rank accepts dump requests."""
+    """The paths of a rank's flight recorder dump and of the pipe for dump requests."""
 
     rank: str
     uid: int
@@ -40,7 +40,7 @@ class Dump:
 
     @classmethod
     def of(cls, process: ListedProcess) -> Dump | None:
-        """Return the dump's paths for `process`, a rank; None if its variables give no rank number."""
+        """Return the dump paths of the rank `process`, or None if the process has no rank number."""
         if process.identity is None:
             return None
         rank, pipe = process.identity.number, process.places.get(PIPE)
@@ -48,10 +48,7 @@ class Dump:
         return cls(rank, process.uid, f"{start}{rank}", f"{pipe}{rank}.pipe" if pipe else "")
 
     def request(self) -> bool:
-        """Ask the rank to write a dump; return False if it does not listen for such requests.
-
-        The pipe's type and owner are checked after it was opened, because another file may take its name.
-        """
+        """Ask the rank to write a dump. Return False if the rank does not accept the request."""
         try:
             fd = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
@@ -65,14 +62,14 @@ class Dump:
             os.close(fd)
 
     def is_made_since(self, since: float) -> bool:
-        """Return whether the dump was written after `since` (seconds of this host's clock); False if it is missing."""
+        """Return whether the dump was written after `since`, in seconds of this host's clock."""
         try:
             return os.stat(self.path).st_mtime >= since - CLOCK_S
         except OSError:
             return False
 
     def read(self) -> Recording | None:
-        """Return the dump's content; None if it is missing, old, another user's, or still being written."""
+        """Return the dump's content, or None if the dump is missing, old, incomplete, or from another user."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
@@ -89,10 +86,9 @@ class Dump:
 
 
 def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag | Gap:
-    """Return the ranks that are behind, or in another collective, according to the ranks' dumps.
+    """Return the ranks that are behind, or in another collective, according to the flight recorder dumps.
 
-    The result is a Gap if there are no dumps, or if the dumps show no such rank. With `dumps`, new dumps are requested
-    first.
+    The result is a Gap if the dumps show no such rank. If `dumps` is True, new dumps are requested first.
     """
     places = [place for place in map(Dump.of, ranks) if place is not None]
     silent = ""
@@ -118,10 +114,7 @@ def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag 
 
 
 def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
-    """Return the last lines of the file to which process `pid` writes its output; a Gap for a terminal or a pipe.
-
-    The open file is read, because its name may belong to another file by now.
-    """
+    """Return the last lines of the output file of process `pid`, or a Gap if the output goes to no file."""
     for fd in (1, 2):
         try:
             path = machine.link(f"proc/{pid}/fd/{fd}")

@@ -1,6 +1,7 @@
-"""Python stacks from py-spy, with one child per process. py-spy stops no process, unless C frames are requested.
+"""Python stacks from py-spy.
 
-py-spy reads the process's memory. Local variables are never requested, because they may hold private data.
+py-spy stops a process only if C frames are requested. Local variables are never requested, because they may hold
+private data.
 """
 
 from __future__ import annotations
@@ -39,17 +40,16 @@ GONE = re.compile(r"(?i)no such (file|process)|os error 3\b|os error 2\b")
 
 
 def find_py_spy() -> str | None:
-    """Return the path of py-spy: next to this Python, else on PATH; None if py-spy is not installed."""
+    """Return the path of py-spy, or None if py-spy is not installed."""
     beside = os.path.join(sysconfig.get_path("scripts"), PY_SPY)
     return beside if os.access(beside, os.X_OK) else shutil.which(PY_SPY)
 
 
 def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) -> dict[int, Stacks]:
-    """Return the stacks of user `uid`'s processes by pid, or a Gap with the reason; this takes at most `limit_s`.
+    """Return the stacks of user `uid`'s processes, as {pid: stacks}. The reads take at most `limit_s` seconds.
 
-    With `is_native`, C frames are included, and py-spy stops each process while it reads. The stack of a running
-    process may change while py-spy reads it. py-spy then fails, or returns incomplete frames, and the stack is read
-    again.
+    A stack that can't be read is a Gap. With `is_native`, C frames are included, and py-spy stops each process during
+    the read.
     """
     program = find_py_spy()
     if program is None:
@@ -92,15 +92,10 @@ def _read(ended: Ended | None) -> Stacks:
 def reread_stacks(
     earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool, uid: int
 ) -> tuple[dict[int, Stacks], dict[int, Stacks]]:
-    """Return the stacks at the start and end of the watch, by pid; a process that slept throughout is read only once.
+    """Return the stacks at the start and at the end of the watch, by pid.
 
-    `earlier` are the stacks at the start, and `threads` shows which threads ran since. The earlier stacks stay if the
-    second read failed, or if the second read gave the same stacks without C frames: `--native` stops a process only
-    once. If the second read failed, the stacks at the start count as unknown, because one read does not show whether a
-    stack changes.
-
-    A process that computes at the same place in both reads is read several more times, because a loop spends most of
-    its time in one line.
+    `earlier` has the stacks at the start. Only processes with threads that may have run since the start are read again.
+    If the second read fails, the stacks at the start count as unknown.
     """
     end_at = time.monotonic() + MORE_S
     moving = [
@@ -146,10 +141,7 @@ def _frames_of(stacks: Sequence[Stack], tid: int) -> tuple[Frame, ...]:
 
 
 def is_whole(stacks: Stacks | None) -> bool:
-    """Return whether no further read is needed: the stacks are complete, or can't be read at all.
-
-    They are complete if the main thread's frames begin where a program begins.
-    """
+    """Return whether the stacks are complete or can't be read at all, so that no further read is needed."""
     if isinstance(stacks, Gap):
         return not stacks.reason.startswith(FAILED)
     mains = [stack for stack in stacks or () if stack.thread == MAIN and stack.python_frames]
@@ -159,10 +151,7 @@ def is_whole(stacks: Stacks | None) -> bool:
 
 
 def has_frames(stacks: Stacks | None) -> bool:
-    """Return whether stacks were read and the main thread's stack, if there is one, has frames.
-
-    The main thread's stack is empty if it changed while it was read.
-    """
+    """Return whether stacks were read and the stack of the main thread is not empty."""
     found = known_or(stacks, ()) if stacks is not None else ()
     return any(stack.frames for stack in found) and all(stack.frames for stack in found if stack.thread == MAIN)
 
@@ -179,7 +168,7 @@ def why_not(stderr: str) -> str:
 
 
 def parse_dump(text: str) -> tuple[Stack, ...]:
-    """Return the stacks in the output of `py-spy dump --json`; raise MalformedInput if the text is something else."""
+    """Return the stacks in the output of `py-spy dump --json`. Raise MalformedInput for any other text."""
     try:
         threads = json.loads(text)
     except (ValueError, RecursionError) as error:

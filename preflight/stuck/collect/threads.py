@@ -1,4 +1,4 @@
-"""Threads as the kernel reports them, sampled several times: where each thread waits, and whether it ran."""
+"""Samples of the kernel's data on threads, which show where a thread waits and whether the thread ran."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SWITCHES = re.compile(r"^voluntary_ctxt_switches:\s*(\d{1,18})", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ThreadSample:
-    """A thread at one moment; times are in seconds."""
+    """A thread at one moment. Times are in seconds."""
 
     name: str
     state: str
@@ -38,7 +38,7 @@ class ThreadSample:
 class ProcessSample:
     """The threads of a process at one moment, by thread id.
 
-    `now_s` is that moment on the scheduler's clock, in seconds; None if the kernel does not show it.
+    `now_s` is the time on the scheduler's clock in seconds, or None if the kernel does not show this time.
     """
 
     threads: dict[int, ThreadSample]
@@ -46,7 +46,7 @@ class ProcessSample:
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> ProcessSample:
-        """Return the threads of process `pid` now; empty if the process has ended."""
+        """Return the threads of process `pid`. The result is empty if the process has ended."""
         threads = {}
         for tid in sorted(machine.names(f"proc/{pid}/task"), key=int)[:MOST_THREADS]:
             path = f"proc/{pid}/task/{tid}"
@@ -73,7 +73,10 @@ class ProcessSample:
         ]
 
     def since(self, first: ProcessSample | None) -> tuple[ThreadState, ...]:
-        """Return the threads with their activity since the sample `first`; None makes the activity unknown."""
+        """Return the threads with their activity since the sample `first`.
+
+        If `first` is None, the activity is unknown.
+        """
         states = []
         for tid, last in self.threads.items():
             before = first.threads.get(tid, last) if first else replace(last, switches=None)
@@ -97,16 +100,16 @@ def _text(machine: Machine, path: str) -> str:
 
 
 def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
-    """Return a single sample of the processes `pids` in the form of `watch_threads`, for a watch that failed."""
+    """Return a single sample of the processes `pids`, in the form of the result of `watch_threads`."""
     threads = {pid: encode_value(ProcessSample.read(machine, pid).since(None)) for pid in pids}
     return {"watched_s": 0.0, "threads": threads}
 
 
 def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: float) -> Json:
-    """Watch the threads of processes until the sleeping ones have slept for `rest_s`, at most `most_s` seconds.
+    """Watch the threads of processes for at most `most_s` seconds.
 
-    A process that falls asleep near the end gets `rest_s` more seconds, so that a slow job is recognized as running.
-    Return `{watched_s, threads}`: the duration, and the states of the threads by pid.
+    The watch ends when the sleeping threads have slept for `rest_s` seconds. A process that falls asleep near the end
+    gets `rest_s` more seconds. Return the duration and the thread states by pid, as `{watched_s, threads}`.
     """
     start = time.monotonic()
     first = {pid: ProcessSample.read(machine, pid) for pid in pids}

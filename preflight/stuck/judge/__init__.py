@@ -1,1 +1,1 @@
-"""The evaluation of the evidence, which gives the verdict and the culprits, without I/O and without a clock."""
+"""The evaluation of the evidence: whether a job is stuck, and why. The functions do no I/O."""

@@ -1,4 +1,4 @@
-"""The advice for each kind of hang; a step that begins with four spaces is a command."""
+"""The advice for each kind of hang. A step that begins with four spaces is a command."""
 
 from __future__ import annotations
 
@@ -98,7 +98,10 @@ OTHERWISE = (
 
 
 def steps_for(reason: Reason, activity: Activity, pids: Sequence[int]) -> tuple[str, ...]:
-    """Return the steps to take for a culprit with this reason and activity; commands get the first of `pids`."""
+    """Return the steps to take if ranks block the job for `reason`.
+
+    The commands contain the first pid of `pids`.
+    """
     is_elsewhere = reason in (Reason.RANK_ELSEWHERE, Reason.ALL_WAIT)
     steps = ELSEWHERE.get(activity, OTHERWISE) if is_elsewhere else STEPS[reason]
     return tuple(step.replace("PID", str(pids[0])) if pids and step.startswith("    ") else step for step in steps)

@@ -1,4 +1,4 @@
-"""Build the report from the evidence of all nodes: whether the job is stuck, which ranks hold it up, and why."""
+"""The report on a hanging job: whether the job is stuck, which ranks hold up the job, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUSY_PERCENT = 95.0
 
 
 def answer(nodes: Sequence[NodeEvidence], bugs: Sequence[KnownBug] = ()) -> StuckReport:
-    """Return the report from the evidence of all nodes: the verdict, the culprits, and what each rank does.
+    """Return the report on a job from the evidence of all nodes.
 
     `bugs` are the known bugs of library versions.
     """

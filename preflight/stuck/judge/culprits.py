@@ -1,6 +1,6 @@
-"""Find the ranks that hold up the job: dead, stopped or diverged ranks come before ranks that all wait in one call.
+"""Find the ranks that hold up the job.
 
-Each function yields the culprits of one kind. `find_culprits` defines their order.
+Each function yields the ranks for one kind of reason. `find_culprits` defines the order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENGINE_LOOPS = ("EngineCore",)  # of vLLM
 
 
 def find_culprits(job: JobState) -> tuple[Culprit, ...]:
-    """Return the ranks that hold up the job, as culprits with the reason; () if none can be named."""
+    """Return the ranks that hold up the job, with the reason. The result is empty if no rank can be named."""
     if job.is_idle:
         return tuple(idle_servers_faults(job))
     gone = [place for place in job.places if place.is_gone]
@@ -72,10 +72,7 @@ def lost_gpus(job: JobState) -> Iterator[Culprit]:
 
 
 def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield one culprit per node for the ranks in `gone`, which have no live process.
-
-    If all other ranks are still starting, the missing ranks never joined.
-    """
+    """Yield one culprit per node for the ranks in `gone`, which have no live process."""
     are_starting = bool(job.waiting) and all(place.activity is Activity.STARTING for place in job.waiting)
     missed_by_ras = {each.rank: each for answer in job.ras_answers for each in answer.missing}
     for host in sorted({place.host for place in gone}):
@@ -97,7 +94,7 @@ def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
 
 
 def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield culprits for the processes in `stopped`, and for ranks in `busy` that wait for a stopped data worker."""
+    """Yield culprits for the stopped processes, and for ranks that wait for a stopped data worker."""
     for place in stopped:
         at = f" at {place.at}" if place.at else ""
         what = f"{rank_names([place])} on {place.host} (pid {place.pid}) is stopped by a signal{at}"
@@ -113,10 +110,9 @@ def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequenc
 
 
 def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
-    """Yield culprits if all ranks of a serving engine are idle because a process above them gives them no work.
+    """Yield the processes of a serving engine that give no work to the idle ranks.
 
-    Such a process is stopped, or waits in the engine's own loop. Other programs above the ranks may wait for clients,
-    so their waiting does not count.
+    Such a process is stopped, or waits in the engine's own loop.
     """
     stopped = [place for place in job.servers if place.activity is Activity.STOPPED]
     if stopped:
@@ -147,10 +143,9 @@ def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culpri
 
 
 def other_collectives(job: JobState) -> Iterator[Culprit]:
-    """Yield culprits if the waiting ranks are in different calls: one for each call except the most common one.
+    """Yield culprits if the waiting ranks are in different calls. The most common call has no culprit.
 
-    Two calls differ by collective or by line of code. If all ranks wait for their GPUs, no culprit is named: such ranks
-    may be in different lines although they wait for the same collective.
+    Two calls differ by collective or by line of code. If all ranks wait for their GPUs, no culprit is named.
     """
     calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
     for place in job.waiting:
@@ -185,7 +180,7 @@ def _merge_root(calls: dict[tuple[str, str], list[RankPlace]]) -> None:
 
 
 def recorded_lags(job: JobState) -> Iterator[Culprit]:
-    """Yield a culprit for the ranks that are behind, or in another collective, according to flight recorder dumps."""
+    """Yield the ranks that are behind, or in another collective, according to flight recorder dumps."""
     for node in job.nodes:
         if not isinstance(node.recorded, Gap):
             numbers = {int(rank) for rank in node.recorded.ranks if rank.isdecimal()}
@@ -195,7 +190,7 @@ def recorded_lags(job: JobState) -> Iterator[Culprit]:
 
 
 def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
-    """Yield one culprit for the ranks `named` by NCCL's RAS as behind or missing; none if RAS names all ranks."""
+    """Yield the ranks that NCCL's RAS names as behind or missing. If RAS names all ranks, yield nothing."""
     by_rank = {each.rank: each for each in sorted(named, key=lambda each: each.rank)}
     if by_rank and len(by_rank) < max(len(job.places), job.world_size):
         members = [place for place in job.places if place.rank in by_rank]
@@ -205,10 +200,7 @@ def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
 
 
 def broken_paths(job: JobState) -> Iterator[Culprit]:
-    """Yield one culprit for each pair of addresses between which sent data are not acknowledged.
-
-    It names the ranks at both ends.
-    """
+    """Yield the ranks at both ends of each network path on which sent data are not acknowledged."""
     owners: dict[tuple[str, str], RankProcess] = {}
     queued: dict[tuple[str, ...], list[tuple[str, RankProcess, Connection]]] = defaultdict(list)
     for node in job.nodes:
@@ -247,9 +239,9 @@ def broken_paths(job: JobState) -> Iterator[Culprit]:
 
 
 def nothing_moves(job: JobState) -> Iterator[Culprit]:
-    """Yield one culprit without ranks if all ranks wait and no single rank or path is known to be at fault.
+    """Yield one culprit without ranks if all ranks wait and no rank or path is known to be at fault.
 
-    There is none if a rank was not found, or if the ranks may wait for a long computation on their GPUs.
+    If the ranks may wait for a long computation on their GPUs, yield nothing.
     """
     seen = [place for place in job.waiting if place.activity is not Activity.UNSEEN]
     if not seen or len(seen) < max(len(job.waiting), job.world_size):

@@ -1,4 +1,4 @@
-"""The object for which a sleeping thread waits, according to the kernel function in which it sleeps."""
+"""The object that a sleeping thread waits for, according to the kernel function in which the thread sleeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.model.stuck_evidence import ThreadState
 
 
 class KernelWait(str, Enum):
-    """The kind of object for which a thread waits, in words that complete "waits for"."""
+    """The kind of object that a thread waits for, such as "a pipe"."""
 
     RUNS = "runs"
     LOCK = "a lock or another thread"  # also a collective: both are futexes
@@ -28,7 +28,7 @@ class KernelWait(str, Enum):
 
     @classmethod
     def of(cls, thread: ThreadState) -> KernelWait:
-        """Return the kind of object for which a thread waits; RUNS if it runs or could run."""
+        """Return the kind of object that a thread waits for, or RUNS if the thread can run."""
         found = next((wait for wait, pattern in CHANNELS if pattern.search(thread.wait_channel)), None)
         match thread.state:
             case "T" | "t":

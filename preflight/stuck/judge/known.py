@@ -1,4 +1,4 @@
-"""Known bugs of the library versions that the ranks have loaded, if the job shows the bug's symptom."""
+"""Known bugs of the loaded library versions that may explain why a job hangs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ MOST = 3
 
 
 def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) -> tuple[KnownHang, ...]:
-    """Return those of `bugs` that may explain the hang of `job`, at most MOST; bugs that a stack shows come first.
+    """Return at most MOST known bugs that may explain why the job hangs.
 
-    The evidence is a stack that has the bug's frame, or all ranks waiting in the same call. A matching frame is enough
-    even if the version is unknown. Without such a frame, the version and all other known facts have to fit, because
-    ranks that wait in the same call are weak evidence. If `verdict` is NOT_STUCK, the result is ().
+    Bugs that a stack shows come first. If `verdict` is NOT_STUCK, the result is ().
     """
     if verdict is StuckVerdict.NOT_STUCK or not job.nodes:
         return ()
@@ -51,7 +49,7 @@ def _is_exact(bug: KnownBug, fit: BugFit, around: Surroundings) -> bool:
 
 
 def surroundings(job: JobState) -> Surroundings:
-    """Return the facts to which known bugs are limited: library versions, architecture, GPUs, ranks and nodes."""
+    """Return the values on which known bugs depend: library versions, architecture, GPUs, ranks and nodes."""
     software = [node.software for node in job.nodes if isinstance(node.software, JobSoftware)]
     versions: dict[str, tuple[str, ...]] = {}
     for each in software:
@@ -76,7 +74,7 @@ def _calls(node: NodeEvidence) -> Iterable[str]:
 
 
 def mapped_twice(job: JobState) -> Iterable[str]:
-    """Yield a text on each library of which a node's ranks have loaded two versions."""
+    """Yield a text for each library that a node's ranks have loaded in two versions."""
     for node in job.nodes:
         if not isinstance(node.software, Gap) and node.software.twice:
             yield f"{node.host}: {node.software.twice}"

@@ -1,4 +1,4 @@
-"""The activity of a rank according to its Python stack: its call, the job's own line, and the surrounding activity."""
+"""The activity of a rank according to its Python stack."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LIBRARY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule by which a call on the stack shows an activity.
+    """A rule that finds the activity for a call on the stack.
 
-    It has patterns for the file and the function, and the name of the call to print ("" = the function's).
+    The rule has patterns for the file and the function. `call` is the name to print, or "" for the function's name.
     """
 
     activity: Activity
@@ -106,7 +106,7 @@ IMPORT_FILES = re.compile(r"^<frozen importlib|/importlib/")
 
 @dataclass(frozen=True, slots=True)
 class StackPlace:
-    """A thread's state according to its Python stack: the activity, the call and the job's own line."""
+    """The activity of a thread according to its Python stack, with the call and the line in the job's code."""
 
     activity: Activity
     doing: str  # the call
@@ -117,7 +117,7 @@ class StackPlace:
     def of(cls, frames: Sequence[Frame]) -> StackPlace:
         """Return the activity of a thread with these frames, innermost first.
 
-        It is PYTHON if no library call shows another activity.
+        The activity is PYTHON if no library call shows another activity.
         """
         for called, caller in pairwise(frames):
             if any(loop.fits(caller) and call.fits(called) for loop, call in IDLE_LOOPS):

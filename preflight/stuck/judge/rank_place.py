@@ -43,9 +43,9 @@ FOR_HELPERS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The state of all ranks of a job, by rank number, and the evidence.
+    """The states of all ranks of a job, and the evidence.
 
-    `servers` has the states of the processes that give a serving engine's ranks their work.
+    `servers` has the states of the processes that give work to the ranks of a serving engine.
     """
 
     nodes: tuple[NodeEvidence, ...]
@@ -54,9 +54,9 @@ class JobState:
 
     @classmethod
     def of(cls, nodes: Sequence[NodeEvidence]) -> JobState:
-        """Return the state of the one job about which `nodes` have evidence.
+        """Return the state of the job from the evidence of `nodes`.
 
-        Ranks that should run on a node but have no process are included.
+        Ranks without a process are included.
         """
         places = [place_rank(node, rank) for node in nodes for rank in node.ranks]
         places += [
@@ -86,15 +86,12 @@ class JobState:
 
     @property
     def before_full_rings(self) -> list[RankPlace]:
-        """Return the states of the serving engine's processes that wait because a message ring is full.
-
-        It is full because a rank does not read its messages. These processes can't give the ranks work.
-        """
+        """Return the states of the serving engine's processes that wait because a message ring is full."""
         return [place for place in self.servers if place.doing == FULL_RING and place.stands]
 
     @property
     def world_size(self) -> int:
-        """Return the number of ranks according to their variables; 0 if no variable gives it."""
+        """Return the number of ranks in the job, or 0 if no variable gives the number."""
         sizes = (rank.world_size for node in self.nodes for rank in node.ranks)
         return max((size for size in sizes if isinstance(size, int)), default=0)
 
@@ -105,7 +102,7 @@ class JobState:
 
 
 def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
-    """Return the state of `rank`: its activity and call, whether it waits for others, and whether it makes progress."""
+    """Return the state of `rank`: its activity, whether it waits for other ranks, and whether it makes progress."""
     process, main, stack = rank.process, rank.process.main_thread, rank.process.main_stack
     if main is None or process.state in "ZX":
         return RankPlace.gone(rank.rank, node.host, process.pid, Activity.DEAD, "ended", "it has ended")
