@@ -207,3 +207,11 @@ def test_a_bare_exception_is_the_program_s_error_but_not_within_a_sentence() -> 
 def test_the_last_line_of_a_run_that_reached_its_end_is_read() -> None:
     for last in ("peak memory allocated: 31481 MiB reserved: 46892 MiB", "Successfully completed."):
         assert explain_bytes(f"step 3/3 loss: 2.5\n{last}\n".encode()).verdict is ExplainVerdict.HEALTHY
+
+
+def test_a_crash_in_new_work_is_not_the_teardown_of_the_run_before() -> None:
+    done = ["step 3/3 loss: 2.5", "Training completed"]
+    crash = "failed (exitcode: -11) local_rank: 0 (pid: 4711) of binary: /opt/venv/bin/python"
+    work = [f"step {number}/900 loss: 2.{number}" for number in range(20)]
+    assert cause_of_lines([*done, crash]) == "teardown_after_success"
+    assert cause_of_lines([*done, *work, crash]) == "segfault_worker"

@@ -12,9 +12,8 @@ from preflight.model.explanation import Confidence
 TASK = re.compile(r"/job:\w{1,40}/replica:\d{1,6}/task:(\d{1,7})")
 REACHED = re.compile(r"reached the barrier: (\d{1,7}/\d{1,7})")
 START = "Not all processes of the JAX job reached its coordinator in time{reached}."
-HEARTBEAT = (
-    "The JAX coordinator got no heartbeat of task {task}. The task died, was stopped, or was blocked for too long."
-)
+HEARTBEAT = "The JAX coordinator got no heartbeat of {task}. The task died, was stopped, or was blocked for too long."
+UNNAMED = "a task that the next lines of the log name"
 OTHER = (
     "The JAX coordinator ended this process because another task had failed. The log of the failed task has the cause."
 )
@@ -33,7 +32,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
         reached = next((f" ({found[1]})" for found in counts if found), "")
         because = "the coordination service says how long it waited"
         return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, START.replace("{reached}", reached))
-    task = next((found[1] for e in events if (found := TASK.search(e.text))), "that it names below")
+    task = next((f"task {found[1]}" for e in events if (found := TASK.search(e.text))), UNNAMED)
     because = "the coordination service names the task, but only the task's own log shows why it sent nothing"
     return Claim(Authority.TIMEOUT, events, Confidence.MEDIUM, because, HEARTBEAT.replace("{task}", task))
 

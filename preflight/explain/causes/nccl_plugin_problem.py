@@ -31,8 +31,8 @@ ANSWERS = (
         "Two hosts have different numbers of network adapters (rails) for one GPU ({who}{host}), so their network "
         "plugins don't understand each other.",
         ("`fi_info -p efa -t FI_EP_RDM | grep -c domain:` must print the same number on every host.",
-         "Use the same instance type, or give every rank the same number: export OFI_NCCL_FORCE_NUM_RAILS=1 (the "
-         "smallest number of the message).", *SAME),
+         "Use the same instance type, or give every rank the smallest number that the messages name: export "
+         "OFI_NCCL_FORCE_NUM_RAILS=N.", *SAME),
     ),
     Variant(
         r"Creating new endpoint[^\n]{0,60}failed|GDR disabled on GDR-supported",

@@ -94,6 +94,12 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             "JOBID, "
             "kubectl describe pod or journalctl. Start the job under tmux or nohup.",
         )
+    if any(event.text.lstrip().startswith("TERM_") for event in claim.events):
+        return Remedy(
+            "Ask LSF who ended the job, and when: bhist -l JOBID.",
+            "If the job was ended because it hung, let it hang longer with NCCL_DEBUG=INFO, then run `preflight "
+            "explain` on that log.",
+        )
     return Remedy(
         "Ask the scheduler who cancelled it: sacct -j JOBID --format=JobID,State,ExitCode,Reason,Comment; scontrol "
         "show job JOBID.",
