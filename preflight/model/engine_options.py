@@ -62,7 +62,7 @@ ENGINE_OPTIONS = (
     ),
     EngineOption(
         Engine.VLLM, Fault.P2P, "export VLLM_ALLREDUCE_USE_SYMM_MEM=0", "symmetric memory probably copies directly too",
-        VLLM_VERSIONS, "vllm/envs.py; vllm issue 51513; [U] what its kernels do was not read",
+        VLLM_VERSIONS, "vllm/envs.py; vllm issue 51513; [unverified] what its kernels do was not read",
     ),
     EngineOption(
         Engine.VLLM, Fault.P2P, "export VLLM_ALLREDUCE_USE_FLASHINFER=0", "the all-reduce of FlashInfer copies "
@@ -81,7 +81,7 @@ ENGINE_OPTIONS = (
     EngineOption(
         Engine.VLLM, Fault.MULTICAST, "export VLLM_ALLREDUCE_USE_SYMM_MEM=0",
         "its symmetric memory probably uses the same multicast", VLLM_VERSIONS,
-        "vllm/envs.py; [U] what its kernels do was not read",
+        "vllm/envs.py; [unverified] what its kernels do was not read",
     ),
     EngineOption(
         Engine.VLLM, Fault.MULTICAST, "export VLLM_ALLREDUCE_USE_FLASHINFER=0",
@@ -96,12 +96,12 @@ ENGINE_OPTIONS = (
     EngineOption(
         Engine.SGLANG, Fault.P2P, "--disable-custom-all-reduce",
         "its own all-reduce, like vLLM's, probably copies directly and ignores NCCL_P2P_DISABLE", SGLANG_VERSIONS,
-        "sglang/srt/server_args.py; sglang pull request 1148; [U] its kernels were not read",
+        "sglang/srt/server_args.py; sglang pull request 1148; [unverified] its kernels were not read",
     ),
     EngineOption(
         Engine.SGLANG, Fault.P2P, "--enforce-disable-flashinfer-allreduce-fusion",
         "kernels that fuse all-reduce and norm probably copy directly too", "0.5.14, 0.5.23",
-        "sglang/srt/server_args.py; [U] its kernels were not read",
+        "sglang/srt/server_args.py; [unverified] its kernels were not read",
     ),
     EngineOption(
         Engine.SGLANG, Fault.P2P, "--enable-p2p-check", "by default SGLang assumes that direct access is allowed",

@@ -24,7 +24,7 @@ PAGE = PROJECT / "docs" / "reference" / "numbers.md"
 PACKAGE = PROJECT / "preflight"
 DEFINED = re.compile(r"^(\w+) = Bound\(", re.MULTILINE)
 ADDRESS = re.compile(
-    r"judgment|scripts/studies/\w+\.py|(?:docs|preflight|tests)/[\w./-]+( \d[\d.]*)?|.* \[U\]|https://\S+"
+    r"judgment|scripts/studies/\w+\.py|(?:docs|preflight|tests)/[\w./-]+( \d[\d.]*)?|.* \[unverified\]|https://\S+"
 )
 # Numbers of judge/ that decide no verdict: what is shown of a list, versions that a thread or a release names, units.
 SHOWN = {"MOST_HOSTS", "MOST", "MOST_NAMED", "MOST_SHOWN", "MOST_ENDINGS_SHOWN", "MOST_CHARACTERS", "LATE", "TIMES"}

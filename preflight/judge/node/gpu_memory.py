@@ -62,7 +62,7 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
 MOST_RETIRED_PAGES = Bound(
     64, "retired pages",
     "the page table of a GPU before Ampere is then full, so it can't retire more pages",
-    "NVIDIA's Dynamic Page Retirement guide [U]",
+    "NVIDIA's Dynamic Page Retirement guide [unverified]",
     "too low: a usable GPU is rejected; too high: a GPU that can't retire pages passes",
 )  # fmt: skip
 RESET = "drain the node, then run `nvidia-smi --gpu-reset -i N` or reboot"

@@ -15,7 +15,7 @@ REACHED = Bound(
     0.80, "of the port's rate, or of its adapter's PCIe link if that is slower",
     "sites accept a port that reaches 90% of its rate; a test with one queue, small messages or a far CPU may measure "
     "less",
-    "azurehpc accepts 180 of 200 Gbit/s, 360 of 400 Gbit/s [U]",
+    "azurehpc accepts 180 of 200 Gbit/s, 360 of 400 Gbit/s [unverified]",
     "too high: a test that was not tuned blames a healthy port; too low: a slow cable or PCIe slot passes",
 )  # fmt: skip
 PCIE_SHARE = Bound(
