@@ -181,7 +181,7 @@ def parse_throttle_reasons(mask: Json) -> tuple[str, ...]:
 
 
 def parse_health(mask: int) -> tuple[str, ...]:
-    """Return the faults for which a bit is set in the NVSwitch fabric's health mask; () if there are none."""
+    """Return the faults that the health mask of the NVSwitch fabric reports, or an empty tuple."""
     faults = [name for shift, name in FABRIC_FAULTS.items() if mask >> shift & 0x3 == 1]
     configuration = mask >> CONFIGURATION_SHIFT & 0xF
     if configuration in CONFIGURATION_FAULTS:
@@ -190,6 +190,6 @@ def parse_health(mask: int) -> tuple[str, ...]:
 
 
 def parse_fabric(record: Json) -> gpu.Fabric:
-    """Return the GPU's registration with the NVSwitch fabric from `record`, which `fabric_record` made."""
+    """Return the GPU's registration with the NVSwitch fabric, parsed from the result of `fabric_record`."""
     state = parse_number(FABRIC_STATES, record["state"], "fabric's state")
     return gpu.Fabric(state, str(record["problem"]), parse_health(int(record["health_mask"])))

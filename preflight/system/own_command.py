@@ -19,20 +19,20 @@ START = (
 
 
 def own_argv(*arguments: str, module: str = "preflight.__main__", options: Sequence[str] = ()) -> list[str]:
-    """Return the command line that runs `main` of `module` with `arguments`, with this Python and this installation.
+    """Return the command line that runs `main` of `module` with this Python interpreter.
 
-    `options` are options of the interpreter.
+    `arguments` go to `main`, and `options` go to the interpreter.
     """
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return [sys.executable, *options, "-c", START, root, module, *arguments]
 
 
 def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run `preflight` with `arguments` in a separate process; return its exit status and its output.
+    """Run `preflight` in a separate process, and return its exit status and output.
 
-    If `folder` is given, it is the TMPDIR of the process, so that the files of the run are written there.
+    If `folder` is given, the process uses `folder` as TMPDIR.
 
-    Raises UsageError if the arguments are wrong, or LaunchError if the process can't start or a signal ended it.
+    Raise UsageError if the arguments are wrong. Raise LaunchError if the process can't start or a signal ended it.
     """
     argv = own_argv(*arguments)
     environ = None if folder is None else os.environ | {"TMPDIR": folder}

@@ -1,4 +1,4 @@
-"""Read files that control preflight; only this user or root may have written them."""
+"""Read files that control preflight, if only this user or root can write these files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MOST_NAMES = 100_000  # of a folder: half a second
 
 
 def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> str:
-    """Return the text of the file `path`, which only this user or root can have written.
+    """Return the text of the file `path`, if only this user or root can write the file.
 
-    UsageError for any other file, and for one larger than `limit`. With `folder` (an open folder's descriptor), `path`
-    is the name of a file in it.
+    Raise UsageError for any other file, and for a file larger than `limit`. If `folder` (an open folder's descriptor)
+    is given, `path` is the name of a file in this folder.
     """
     try:
         with opened_own(path, folder) as descriptor:
@@ -33,9 +33,9 @@ def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> s
 
 
 def newest_first(folder: int) -> list[tuple[str, int]]:
-    """Return (name, size in bytes) of the *.json files in the open folder `folder`, the newest first.
+    """Return (name, size in bytes) of each *.json file in the open folder, the newest file first.
 
-    Links are left out; beyond MOST_NAMES the list is partial.
+    Links are left out, and at most MOST_NAMES entries of the folder are read.
     """
     found = []
     with os.scandir(folder) as entries:

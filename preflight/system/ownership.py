@@ -1,6 +1,6 @@
-"""The ownership of files: a file that another user wrote, or may write, must not control preflight.
+"""Check the ownership of files: preflight must not trust a file that another user can write.
 
-This module imports only small modules, because `preflight run` loads it too.
+This module must import only small modules, because `preflight run` loads it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def own_folders(place: str, prefix: str) -> Iterator[tuple[str, bool]]:
 
 @contextlib.contextmanager
 def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> Iterator[int]:
-    """Yield the descriptor of the file or folder `path`, open during the block, that only this user or root can write.
+    """Open a file or folder that only this user or root can write, and yield its descriptor.
 
-    Raise OSError for any other file.
+    Raise OSError if another user can write the file or folder.
     """
     descriptor = open_own(path, folder, is_folder=is_folder)
     try:
@@ -48,8 +48,8 @@ def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False)
 def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> int:
     """Open a regular file or a folder of this user or root for reading, and return the descriptor.
 
-    Raise OSError, with the reason, for any other file. With `folder` (an open folder's descriptor), `path` is a name in
-    this folder and must not be a link.
+    Raise OSError for any other file. If `folder` (an open folder's descriptor) is given, `path` is a name in this
+    folder and must not be a link.
     """
     link = 0 if folder is None else os.O_NOFOLLOW
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | link, dir_fd=folder)
@@ -64,10 +64,9 @@ def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -
 
 
 def others_may_write(descriptor: int) -> bool:
-    """Return whether any user except its owner may write the file that is open as `descriptor`.
+    """Return whether a user other than the owner may write the open file.
 
-    A group with the owner's number counts as the owner. useradd gives every user such a group, and with a umask of 002
-    the group may write all files.
+    A group with the same number as the owner counts as the owner.
     """
     status = os.fstat(descriptor)
     to_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid

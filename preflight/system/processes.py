@@ -1,9 +1,9 @@
-"""Functions on processes: end with the parent, kill without leftovers, and read what /proc shows about a pid.
+"""End processes with their parent, kill all descendants, and read what /proc shows about a process.
 
-No signal goes to a process that is not proven to be preflight's own. A pid alone is no proof, because another process
-may have it by now. preflight therefore opens a pidfd, which stays with one process, and compares the start time of that
-process. In a PID namespace that shows another namespace's /proc (`unshare -pf`, `docker run -v /proc:/proc`), the
-numbers in /proc are not the pids that kill() takes. /proc/PID/status has both numbers.
+preflight sends signals only to its own processes. A pid is not enough to identify a process, because another process
+may have reused the pid. preflight therefore opens a pidfd and compares the start time of the process. If /proc belongs
+to another PID namespace (`unshare -pf`, `docker run -v /proc:/proc`), the numbers in /proc are not the pids that kill()
+takes. The file /proc/PID/status has both numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessStat(NamedTuple):
-    """A process as /proc shows it; its number in /proc and its start time together identify it permanently."""
+    """A process in /proc. Its number and its start time together identify the process."""
 
     number: int  # of its directory in /proc
     state: str
@@ -49,18 +49,18 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def outlive_parent() -> None:
-    """Undo `die_with_parent`, for a process that cleans up after its parent's death.
+    """Undo `die_with_parent`, for a process that cleans up after its parent dies.
 
-    The end of its standard input signals the parent's death.
+    The process notices the parent's death when its standard input ends.
     """
     _libc.prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
 def stop_with_parent(parent_pid: int, lifeline: str) -> None:
-    """Have the kernel stop this process when its parent dies, and kill it when no process has the lifeline open.
+    """Have the kernel stop this process if its parent dies, and kill this process if the launcher dies.
 
-    The lifeline is a FIFO that the launcher holds open for writing. The stopped process stays unchanged, with its files
-    in /dev/shm, until the launcher ends it. If the FIFO is not available, this process dies with its parent.
+    `lifeline` is a FIFO that the launcher holds open for writing. If the FIFO can't be opened, this process dies with
+    its parent.
     """
     try:
         fd = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -79,14 +79,14 @@ def stop_with_parent(parent_pid: int, lifeline: str) -> None:
 
 
 def name_process(name: str) -> None:
-    """Set the name of this process in `ps -o comm` and `top`: at most 15 bytes."""
+    """Set the name that `ps -o comm` and `top` show for this process, at most 15 bytes."""
     _libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def stop_as_by_ctrl_z() -> None:
-    """Stop this process, which blocks SIGTSTP, as Ctrl-Z does; return when it is continued.
+    """Stop this process as Ctrl-Z does, and return when the process is continued.
 
-    The kernel unblocks SIGTSTP only during the call of ppoll, so a later SIGTSTP is blocked again.
+    The process blocks SIGTSTP before and after this call.
     """
     blocked = sum(1 << (number - 1) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
     mask = (blocked & ~(1 << (signal.SIGTSTP - 1))).to_bytes(128, sys.byteorder)
@@ -100,15 +100,15 @@ def adopt_orphans() -> None:
 
 
 def state(pid: int) -> str:
-    """Return the one-letter state of process `pid` of preflight (R S D T Z ...), or "" if there is no such process."""
+    """Return the one-letter state (R S D T Z ...) of a preflight process, or "" if the process does not exist."""
     process = _read_stat(number_of(pid))
     return process.state if process else ""
 
 
 def number_of(pid: int) -> int:
-    """Return the number in /proc of the descendant `pid`; 0 if there is none.
+    """Return the number that the descendant `pid` has in /proc, or 0 if the descendant does not exist.
 
-    The number is `pid`, unless /proc belongs to another PID namespace.
+    The number differs from `pid` only if /proc belongs to another PID namespace.
     """
     if _level() == 0:
         return pid
@@ -117,10 +117,9 @@ def number_of(pid: int) -> int:
 
 
 def waits_for_cpu_s(pid: int) -> dict[int, float]:
-    """Return, by thread id, for how many seconds each thread of process `pid` was ready to run but had no CPU.
+    """Return how many seconds each thread of process `pid` has waited for a CPU since its start, by thread id.
 
-    The time counts since the thread's start. The source is the second number of /proc/PID/task/TID/schedstat, in
-    nanoseconds. The result is empty if the kernel has no such file.
+    The result is empty if the kernel does not report these times.
     """
     found: dict[int, float] = {}
     threads = f"/proc/{number_of(pid)}/task"
@@ -146,13 +145,13 @@ def descendants_of(pid: int) -> frozenset[int]:
 
 
 def all_processes() -> dict[int, ProcessStat]:
-    """Return every process that /proc shows, by its number in /proc; /proc is listed once."""
+    """Return every process in /proc, by its number in /proc."""
     found = (_read_stat(int(entry)) for entry in filter(str.isdigit, os.listdir("/proc")))
     return {process.number: process for process in found if process}
 
 
 def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
-    """Return the descendants of process `number` that are in `table`, including descendants that have ended."""
+    """Return the processes in `table` that are descendants of process `number`."""
     children: dict[int, list[ProcessStat]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process)
@@ -166,11 +165,9 @@ def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
 
 
 def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
-    """SIGKILL and reap every descendant of this process except those in `spared`, within `wait_s` seconds.
+    """Kill and reap every descendant of this process except those in `spared`, and return the pids still alive.
 
-    Return the pids that did not die. After adopt_orphans(), orphaned descendants are included. One listing of /proc is
-    not enough, because a process may fork and exit between the listing and the reading. The kernel reports directly
-    when no child is left.
+    The function gives up after `wait_s` seconds. Call adopt_orphans() first, or orphaned descendants are missed.
     """
     until = time.monotonic() + wait_s
     quiet = 0
@@ -189,7 +186,7 @@ def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
 
 
 def stop_descendants(spared: frozenset[int]) -> None:
-    """SIGSTOP every descendant of this process except those in `spared`; they then create no more files."""
+    """Stop every descendant of this process except those in `spared`, so that no descendant creates more files."""
     for pid, process in _descendants(os.getpid()).items():
         if pid not in spared:
             _kill(pid, process, signal.SIGSTOP)
@@ -280,9 +277,9 @@ class _Area(ctypes.Structure):
 
 
 def may_read_memory(pid: int) -> bool:
-    """Return whether the kernel lets this process inspect process `pid`; no memory is read.
+    """Return whether the kernel lets this process inspect the memory of process `pid`.
 
-    The request names an unmapped address: the kernel checks the permission (EPERM) before the address (EFAULT).
+    The request names an unmapped address, so the kernel checks the permission but reads no memory.
     """
     own = ctypes.create_string_buffer(1)
     local, remote = _Area(ctypes.addressof(own), 1), _Area(None, 1)

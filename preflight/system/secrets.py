@@ -1,4 +1,4 @@
-"""Values that must not leave the machine: values of variables that look like secrets, and passwords in URLs."""
+"""Hide values that must not leave the machine: the values of secret variables, and passwords in URLs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def is_secret(name: str) -> bool:
 
 
 def shown(name: str, value: str) -> str:
-    """Return the value of variable `name` for a report: HIDDEN if the name suggests a secret, else `hide(value)`."""
+    """Return the value of variable `name` for a report, with secrets replaced by HIDDEN."""
     return HIDDEN if is_secret(name) else hide(value)
 
 
 def hide(text: str) -> str:
     """Return the text with this process's secrets and the passwords in URLs replaced by HIDDEN.
 
-    Secrets are the values of environment variables that look like secrets; their JSON and HTML forms are replaced too.
+    The secrets are the values of environment variables with a name that suggests a secret.
     """
     text = URL.sub(rf"\1{HIDDEN}@", text)
     for secret in _secrets():

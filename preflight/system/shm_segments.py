@@ -1,4 +1,4 @@
-"""NCCL's files in /dev/shm, and which of these files no process can still use."""
+"""Find and remove the files that NCCL leaves in /dev/shm."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ class _Segment:
 
 
 def nccl_segments(shm: str = "/dev/shm", proc: str = "/proc") -> Json:
-    """Return `{name, size_bytes, stale}` of every nccl-* file; `stale` is true only if no process can use it.
+    """Return `{name, size_bytes, stale}` for each nccl-* file. `stale` is true only if no process can use the file.
 
-    A file counts as used if a process that might use it can't be inspected. Another PID namespace may share /dev/shm,
-    and another user's processes may be hidden.
+    A file counts as used if a process that might use the file can't be inspected.
     """
     segments = _segments(shm)
     if not segments:
@@ -113,7 +112,7 @@ def _inodes(process: str) -> Iterator[tuple[int, int]]:
 
 
 def has_segments(shm: str = "/dev/shm") -> bool:
-    """Return whether /dev/shm (`shm`) has any nccl-* file; False if it can't be read."""
+    """Return whether the folder `shm` has any nccl-* file, or False if the folder can't be read."""
     with contextlib.suppress(OSError):
         return any(name.startswith(PREFIX) for name in os.listdir(shm))
     return False
@@ -134,12 +133,12 @@ def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozens
 
 
 def segments_of_all(pids: Iterable[int]) -> frozenset[str]:
-    """Return the paths of the nccl-* files that any of the processes `pids` maps or holds open."""
+    """Return the paths of the nccl-* files that the processes `pids` map or hold open."""
     return frozenset().union(*map(segments_of, pids)) if has_segments() else frozenset()
 
 
 def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
-    """Return the paths that files with SEGMENTS_SUFFIX in the folder `folder` list, but only paths of nccl-* files."""
+    """Return the nccl-* paths that are listed in the files of `folder` with the suffix SEGMENTS_SUFFIX."""
     found: set[str] = set()
     with contextlib.suppress(OSError):
         for note in Path(folder).glob(f"*{SEGMENTS_SUFFIX}"):
@@ -149,15 +148,15 @@ def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
 
 
 def unusable_segments(lines: Iterable[str], shm: str = "/dev/shm") -> frozenset[str]:
-    """Return the paths of files in `shm` that a process created but could not use, by `lines` of its NCCL log."""
+    """Return the paths in `shm` that NCCL could not use, according to the warnings in its log lines."""
     found = (match[1] for line in lines if " WARN " in line for match in UNUSABLE.finditer(line))
     return frozenset(path for path in found if os.path.dirname(path) == shm)
 
 
 def remove_segments(paths: Iterable[str]) -> None:
-    """Remove this user's files at `paths`.
+    """Remove the shared-memory files at `paths` that belong to this user.
 
-    NCCL unlinks a segment once both sides have opened it; a killed rank leaves the file.
+    A killed rank leaves such files behind.
     """
     for path in paths:
         with contextlib.suppress(OSError):

@@ -1,7 +1,4 @@
-"""Run short programs in parallel, a few at a time, with a time limit for each program and one for all.
-
-No program is left behind.
-"""
+"""Run short programs in parallel, with a time limit for each program and one limit for all programs together."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: its exit code and output; `code` is None if its time limit ended it."""
+    """The exit code and the output of a program. `code` is None if the time limit ended the program."""
 
     code: int | None
     stdout: str
@@ -34,11 +31,11 @@ def run_side_by_side(
     commands: Mapping[K, Sequence[str]], environ: Mapping[str, str], each_s: float, all_s: float, most_at_once: int,
     uid: int = 0,
 ) -> dict[K, Ended]:  # fmt: skip
-    """Run `commands`, at most `most_at_once` at a time, and return how each ended, by key.
+    """Run `commands` in parallel, at most `most_at_once` at a time, and return how each command ended.
 
-    Each has `each_s` seconds, and all together have `all_s`; a command that never started is not in the result. If this
-    process runs as root and `uid` is another user, the commands run as that user. Call this function from a process
-    with a single thread, since it forks.
+    Each command has `each_s` seconds, and all commands together have `all_s` seconds. A command that never started is
+    not in the result. If this process runs as root, the commands run as the user `uid`. This process must have a single
+    thread, since this function forks.
     """
     waiting, ended = list(commands), dict[K, Ended]()
     with Crew[K]() as crew:

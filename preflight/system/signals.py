@@ -1,6 +1,6 @@
-"""Orderly end of a run by Ctrl-C, SIGTERM or SIGHUP: the first signal raises Interrupted; later ones are ignored.
+"""Stop a run in an orderly way after Ctrl-C, SIGTERM or SIGHUP.
 
-A deadline ends a run in the same way, if nothing else watches the clock.
+The first signal raises Interrupted, and later signals are ignored. A deadline can stop a run in the same way.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ _dropped: list[Stopped] = []  # what Python forgot, until it is raised again
 
 
 def ignored_at_start() -> frozenset[signal.Signals]:
-    """Return the stop signals that were ignored when preflight started, as under a shell's `&` or nohup."""
+    """Return the stop signals that were ignored when preflight started, for example under nohup."""
     return frozenset(_ignored)
 
 
 def raise_on_signals() -> None:
-    """Have the main thread raise Interrupted at the first signal; SIGHUP stays ignored under nohup."""
+    """Have the main thread raise Interrupted at Ctrl-C, SIGTERM or SIGHUP.
+
+    SIGHUP stays ignored under nohup.
+    """
     sys.unraisablehook = _raise_again
     for number in STOPPING:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -40,10 +43,10 @@ def raise_on_signals() -> None:
 
 
 def end_with_stdin() -> None:
-    """Make the end of stdin, or any input there, act as SIGTERM.
+    """Have the kernel send SIGTERM to this process when its stdin ends or has input.
 
-    Either means that the program that started this process no longer needs it. The kernel sends the signal (fcntl(2),
-    F_SETSIG); a stdin from /dev/null or a file never triggers the signal.
+    The end of stdin means that the program that started this process no longer needs it. A stdin from /dev/null or a
+    file never triggers the signal.
     """
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGTERM)
@@ -83,7 +86,7 @@ def raise_at(ends_at: float, problem: str) -> None:
 
 
 def raise_dropped() -> None:
-    """Raise an exception of a signal that Python dropped because it came in a finalizer; else do nothing.
+    """Raise the exception that Python dropped if a signal came during a finalizer.
 
     Call this function before an answer counts as complete.
     """

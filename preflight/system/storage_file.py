@@ -1,4 +1,4 @@
-"""One file in a checkpoint directory, written and read without the page cache: the work of one writer process."""
+"""A test file in a checkpoint directory, which a writer process writes and reads without the page cache."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ Report = Callable[[int], None]
 
 
 def look_at(directory: str) -> Json:
-    """Return `{path, free_bytes}`: the real path of `directory`, and how many bytes an ordinary user may still write.
+    """Return `{path, free_bytes}`: the real path of `directory`, and its free space for an ordinary user.
 
-    A symbolic link to a directory is followed, as the job's checkpoint would follow it. Raise UsageError if the path or
-    the link leads to no directory.
+    A symbolic link is followed. Raise UsageError if `directory` does not exist or is not a directory.
     """
     if "\0" in directory:
         raise UsageError(f"{directory!r}: no path holds a NUL byte")
@@ -64,9 +63,9 @@ def reason(error: OSError) -> str:
 
 @dataclass(slots=True)
 class StorageFile:
-    """A file without a name, so that the kernel frees it however the process ends.
+    """A file without a name. The kernel frees the file when the process ends, even after a crash.
 
-    If the file system has no unnamed files, the file has a name for a moment between its creation and its removal.
+    If the file system does not support unnamed files, the file has a name for a moment after its creation.
     """
 
     directory: str
@@ -78,10 +77,10 @@ class StorageFile:
     # of its pages exist before they are written to
 
     def write(self, size_bytes: int, stop_at: float, report: Report) -> Json:
-        """Write a new file of `size_bytes` and fsync it; stop early at `stop_at` (monotonic), after one block at least.
+        """Write and fsync a new file of `size_bytes`, but stop early at `stop_at` (monotonic seconds).
 
-        Return `{done_bytes, start, end, is_direct}`; `is_direct` is false if O_DIRECT did not work. `report` gets the
-        bytes so far from time to time.
+        At least one block is written. Return `{done_bytes, start, end, is_direct}`. `is_direct` is false if O_DIRECT
+        did not work. `report` receives the number of bytes written so far.
         """
         self.close()
         self._open()
@@ -94,9 +93,9 @@ class StorageFile:
         return {"done_bytes": done, "start": start, "end": end, "is_direct": self.is_direct}
 
     def read(self, stop_at: float, report: Report) -> Json:
-        """Read the written data until `stop_at`, at least one block, and return the same values as `write`.
+        """Read the written data until `stop_at`, and return the same values as `write`.
 
-        Raise UnreadableFact if the data differ from what was written.
+        At least one block is read. Raise UnreadableFact if the data differ from the written data.
         """
         if not self.is_direct:
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)

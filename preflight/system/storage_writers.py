@@ -1,4 +1,4 @@
-"""Processes that write and read one file each. A process that does not finish its task is ended at the deadline."""
+"""Processes that each write and read one file. A process that misses its deadline is killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOING = {LOOK: "looking at the directory", WRITE: "writing", READ: "reading"}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The task of a writer process: the writer must stop at `stop_at`, and its process is killed at `kill_at`."""
+    """The task of a writer process. The writer must stop at `stop_at`, and preflight kills the process at `kill_at`."""
 
     what: str
     stop_at: float  # CLOCK_MONOTONIC
@@ -45,7 +45,7 @@ class WriterOutcome:
     is_over: bool = False
 
     def take(self, answer: Json, lost: Lost | None, task: Task) -> None:
-        """Record `answer`, a writer's message about `task`, or its loss: `lost` is then not None."""
+        """Record the writer's message `answer` about `task`, or the loss of the writer if `lost` is not None."""
         if lost is Lost.LATE:
             done = f" after at least {size_text(self.done_bytes)}" if self.done_bytes else ""
             self.failure = f"{DOING[task.what]} stood still{done} and was given up at its deadline"
@@ -69,9 +69,9 @@ class Writers:
     cut_short: set[int] = field(default_factory=set)  # writers in a task, or ended in one: their files may have names
 
     def carry_out(self, task: Task, count: int, watch: Callable[[int], None]) -> list[WriterOutcome]:
-        """Have the first `count` writers run a task in parallel; return their outcomes by number.
+        """Have the first `count` writers run a task in parallel, and return their outcomes in order.
 
-        `watch` is called often with the bytes that all of them have completed so far.
+        `watch` is called often with the number of bytes that these writers have completed together.
         """
         outcomes = [self._asked(number, task) for number in range(count)]
         while not all(outcome.is_over for outcome in outcomes):
@@ -100,10 +100,10 @@ class Writers:
 
 @contextmanager
 def start_writers(directory: str, count: int) -> Iterator[Writers]:
-    """Start `count` writer processes for the block, each with a file in `directory`, and yield them.
+    """Start `count` writer processes, each with its own file in `directory`, and yield the processes.
 
-    At the end of the block, even after an exception, the writers are ended and their files are removed. Call this
-    function from a process with a single thread, since it forks.
+    The end of the block ends the processes and removes their files, even after an exception. The calling process must
+    have a single thread, since this function forks.
     """
     token = os.urandom(6).hex()
     files = [StorageFile(directory, f".preflight-{token}-{number}") for number in range(count)]

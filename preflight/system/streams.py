@@ -1,4 +1,4 @@
-"""stdout and stderr in any state: closed, without a reader, on a full disk, or in an encoding with few characters."""
+"""Write to stdout and stderr, even if a stream is closed, has no reader, or can't encode every character."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LOG_COLUMNS = 120
 
 
 def open_missing_streams() -> None:
-    """Open /dev/null in place of a closed standard stream.
+    """Open /dev/null in place of each closed standard stream.
 
-    The next opened file would otherwise take the stream's number.
+    Otherwise, the next file that is opened would become this standard stream.
     """
     for descriptor in range(3):
         try:
@@ -40,7 +40,7 @@ def knows_unicode() -> bool:
 
 
 def to_stdout(text: str) -> None:
-    """Write `text` to stdout and flush it; a reader that closed the pipe (`| head -1`) is no error.
+    """Write `text` to stdout and flush stdout. Ignore a closed pipe (`| head -1`).
 
     Raise OutputError if the write fails for another reason.
     """
@@ -54,14 +54,14 @@ def to_stdout(text: str) -> None:
 
 
 def to_stderr(text: str) -> None:
-    """Write a text to stderr and flush it. A failure is ignored, since no stream is left on which to report it."""
+    """Write a text to stderr and flush stderr. Ignore a failure, since no other stream can report it."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(hide(text))
         sys.stderr.flush()
 
 
 class Progress:
-    """The progress of a long run, on stderr: one line redrawn on a terminal, otherwise a line every 30 s."""
+    """The progress of a long run on stderr. A terminal shows one changing line, and a log gets a line every 30 s."""
 
     def __init__(self, *, is_quiet: bool = False, now: Callable[[], float] = time.monotonic) -> None:
         self._is_quiet, self._now = is_quiet, now
@@ -70,9 +70,9 @@ class Progress:
         self._last_at = now()
 
     def show(self, line_of: Callable[[int], str]) -> None:
-        """Show a line of progress, which `line_of` returns for the terminal's width.
+        """Show the line of progress that `line_of` returns for the terminal's width.
 
-        If stderr is no terminal, write a line at most every 30 s.
+        If stderr is not a terminal, write a line at most every 30 s.
         """
         if self._is_quiet:
             return

@@ -1,4 +1,4 @@
-"""Unpack compressed streams piece by piece in bounded memory; a truncated stream raises an error."""
+"""Unpack compressed data in small pieces, with a limit on memory. Truncated data raise an error."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Unpacker(Protocol):
 
 
 def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
-    """Yield the content of a stream in bounded pieces; `head` are its first bytes, and `read` returns the next ones.
+    """Yield the content of a stream in pieces of bounded size, unpacked if the stream is compressed.
 
-    Data with the magic number of a compression are unpacked, and other data are yielded as they are. Raises
-    MalformedInput if the data are damaged or truncated, after the content before that place was yielded. Raises
-    UsageError if the library that unpacks zstd is not installed.
+    `head` has the first bytes of the stream, which show the compression. `read` returns the bytes of the stream from
+    its start. Raise MalformedInput if the data are damaged or truncated. Raise UsageError if the library that unpacks
+    zstd is not installed.
     """
     try:
         if head.startswith(GZIP):

@@ -1,4 +1,4 @@
-"""Wait for any number of descriptors; select() accepts no descriptor above 1,023."""
+"""Wait for descriptors with poll(), because select() accepts no descriptor above 1,023."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 
 def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
-    """Return the descriptors that are ready within `timeout_s` seconds; [] if none is.
+    """Return the descriptors that are ready within `timeout_s` seconds, or [] if no descriptor is ready.
 
-    Those in `reading` are ready if they can be read, those in `sending` if they can be written or read.
+    A descriptor in `reading` is ready if it can be read. A descriptor in `sending` is ready if it can be read or
+    written.
     """
     poller = select.poll()
     for fd in reading:
@@ -22,7 +23,7 @@ def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -
 def wait_until_writable(fd: int, timeout_s: float) -> bool:
     """Return whether the descriptor `fd` becomes writable within `timeout_s` seconds.
 
-    A closed reader also gives True, since the write then raises the error.
+    If the reader is closed, the result is True, and the next write raises the error.
     """
     poller = select.poll()
     poller.register(fd, select.POLLOUT)

@@ -1,7 +1,6 @@
-"""Events that wake a waiting loop: descriptors of any number, and files that appear in a directory (inotify).
+"""Wait for events: ready descriptors, and new files in a directory (inotify).
 
-The module also detects time in which the process did not run: a freezer, SIGSTOP or a VM's migration stops a run
-although nothing hangs.
+The module also detects time in which this process did not run, for example because of SIGSTOP or a VM migration.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ GAP_S = 1.0  # a loop that polls every few milliseconds is not as late as this, 
 
 
 def parse_events(data: bytes) -> list[str] | None:
-    """Return the names in `data`, event data of inotify, in order; None if the kernel had to drop events."""
+    """Return the file names in the inotify events `data`, in order, or None if the kernel dropped events."""
     names, start = [], 0
     while start < len(data):
         _, mask, _, length = EVENT.unpack_from(data, start)
@@ -34,9 +33,9 @@ def parse_events(data: bytes) -> list[str] | None:
 
 
 class DirectoryWatch:
-    """A watch on a directory; its descriptor (in `fds`) becomes readable when a file has appeared.
+    """A watch on a directory. Its descriptor in `fds` becomes readable when a file appears in the directory.
 
-    If `fds` is empty, there is no watch and the caller must poll.
+    If `fds` is empty, there is no watch, and the caller must poll the directory.
     """
 
     def __init__(self, path: str) -> None:
@@ -49,7 +48,7 @@ class DirectoryWatch:
         return (self._fd,) if self._fd >= 0 else ()
 
     def drain(self) -> list[str] | None:
-        """Return the names that have appeared since the last call; None if the caller must read the directory."""
+        """Return the names of files that have appeared since the last call. None means: list the directory."""
         if self._fd < 0:
             return None
         data = b""
@@ -65,7 +64,7 @@ class DirectoryWatch:
 
 
 class OwnTime:
-    """A clock for a loop that polls often; it detects and leaves out time in which the process did not run."""
+    """A clock that leaves out time in which this process did not run. The caller must poll the clock often."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.lost_s = 0.0  # in all
@@ -73,9 +72,10 @@ class OwnTime:
         self._looked_at = clock()
 
     def look(self, waited_s: float = 0.0) -> float:
-        """Return the seconds since the last call in which this process did not run; 0 if it ran as usual.
+        """Return for how many seconds this process did not run since the last call, or 0 if it ran as usual.
 
-        `waited_s` is the time that the process intended to wait, which does not count. Gaps below GAP_S count as 0.
+        `waited_s` is the time that the process waited on purpose, which does not count. Less than GAP_S seconds count
+        as 0.
         """
         now = self._clock()
         gap_s = now - self._looked_at - waited_s

@@ -28,23 +28,23 @@ def weight_bytes(job: Job, params: ParamCount) -> int:
 
 
 def bytes_per_parameter(job: Job) -> int:
-    """Return the bytes per trained parameter in a checkpoint: weight, fp32 copy and the optimizer's states."""
+    """Return the bytes per trained parameter in a checkpoint: the weight, its fp32 copy and the optimizer's states."""
     return WEIGHT_BYTES[job.dtype] + MASTER_BYTES[job.dtype] + MOMENT_BYTES[job.optimizer]
 
 
 def checkpoint_bytes(job: Job, params: ParamCount) -> int:
-    """Return the bytes of a checkpoint from which training can resume.
+    """Return the size in bytes of a checkpoint from which training can resume.
 
-    With LoRA, only trained parameters are included, because the others do not change.
+    With LoRA, the checkpoint has only the trained parameters.
     """
     trained = params.total if job.lora_share is None else max(1, round(params.total * job.lora_share))
     return trained * bytes_per_parameter(job)
 
 
 def gathered_bytes(job: Job, params: ParamCount) -> int:
-    """Return the bytes that rank 0 must receive from other ranks for a full checkpoint.
+    """Return how many bytes rank 0 must receive from other ranks for a full checkpoint.
 
-    The result is 0 if `job.save` is another kind of checkpoint, or if every rank has all data (DDP).
+    The result is 0 if the checkpoint is of another kind, or if every rank has all data (DDP).
     """
     if job.save is not Save.FULL:
         return 0
@@ -60,7 +60,7 @@ def gathered_bytes(job: Job, params: ParamCount) -> int:
 
 
 def rank_bytes(job: Job, params: ParamCount) -> int:
-    """Return how many bytes of a checkpoint are on each rank's own GPU, by the job's strategy."""
+    """Return how many bytes of a checkpoint each rank's GPU holds under the job's strategy."""
     whole = checkpoint_bytes(job, params)
     weights = whole // bytes_per_parameter(job) * WEIGHT_BYTES[job.dtype]
     match job.strategy:
@@ -73,7 +73,7 @@ def rank_bytes(job: Job, params: ParamCount) -> int:
 
 
 def message_bytes(job: Job, params: ParamCount) -> int:
-    """Return an estimate of the largest collective in training, in bytes; it is too large rather than too small."""
+    """Return a high estimate of the size in bytes of the largest collective in training."""
     weights = weight_bytes(job, params)
     match job.strategy:
         case Strategy.DDP:

@@ -1,4 +1,4 @@
-"""The call, option or variable by which each framework takes the timeout (docs/dev/nccl-facts.md, section 4.4)."""
+"""The call, option or variable that sets the timeout in each framework (docs/dev/nccl-facts.md, section 4.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeout setting of each framework, in its own words and unit, and the variables to export.
+"""The timeout setting of each framework, and the variables to export.
 
 See docs/dev/nccl-facts.md, sections 4.4 and 4.5.
 """
@@ -31,10 +31,10 @@ DEEPSPEED_FIRST_WITH_10_MINUTES = (0, 19, 6)  # read in its sources: 30 in 0.19.
 def framework_lines(
     training_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
 ) -> tuple[FrameworkLine, ...]:
-    """Return each framework's setting, and the largest checkpoint that fits into the framework's default timeout.
+    """Return each framework's timeout setting, and the largest checkpoint that the framework's default allows.
 
-    `training_s` and `init_s` are the timeouts for training and for the start; a framework that has one timeout gets the
-    longer one. `versions` are those of the installed packages.
+    `training_s` and `init_s` are the timeouts for training and for the start. A framework with only one timeout gets
+    the longer timeout. `versions` has the versions of the installed packages.
     """
     pg_s = max(training_s, init_s)
 
@@ -66,12 +66,12 @@ def framework_lines(
 
 
 def minutes_up(value_s: float) -> int:
-    """Return `value_s` seconds as whole minutes, rounded up."""
+    """Return `value_s` seconds in minutes, rounded up."""
     return math.ceil(value_s / 60)
 
 
 def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
-    """Return DeepSpeed's own default timeout in seconds; a Gap if `versions` lacks DeepSpeed (not installed here)."""
+    """Return DeepSpeed's default timeout in seconds, or a Gap (an unknown value) if DeepSpeed is not installed."""
     version = version_tuple(versions.get("deepspeed", ""))
     if not version:
         return Gap("deepspeed is not installed here: 600 s since 0.19.6, 1800 s before")
@@ -79,9 +79,9 @@ def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
 
 
 def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
-    """Return the number of minutes for DEEPSPEED_TIMEOUT, from the timeout `pg_s` in seconds.
+    """Return the value of DEEPSPEED_TIMEOUT in minutes, for the timeout `pg_s` in seconds.
 
-    The number is never below DeepSpeed's default, so the variable does not shorten the job's timeout.
+    The value is never below DeepSpeed's default timeout.
     """
     default_s = deepspeed_default_s(versions)
     return minutes_up(max(pg_s, 1800 if isinstance(default_s, Gap) else default_s))
@@ -106,10 +106,10 @@ def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:
 
 
 def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables to export: the timeouts, and with "nccl" as `dialect` those of torch's flight recorder.
+    """Return the environment variables that set the timeouts.
 
-    `dialect` is the library whose variables the backend reads. TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC is left out, because it
-    ends a process whose watchdog is stuck, however long the process's collectives may take.
+    If `dialect` is "nccl", the result also has the variables of torch's flight recorder. `dialect` is the library whose
+    variables the backend reads.
     """
     own = (
         (PG_TIMEOUT, str(safe.pg_timeout_s)),
@@ -120,9 +120,9 @@ def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) ->
 
 
 def flight_recorder_env(torch_version: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that enable the flight recorder in `torch_version`; () if it is on by default or missing.
+    """Return the variables that enable the flight recorder in `torch_version`.
 
-    See docs/dev/nccl-facts.md, section 4.2.
+    The result is () if the recorder is on by default or missing. See docs/dev/nccl-facts.md, section 4.2.
     """
     version = version_tuple(torch_version)[:2]
     if not FIRST_WITH_RECORDER <= version < FIRST_THAT_RECORDS:

@@ -26,10 +26,10 @@ FEWEST, MOST = 1000, 10**14  # parameters
 
 
 def parse_params(text: str) -> ParamCount:
-    """Return the number of parameters in `7B`, `1.5B`, `7e9`, `7_000_000_000`, or `47B/13B` (all / active per token).
+    """Return the number of parameters in a text such as `7B`, `1.5B`, `7e9`, `7_000_000_000` or `47B/13B`.
 
-    `47B/13B` is a mixture of experts. `8x7B` counts every expert as a whole model, which is the maximum size of such a
-    model. This form does not give the number of active parameters, so all parameters count as active.
+    `47B/13B` means 47B parameters in total and 13B active parameters per token. `8x7B` counts as eight full models,
+    which is the maximum size, and all parameters count as active.
     """
     total_text, slash, active_text = text.strip().partition("/")
     total = _count(total_text, text)
@@ -45,10 +45,7 @@ def is_upper_bound(text: str) -> bool:
 
 
 def parse_lora_share(text: str) -> float:
-    """Return the trained share of the parameters, from a text as PEFT prints it: 0.005 for `0.5%`.
-
-    A LoRA rank alone gives no share.
-    """
+    """Return the trained share of the parameters, from a text as PEFT prints it: 0.005 for `0.5%`."""
     found = SHARE.fullmatch(text.strip())
     if not found:
         in_percent = "write the trained share in percent, with %: 0.5%, as print_trainable_parameters() prints it"
@@ -60,7 +57,7 @@ def parse_lora_share(text: str) -> float:
 
 
 def parse_count(text: str, option: str, most: int) -> int:
-    """Return the whole number in `text`, the value of `option`; UsageError unless it is from 1 to `most`."""
+    """Return the integer in `text`, the value of `option`. Raise UsageError unless the integer is from 1 to `most`."""
     found = WHOLE.fullmatch(text.strip())
     if not found or not 0 < int(found[0]) <= most:
         raise wrong(option, text, f"give a whole number from 1 to {most}")
@@ -87,9 +84,9 @@ LONGEST_PHASE_S = 366 * 86400.0
 
 
 def parse_run_record(text: str, where: str) -> tuple[Silence, ...]:
-    """Return how long a job printed nothing in each phase, from `text`, the record that `preflight run` wrote.
+    """Return how long a job printed nothing in each phase, from the text of a record of `preflight run`.
 
-    Raises MalformedInput, which names the source `where`.
+    Raise MalformedInput if the record is damaged or the job did not end well.
     """
     document = parse_json(text, RUN_RECORD, where)
     phases = document.get("phases") if isinstance(document, dict) and document.get("ended_well") is True else None
@@ -117,9 +114,9 @@ CLASSIC_WIDENING = 4  # of the feed-forward, where a config names none
 
 
 def parse_model_shape(text: str, where: str) -> ModelShape:
-    """Return the model shape in `text`, a config.json.
+    """Return the shape of the model from the text of its config.json.
 
-    Raises MalformedInput, which names the missing key and the source `where`.
+    Raise MalformedInput if a key is missing.
     """
     document = parse_json(text, MODEL_CONFIG, where)
     if not isinstance(document, dict):

@@ -1,8 +1,8 @@
 """The minimum memory that a job needs, and the memory that frameworks usually keep.
 
-A lower bound can show that a job does not fit, but not that it fits. Bytes per parameter are those of
-docs/dev/nccl-facts.md, section 10.2. A Job does not describe offloading to the CPU, weights that are quantized while
-all of them are trained, or tensor or pipeline parallelism; such jobs need less memory on a GPU.
+The minimum can show that a job does not fit, but not that the job fits. The bytes per parameter come from
+docs/dev/nccl-facts.md, section 10.2. The real need is lower for jobs that offload to the CPU, quantize trained weights,
+or use tensor or pipeline parallelism.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.NOT_AS_USUAL: 2
 
 
 def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit:
-    """Return the job's memory need on each GPU and on this host, by phase, compared with `headroom`, the free memory.
+    """Return the memory that the job needs on each GPU and on this host, compared with the free memory.
 
-    Without `batch`, the activations are left out. If the job does not fit, the result also lists changes to the job
-    that help.
+    Without `batch`, the memory for activations is left out. If the job does not fit, the result also lists changes to
+    the job that help.
     """
     fit = _fit(job, headroom, batch)
     is_short = fit.verdict in (FitVerdict.NOT_AS_USUAL, FitVerdict.CANNOT_FIT)
@@ -53,7 +53,7 @@ def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit
 
 
 def ways_out(job: Job, headroom: Headroom, batch: Batch | None, verdict: FitVerdict) -> tuple[str, ...]:
-    """Return changes to the job, in words, each of which gives a better verdict than `verdict`; () if none does."""
+    """Return texts about changes to the job that would make the memory verdict better than `verdict`."""
     changes = {
         f"fsdp or zero3 divides everything among the {job.world_size} ranks": replace(job, strategy=Strategy.FSDP),
         "a sharded checkpoint gathers nothing": replace(job, save=Save.SHARDED),
@@ -82,7 +82,7 @@ def _fit(job: Job, headroom: Headroom, batch: Batch | None) -> Fit:
 
 
 def state_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield the permanent needs on each GPU: weights, and the optimizer's moments and fp32 copy of 16-bit weights."""
+    """Yield the memory that each GPU always needs for weights, optimizer states and the fp32 copy of the weights."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_WEIGHTS else 1
     how = f"{job.dtype.value}{_divided(split)}"
@@ -131,7 +131,7 @@ def gather_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def loading_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]:
-    """Yield the host memory needed while the ranks load the weights, if each rank on this host loads all weights."""
+    """Yield the host memory that is needed if each rank on this host loads all weights at the start."""
     copies = max(1, ranks)
     reason = f"if each of {copies} ranks loads all of them" if copies > 1 else "loaded before they move to the GPU"
     yield _term("weights", copies * params.total, WEIGHT_BYTES[job.dtype], 1, reason, Certainty.ESTIMATE)
@@ -159,10 +159,10 @@ def host_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]
 
 
 def activation_terms(job: Job, batch: Batch) -> Iterator[MemoryTerm]:
-    """Yield an estimate of activations and logits, after Korthikanti et al. 2022, for attention that stores no scores.
+    """Yield an estimate of the memory for activations and logits, after Korthikanti et al. 2022.
 
-    Per token, in the weights' type, a block keeps the inputs of two norms, q, k, v, the attention's output and the
-    inputs of its projections (7 hidden sizes). A gated feed-forward keeps four intermediate sizes.
+    The estimate assumes attention that stores no scores. For each token, a block stores 7 times the hidden size and 4
+    times the intermediate size.
     """
     shape, tokens = batch.shape, batch.seq_len * batch.micro_batch
     width = WEIGHT_BYTES[job.dtype]
@@ -178,7 +178,7 @@ def activation_terms(job: Job, batch: Batch) -> Iterator[MemoryTerm]:
 
 
 def is_thinkable(batch: Batch) -> bool:
-    """Return whether the activations of a batch are small enough that a future GPU could hold them."""
+    """Return whether a future GPU could hold the activations of the batch."""
     return sum(term.needed_bytes for term in activation_terms(Job(dtype=Dtype.FP32), batch)) <= MOST_BYTES
 
 
@@ -230,7 +230,7 @@ def _need(
 
 
 def headroom_of(node: NodeFacts, gpus: Sequence[int], ranks: int) -> Headroom:
-    """Return the free memory for `ranks` ranks on these GPUs (nvml_index; all GPUs if none is named)."""
+    """Return the free memory of this host and of the GPUs with these NVML indices. No index means all GPUs."""
     gpu_free, gpu_source = _gpu_headroom(node, gpus)
     host, host_source = (node.system, "") if isinstance(node.system, Gap) else _host_headroom(node.system)
     return Headroom(ranks, gpu_free, gpu_source, host, host_source)

@@ -1,4 +1,4 @@
-"""The phases in which one rank works while the others already wait in a collective.
+"""The phases of a job in which one rank works while the other ranks wait in a collective.
 
 See docs/dev/nccl-facts.md, section 10.1.
 """
@@ -62,7 +62,7 @@ PICKLE_BYTES_PER_S = Bound(
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A phase in which one rank works while the others wait.
+    """A phase in which one rank works while the other ranks wait.
 
     `value_s` is the duration of the phase in seconds, and `source` says how the duration is known. `parts` names the
     timeouts (start, training) that must cover the phase.
@@ -76,10 +76,10 @@ class Pause:
 
 
 def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
-    """Return the phases of `job` in which one rank works while the others wait, by the storage speeds in `timings`.
+    """Return the phases of `job` in which one rank works while the other ranks wait.
 
-    They come from the record of an earlier run if there is one, else from the model's size; durations that the user
-    gave are added.
+    The durations come from the record of an earlier run, or else from the model's size and the storage speeds in
+    `timings`. Durations that the user gave are added.
     """
     both, training = (Part.INIT, Part.TRAINING), (Part.TRAINING,)
     if job.silences:
@@ -110,7 +110,7 @@ def _silence(seen: Silence) -> Pause:
 
 
 def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
-    """Return the bytes of the largest full checkpoint that rank 0 can write in the share 1/`factor` of a timeout."""
+    """Return the size in bytes of the largest full checkpoint that rank 0 can write in `timeout_s` / `factor`."""
     return timeout_s / factor * _rank0_speed(timings)[0]
 
 

@@ -7,10 +7,9 @@ See docs/dev/nccl-facts.md, section 10.3.
                + 10 x making the communicator, as measured + 3 x the assumed time of ranks that were not measured
                + NCCL's own retries
 
-Both are rounded up to a minute and kept between the floor and the cap. The group's timeout covers both, since torch has
-one timeout for both. The multipliers are a judgment. A pause that was measured or given may take three times as long
-with other users of the storage. A step that takes milliseconds on an idle machine may take ten times as long. The
-assumed times are already high estimates for many ranks.
+Both timeouts are rounded up to a minute and kept between the floor and the cap. The group's timeout is the longer one,
+since torch has only one timeout. The multipliers are a judgment. A pause may take three times as long if other users
+share the storage. A step of milliseconds may take ten times as long on a busy machine.
 """
 
 from __future__ import annotations
@@ -80,9 +79,10 @@ LOCAL_BYTES_PER_S = 2e9  # one NVMe drive, in round numbers
 def safe_timeout(
     job: Job, timings: Timings, current_s: float | None = None, versions: Mapping[str, str] | None = None
 ) -> SafeTimeout:
-    """Return the timeouts, their derivation, and the setting of each framework in its installed version.
+    """Return the safe timeouts, how they were computed, and the setting for each framework.
 
-    `current_s` is the job's own timeout in seconds, on which the result has a verdict; None if it is not known.
+    `current_s` is the job's own timeout in seconds, or None if unknown. The result has a verdict on the job's own
+    timeout.
     """
     found = pauses(job, timings)
     longest = max(found, key=lambda pause: pause.value_s, default=None)
@@ -238,9 +238,9 @@ def _clamp(value_s: float, floor_s: int) -> int:
 
 
 def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> str:
-    """Return a text on the timeouts that a local NVMe and a slow network share would need.
+    """Return a text about the timeouts that a local NVMe disk and a slow network share would need.
 
-    The result is "" if storage was measured or makes no difference.
+    The result is "" if the storage was measured or makes no difference.
     """
     if job.params is None or job.silences or not isinstance(timings.write_one_bytes_per_s, Gap):
         return ""

@@ -1,6 +1,6 @@
-"""The timings on which a timeout depends: from trials, from a measured directory, and from NCCL's own retries.
+"""The timings that determine a timeout, from test runs, a measured directory and NCCL's own retries.
 
-After its retries, NCCL reports an error of its own; a shorter timeout would hide that error.
+NCCL reports its own error only after its retries. A shorter timeout would hide this error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ LONGEST_S = 86400.0 * 365
 def timings(
     trials: Sequence[TrialResult] | None, ranks: int, storage: StorageSpeed | None, settings: Mapping[str, str]
 ) -> Timings:
-    """Return the measured timings; `trials` is None if no check was made, and `settings` are NCCL's variables."""
+    """Return the measured timings that determine a timeout.
+
+    `trials` is None if no check was made. `settings` has NCCL's variables.
+    """
     sound = [trial for trial in trials or () if trial.outcome is Outcome.OK]
     results = [each for trial in sound for each in trial.results if each.verified]
     largest_bytes = max((each.size_bytes for each in results), default=0)
@@ -55,7 +58,7 @@ def timings(
 
 
 def nccl_settings(node: NodeFacts) -> dict[str, str]:
-    """Return NCCL's variables as the job inherits them; the environment takes precedence over NCCL's own files."""
+    """Return the NCCL variables that the job inherits. The environment takes precedence over NCCL's own files."""
     files = {entry.name: entry.value for entry in reversed(known_or(node.nccl_conf, ()))}  # the first one counts
     return files | {variable.name: variable.value for variable in known_or(node.environment, ())}
 
@@ -88,9 +91,9 @@ def _above_zero(speed: float | Gap) -> float | Gap:
 
 
 def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
-    """Return (seconds of retries after which NCCL reports an InfiniBand or socket error, how this was computed).
+    """Return after how many seconds of retries NCCL reports a network error, and a text with the calculation.
 
-    `settings` are NCCL's variables.
+    `settings` has NCCL's variables.
     """
     # As NCCL reads them; an empty one means the default.
     exponent, retries, count, sleep_ms = (
@@ -102,9 +105,10 @@ def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
 
 
 def ib_retries_s(exponent: int, retries: int) -> float:
-    """Return for how many seconds InfiniBand retries with this timeout exponent and retry count, at most LONGEST_S.
+    """Return for how many seconds InfiniBand retries, at most LONGEST_S.
 
-    The result is 0.0 if the retries never end (an exponent of 0, or of 32 and above).
+    `exponent` is the exponent of the InfiniBand timeout. The result is 0.0 if the retries never end (an exponent of 0,
+    or of 32 and above).
     """
     if not 0 < exponent < 32:
         return 0.0

@@ -1,4 +1,4 @@
-"""The texts about a timeout: the verdict, reasons to deviate from common advice, and when not to raise a timeout."""
+"""The texts about a timeout: the verdict, and the notes for the user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_TO_RAISE = (
 
 
 def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
-    """Return the verdict on `current_s`, the job's timeout in seconds, as one sentence; None means no known timeout.
+    """Return one sentence with the verdict on the job's timeout `current_s` in seconds (None if unknown).
 
     `found` has the timeout that the job needs.
     """
@@ -57,7 +57,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
 
 
 def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | None) -> tuple[str, ...]:
-    """Return notes on a computed timeout, in words: what is missing, and where it differs from common advice."""
+    """Return notes on a computed timeout: what is missing, and how the timeout differs from common advice."""
     notes = []
     if job.params is None and not job.silences:
         notes.append("the size of the model is unknown (--params), so its checkpoints are not included")
@@ -82,7 +82,7 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
 
 
 def unmeasured(timings: Timings) -> tuple[str, ...]:
-    """Return the reasons in `timings` why storage or collective times were assumed, not measured, each reason once."""
+    """Return the reasons why storage or collective times were assumed and not measured, without duplicates."""
     read = (timings.write_one_bytes_per_s, timings.read_one_bytes_per_s, timings.collective_s, timings.connect_s)
     return tuple(dict.fromkeys(each.reason for each in read if isinstance(each, Gap)))
 

@@ -1,1 +1,1 @@
-"""Run one configuration on all ranks: the launcher of the ranks, and in rank/ the code that runs inside the ranks."""
+"""Run one configuration on all ranks. The package `rank` has the code that runs inside the ranks."""

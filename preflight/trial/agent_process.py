@@ -1,4 +1,4 @@
-"""Start the slow parts of a run first: the agent of this node's ranks, which imports torch, and the waking of the GPUs.
+"""Start the slow parts of a run first: the agent that imports torch, and the process that wakes the GPUs.
 
 At the same time, preflight itself is loaded, and the node is probed.
 """
@@ -30,7 +30,8 @@ WORKER = (sys.executable, "-m", "preflight.trial.worker")
 class AgentProcess:
     """torchrun's agent, which imports torch and then waits for an order.
 
-    `process` is None without an agent; `problem` is then the reason. `log` is the descriptor of the agent's output.
+    `process` is None if there is no agent, and `problem` is then the reason. `log` is the descriptor of the agent's
+    output.
     """
 
     process: ChildProcess | None
@@ -40,13 +41,13 @@ class AgentProcess:
     xids: XidWatch | None = None  # it wakes the GPUs, and keeps them awake
 
     def order(self, spec: str, environ: Mapping[str, str]) -> None:
-        """Order the agent to run the ranks of the specification file `spec`, with the variables `environ` added."""
+        """Order the agent to run the ranks of the file `spec`, with the additional environment variables `environ`."""
         if self.process is not None:
             with contextlib.suppress(OSError):  # it has died already: whoever watches it finds out
                 self.process.send({"spec": spec, "environ": dict(environ)})
 
     def save_log(self, path: str) -> None:
-        """Write the agent's output to the file `path`; if there is no space, the file stays incomplete."""
+        """Write the agent's output to the file `path`. If the disk is full, the file stays incomplete."""
         with contextlib.suppress(OSError), open(path, "wb") as file:
             file.write(os.pread(self.log, os.fstat(self.log).st_size, 0))
 
@@ -67,11 +68,11 @@ class AgentProcess:
 
 @contextlib.contextmanager
 def started_agent(environ: Mapping[str, str], wakes_gpus: bool = False) -> Iterator[AgentProcess]:
-    """Start the agent, and end it after the block. Without torch, the agent has no process.
+    """Start the agent for the duration of the block. If torch is not installed, the agent has no process.
 
-    With `wakes_gpus`, all GPUs of this machine are woken, and kept awake until the end of the block.
+    If `wakes_gpus` is true, all GPUs of this machine stay awake until the end of the block.
 
-    Raises BrokenInstallation if the limit of CPU time (`ulimit -t`) is too low to load torch.
+    Raise BrokenInstallation if the limit of CPU time (`ulimit -t`) is too low to load torch.
     """
     if (cpu_s := own_limits().get("cpu_s", LEAST_CPU_S)) < LEAST_CPU_S:
         raise BrokenInstallation(
@@ -109,9 +110,9 @@ def _counted() -> Counts:
 
 
 def start_environment(launcher_pid: int) -> dict[str, str]:
-    """Return the variables with which the agent imports torch, in addition to the user's environment.
+    """Return the variables that the agent needs to import torch, in addition to the user's environment.
 
-    `launcher_pid` is the process with which the agent ends.
+    The agent ends when the process `launcher_pid` ends.
     """
     return {
         "PREFLIGHT_PARENT_PID": str(launcher_pid),

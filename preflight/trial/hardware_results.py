@@ -1,4 +1,4 @@
-"""The results of the tests without NCCL: the ranks' measurements, the driver's reports and the counters' increases."""
+"""The results of the tests without NCCL: GPU measurements, driver reports and increases of hardware counters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 class HardwareWatch:
     """A watch on this node's hardware during a run, by counters and by a process that listens for Xids.
 
-    The code that starts the process `xids` also ends it. A simulated machine has no such process (`xids` is None).
+    The code that starts the process `xids` must also end this process. `xids` is None on a simulated machine.
     """
 
     machine: Machine
@@ -55,9 +55,9 @@ class HardwareWatch:
     results: Hardware | Gap | None = None  # set at the first request, which ends the watch
 
     def begin(self, path: BackendChoice, run_dir: str = "") -> None:
-        """Read the counters once the GPUs are awake.
+        """Read the hardware counters after the GPUs have woken up.
 
-        Without GPUs or with `path.on_cpu`, only end the process `xids`.
+        If the run uses no GPUs, only end the process `xids`.
         """
         self.run_dir = run_dir
         if path.on_cpu or not path.gpus:
@@ -70,11 +70,10 @@ class HardwareWatch:
         self.counters = probe_counters(self.machine)
 
     def stop(self, left_s: float) -> tuple[CounterChange, ...]:
-        """Stop watching, and return how much each counter has grown since `begin`; `left_s` is the time left.
+        """Stop the watch, and return how much each counter has grown since `begin`.
 
-        Xids come from NVML's events if the kernel log could not be read.
-
-        An Xid 45 of one of preflight's own processes results from preflight's own kill and is left out.
+        `left_s` is the time until the deadline in seconds. If the kernel log can't be read, the Xids come from NVML. An
+        Xid 45 of a preflight process is left out, because preflight itself killed this process.
         """
         ours = {f"{XID}{KILLED}{OF_PROCESS}{pid}" for pid in _own_pids(self.run_dir)}
         limit_s = min(left_s, LIMIT_S)
@@ -141,11 +140,11 @@ def hardware_results(
     left_s: float = LIMIT_S,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> Hardware | Gap:
-    """Return the results of the GPU tests and the changes of the hardware counters, computed at the first call only.
+    """Return the results of the GPU tests and the changes of the hardware counters, computed only once.
 
-    The result is a Gap with the reason if the GPUs were not tested. If another process used the GPUs, `disturbed` is a
-    text about this, and the speeds are left out. `left_s` is the time until the deadline in seconds. With several
-    nodes, the first call is made before the trials on all nodes.
+    The result is a Gap with the reason if the GPUs were not tested. If `disturbed` says that another process used the
+    GPUs, the speeds are left out. `left_s` is the time until the deadline in seconds. On several nodes, make the first
+    call before the test runs on all nodes.
     """
     if watching.results is None:
         watching.results = _results(launched, node, path, watching, disturbed, left_s, tests)

@@ -1,4 +1,4 @@
-"""A launch of ranks, in progress and finished: what the ranks report, event by event, and why the launch ended."""
+"""A launch of ranks, in progress or finished: the events that the ranks report, and why the launch ended."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ RESULTS: dict[str, tuple[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SoloPhase:
-    """The single-node phase of a run of several nodes: this node's own trials, before the trials on all nodes.
+    """The test runs of this node alone, before the test runs on all nodes together.
 
-    `problem` is the reason if the phase ended early.
+    `problem` is the reason if this phase ended early.
     """
 
     trials: tuple[TrialResult, ...] = ()
@@ -41,7 +41,7 @@ class SoloPhase:
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """The results that the ranks reported so far; `problem` is the reason why the launch ended early, or ""."""
+    """The results that the ranks have reported so far. `problem` is the reason for an early end, or ""."""
 
     trials: tuple[TrialResult, ...] = ()
     duels: tuple[Duel, ...] = ()
@@ -64,7 +64,7 @@ class LaunchResult:
 
     @property
     def own_trials(self) -> tuple[TrialResult, ...]:
-        """Return the trials that this node made alone; if it has made none, the trials of the run."""
+        """Return the test runs that this node made alone, or the test runs of all nodes if it made no run alone."""
         return (self.solo.trials if self.solo else ()) or self.trials
 
     @property
@@ -74,7 +74,7 @@ class LaunchResult:
 
     @property
     def own_control(self) -> Control:
-        """Return the A/B confirmation that belongs to the trials of `own_trials`."""
+        """Return the A/B confirmation of a workaround for the test runs in `own_trials`."""
         return self.solo.control if self.solo and self.solo.trials else self.control
 
     @property
@@ -83,12 +83,12 @@ class LaunchResult:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return why preflight could not finish: `problem`, then the problem of the single-node phase; () if it did."""
+        """Return the reasons why preflight could not finish, or () if preflight finished."""
         return tuple(dict.fromkeys(filter(None, (self.problem, self.solo_problem))))
 
 
 class Launch:
-    """A launch in progress, to which the launcher and the other nodes report events; `result` is the result so far."""
+    """A launch in progress. `result` collects the events that the launcher and the other nodes report."""
 
     def __init__(self) -> None:
         self.result = LaunchResult(started_at=time.monotonic())
@@ -107,9 +107,9 @@ class Launch:
         self.result = replace(self.result, problem=self.result.problem or problem)
 
     def end_solo(self, problem: str) -> None:
-        """Record that this node has finished its own trials; all later trials run on all nodes together.
+        """Record that this node has finished its own test runs. All later test runs are on all nodes together.
 
-        A `problem` of the single-node phase does not end the launch, because the other nodes still have to be informed.
+        A `problem` does not end the launch, because the other nodes must still be informed.
         """
         now = self.result
         self.result = replace(
@@ -120,8 +120,7 @@ class Launch:
     def paused(self, seconds: float) -> None:
         """Record that the ranks report a suspension of `seconds`.
 
-        The launcher measures the same suspensions with its own clock (`stood_still`). Of the two totals, the longer one
-        counts.
+        `stood_still` records suspensions that the launcher itself measures. The longer total counts.
         """
         self.result = replace(self.result, paused_by_ranks_s=self.result.paused_by_ranks_s + seconds)
 
@@ -133,7 +132,7 @@ class Launch:
         self.result = replace(self.result, done=True)
 
     def stop(self, error: Exception | Interrupted) -> None:
-        """Record the error or signal that ended the launch as `result.problem`; all earlier results are kept."""
+        """Record the error or signal that ended the launch in `result.problem`. Earlier results are kept."""
         match error:
             case Interrupted():
                 why = f"{error} during {self.result.running or 'the start of torchrun'}"
@@ -149,7 +148,7 @@ class Launch:
     def take(self, event: dict[str, Any]) -> None:
         """Record `event`, which the coordinator or the agent reported.
 
-        Raise HarnessError if its kind is unknown, or if the run ends after a damaged event.
+        Raise HarnessError if the kind of the event is unknown, or if the run ends after a damaged event.
         """
         now = self.result
         match str(event["event"]):
@@ -193,9 +192,9 @@ class Launch:
 
 
 def parse_event(line: bytes) -> dict[str, Any]:
-    """Return the event on `line`; a line without a valid event becomes an event of the kind `garbled`.
+    """Return the event on a line, or an event of the kind `garbled` if the line has no valid event.
 
-    A coordinator that is killed while it writes leaves half a line. A surviving process then reports the reason.
+    An incomplete line remains if a process is killed while it writes the line.
     """
     try:
         event = json.loads(line)
@@ -213,7 +212,7 @@ def how_ended(exit_code: int) -> str:
 
 
 def progress_line(launched: LaunchResult, deadline_s: float, width: int) -> str:
-    """Return a line with elapsed time, current step and `deadline_s`, shortened to fit into `width` columns."""
+    """Return a line with the elapsed time, the current step and the deadline, cut to fit into `width` columns."""
     elapsed_s = time.monotonic() - launched.started_at
     what = launched.running or "starting one process per rank (importing torch)"
     done = f"{len(launched.trials)} tried" if launched.trials else ""

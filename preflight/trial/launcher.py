@@ -1,4 +1,4 @@
-"""The launcher's part in a run: give the agent its order, read the ranks' reports, and end all processes in time."""
+"""The launcher's part in a run: start the ranks, read the ranks' reports, and end all processes in time."""
 
 from __future__ import annotations
 
@@ -37,13 +37,11 @@ def launch(
     kill_at: float,
     peers: Peers | None = None,
 ) -> None:
-    """Have the agent run `spec`, and record its events in `launched`, until the run is over or `kill_at` is reached.
+    """Run `spec` on the agent, and record the agent's events in `launched` until the run ends.
 
-    `kill_at` is in seconds of the monotonic clock. `watch` is called with the results so far, to show the progress.
-
-    At the end, also after an exception such as Ctrl-C, no process of the run is left, and `launched` has all reports
-    that arrived. With `peers` (other nodes), this node's own trials are the first phase; the trials on all nodes
-    follow. Raise LaunchError if the agent has no process.
+    The run ends at the latest at `kill_at` (monotonic seconds). `watch` receives the results so far, to show the
+    progress. At the end, no process of the run is left, even after an exception. Raise LaunchError if the agent has no
+    process.
     """
     if agent.process is None:
         raise LaunchError(agent.problem)
@@ -72,7 +70,7 @@ def launch(
 
 
 def rank_environment(spec: RunSpec) -> dict[str, str]:
-    """Return the environment variables that the agent gets with its order and passes on to the per-rank agents."""
+    """Return the environment variables that the launcher gives to the agent for the ranks."""
     own = {"PREFLIGHT_EVENTS": events_path(spec.run_dir), "PREFLIGHT_LIFELINE": lifeline_path(spec.run_dir)}
     if spec.gpus.uuids:
         own |= {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus.uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -82,9 +80,9 @@ def rank_environment(spec: RunSpec) -> dict[str, str]:
 
 
 def meet_without_ranks(peers: Peers, launched: Launch, watch: Watcher, kill_at: float) -> None:
-    """Inform the other nodes that this node could not start its ranks; return once the run is over.
+    """Tell the other nodes that this node could not start its ranks, and return when the run is over.
 
-    At the monotonic time `kill_at`, the run ends here. `watch` is called with the results so far.
+    The run ends at the latest at `kill_at` (monotonic seconds). `watch` receives the results so far.
     """
     while not launched.is_over:
         reading, writing = peers.files()

@@ -1,4 +1,4 @@
-"""The run's own directory: control files, stores, logs and the events FIFO. No other user can read it."""
+"""The directory of a run: control files, stores, logs and the events FIFO. Other users can't read this directory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def make_run_dir() -> str:
 
 
 def remove_old_run_dirs() -> None:
-    """Remove this user's folders of runs that ended a week ago or earlier, but no folder that `--keep` kept."""
+    """Remove this user's folders of runs that ended at least a week ago, except folders that `--keep` kept."""
     for path, is_old in own_folders(tempfile.gettempdir(), NAME):
         if is_old and _has_ended(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -73,7 +73,7 @@ def make_folders(path: str) -> None:
 
 
 def make_joint_dir(run_dir: str) -> None:
-    """Create the folders for the trials on all nodes, before any process writes into them."""
+    """Create the folders for the test runs on all nodes, before any process writes into these folders."""
     os.mkdir(joint_dir(run_dir), 0o700)
     make_folders(joint_dir(run_dir))
 
@@ -112,7 +112,7 @@ def events_path(run_dir: str) -> str:
 def lifeline_path(run_dir: str) -> str:
     """Return the path of the FIFO that the launcher holds open.
 
-    If the launcher dies, the trial children die too (processes.stop_with_parent).
+    If the launcher dies, the child processes of the test runs die too (processes.stop_with_parent).
     """
     return os.path.join(run_dir, "lifeline")
 
@@ -128,17 +128,17 @@ def spec_path(run_dir: str) -> str:
 
 
 def machine_path(run_dir: str) -> str:
-    """Return the path of the file with the facts of a simulated machine."""
+    """Return the path of the file that describes a simulated machine."""
     return os.path.join(run_dir, "machine.json")
 
 
 def write_spec(spec: RunSpec) -> None:
-    """Write `spec` to its run directory in one step, because ranks wait for the file before the trials on all nodes."""
+    """Write `spec` to its run directory in one step, so that waiting ranks never read an incomplete file."""
     _write(spec_path(spec.run_dir), encode(spec))
 
 
 def write_machine(run_dir: str, node: NodeFacts, gpus: tuple[int, ...]) -> None:
-    """Write the facts of a simulated machine in the form of a report, and `gpus`, the indices of the ranks' GPUs."""
+    """Write the description of a simulated machine, and the indices of the ranks' GPUs, to the run directory."""
     _write(machine_path(run_dir), {"node": encode(node), "gpus": list(gpus)})
 
 
@@ -152,7 +152,7 @@ def _write(path: str, document: dict[str, Any]) -> None:
 
 
 def keep_run_dir(run_dir: str) -> None:
-    """Keep the directory of a run that has ended until a person removes it."""
+    """Keep the directory of an ended run until a person removes the directory."""
     with contextlib.suppress(OSError):
         os.unlink(lifeline_path(run_dir))
 
@@ -163,7 +163,7 @@ def remove_run_dir(run_dir: str) -> None:
 
 
 def last_words(run_dir: str) -> str:
-    """Return the last error in the torchrun logs, else their last line, to explain why a rank died; "" without logs."""
+    """Return the last error in the torchrun logs, or else their last line, or "" if there are no logs."""
     logs = [path for path in Path(run_dir, "torchrun").rglob("*") if path.is_file()]
     lines = [line for path in sorted(logs, key=os.path.getmtime) for line in _last_lines(path)]
     own = [line for line in lines if not TORCHRUN_LOG.match(line)]

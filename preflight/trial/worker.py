@@ -1,9 +1,9 @@
-"""`python -m preflight.trial.worker`: the process of a node's ranks, which becomes torchrun's agent and forks.
+"""`python -m preflight.trial.worker`: the process that becomes torchrun's agent and forks this node's ranks.
 
-The process imports torch and then reads its order, a line of JSON, from standard input: the path of the specification,
-and variables. If no order comes, the process ends.
+The process imports torch and then reads its order from standard input. The order is a line of JSON with the path of the
+specification and with variables. If no order comes, the process ends.
 
-`python -m preflight.trial.worker RUN_SPEC` is the per-rank agent (supervisor) of one rank, if forking it is not safe.
+`python -m preflight.trial.worker RUN_SPEC` is the per-rank agent (supervisor) of one rank, if a fork is not safe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from preflight.system.processes import die_with_parent
 
 
 def main() -> None:
-    """Bind this process to the life of its parent, import torch for the ranks of this node, and carry out the order."""
+    """Import torch for the ranks of this node, and carry out the order. This process dies with its parent."""
     die_with_parent(int(os.environ["PREFLIGHT_PARENT_PID"]))
     try:
         os.getcwd()

@@ -1,9 +1,7 @@
-"""Find out before a check whether all nodes have the same report and may reuse it.
+"""Find out before a check whether all nodes have the same report and can reuse the report.
 
-Node 0 asks and decides.
-
-Each node sends one line to node 0 and gets one back, at the same rendezvous endpoint as for a check. If node 0 does not
-hear from every node, all nodes check.
+Each node sends one line to node 0 at the rendezvous endpoint, and gets one line back. If node 0 does not hear from
+every node, all nodes check again.
 """
 
 from __future__ import annotations
@@ -28,9 +26,10 @@ TURN_S = 1.0  # after which those are dropped who say nothing
 
 
 def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit_s: float) -> str:
-    """Return why the nodes must check again; "" if all nodes have the same report, which was created at `mine`.
+    """Return why the nodes must check again, or "" if all nodes have the same report.
 
-    `mine` is "" if this node has no valid report. The nodes have `limit_s` seconds to ask each other.
+    `mine` is the creation time of this node's report, or "" if this node has no valid report. The nodes have `limit_s`
+    seconds to ask each other.
     """
     until = time.monotonic() + limit_s
     try:

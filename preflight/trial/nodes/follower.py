@@ -1,4 +1,4 @@
-"""The launcher of any node but node 0: find node 0, report this node's results, and relay messages both ways."""
+"""The launcher of a node other than node 0: find node 0, report results, and relay messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REASONS = {
 
 
 class Follower:
-    """The rendezvous on a follower, which is any node but node 0."""
+    """The rendezvous on a follower. A follower is any node other than node 0."""
 
     def __init__(self, node: Member, netifs: tuple[Netif, ...]) -> None:
         self.node = node
@@ -55,20 +55,20 @@ class Follower:
 
     @property
     def needs_no_ranks(self) -> bool:
-        """Return whether the run may go on after this node's ranks have ended: once the trials on all nodes have begun.
+        """Return whether the run may continue after this node's ranks have ended.
 
-        Node 0 may send its last message after the ranks of this node have ended.
+        The run may continue once the test runs on all nodes have begun, because node 0 may send its last message later.
         """
         return self.node.relay is not None  # node 0's report comes after its stop has ended them
 
     def files(self) -> tuple[list[int], list[int]]:
-        """Return the descriptors to wait for: those to read from, and those to write to."""
+        """Return the descriptors to read from and the descriptors to write to."""
         if self._link is None:
             return self.node.fds, []
         return [self._link.fileno(), *self.node.fds], [self._link.fileno()] if self._link.wants_to_send else []
 
     def turn(self, launched: Launch) -> None:
-        """Try to reach node 0, or process its messages if the connection exists; return without waiting."""
+        """Try to connect to node 0, or process the messages of node 0, and return without waiting."""
         try:
             for number, answer in self.node.probes.answers():
                 self._reply(number, answer)
@@ -216,7 +216,7 @@ class Follower:
         return f"{place.name_of(0)} at {place.host} was not reached: {tried}"
 
     def finish(self, why: str) -> None:
-        """Send node 0 the reason `why` this node stops (nothing if `why` is ""), and close the connection."""
+        """Tell node 0 the reason `why` this node stops, unless `why` is "", and close the connection."""
         if self._link is not None:
             if why and self._is_welcome:
                 with contextlib.suppress(MeetingError):

@@ -1,4 +1,4 @@
-"""Callers of node 0 that have not identified themselves: they get little time and memory before they are dropped."""
+"""Callers of node 0 that have not identified themselves. Such a caller gets little time and memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ ACCEPTS_A_TURN = 256
 
 
 class Handshakes(Generic[Said]):
-    """The connections that have sent no message yet; each is added to `ready`, so that its first message wakes node 0.
+    """The connections that have not yet sent a valid message. Each connection is added to the poller `ready`.
 
-    `read` returns the caller's identity from that message, or raises MalformedInput if the message has none.
+    `read` returns the caller's identity from the first message, or raises MalformedInput if the message has no
+    identity.
     """
 
     def __init__(self, ready: Poller, nodes: int, read: Callable[[Message], Said]) -> None:
@@ -30,7 +31,7 @@ class Handshakes(Generic[Said]):
         self._links: list[Link] = []
 
     def accept(self, listeners: Sequence[socket.socket]) -> None:
-        """Accept the callers that wait at `listeners`, and return at once; beyond a limit, drop the oldest."""
+        """Accept the callers that wait at `listeners`. If there are too many callers, drop the oldest callers."""
         for listener in listeners:
             for _ in range(ACCEPTS_A_TURN):
                 try:
@@ -44,9 +45,9 @@ class Handshakes(Generic[Said]):
             self._links.pop(0).close()
 
     def introduced(self) -> Iterator[tuple[Link, Said]]:
-        """Yield the callers that have identified themselves, each with its identity.
+        """Yield (connection, identity) for each caller that has identified itself.
 
-        A caller that sends anything else, or nothing for 5 s, is dropped.
+        A caller is dropped if it sends anything else, or if it sends nothing for 5 s.
         """
         for link in list(self._links):
             try:

@@ -1,4 +1,4 @@
-"""Slurm's short form for many hosts, `gpu[01-03,7],login2`, expanded as `scontrol show hostnames` does."""
+"""Expand Slurm's short form for many hosts, `gpu[01-03,7],login2`, as `scontrol show hostnames` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher of node 0: it listens, accepts the other nodes, and relays their messages."""
+"""The launcher of node 0, which accepts the other nodes and relays their messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Learn = Callable[[Mapping[int, SoloResult]], QuerySteps]  # what is asked of the
 
 @dataclass(slots=True)
 class FollowerState:
-    """The data that node 0 keeps about another node, once that node has identified itself."""
+    """The data that node 0 keeps about another node that has identified itself."""
 
     link: Link
     hello: Hello
@@ -43,7 +43,7 @@ class FollowerState:
 
 
 class Leader:
-    """The rendezvous on node 0: one thread, and work that is linear in the number of nodes."""
+    """The rendezvous on node 0, which runs in one thread."""
 
     needs_no_ranks = False  # whether this node's ranks may be gone and the run still goes on
 
@@ -72,14 +72,14 @@ class Leader:
         self._looked_at = 0.0  # when every node was last asked whether it still speaks
 
     def files(self) -> tuple[list[int], list[int]]:
-        """Return the descriptors to wait for: those to read from, and those to write to."""
+        """Return the descriptors to read from and the descriptors to write to."""
         self._ready.also_for_sending(follower.link for follower in self.followers.values())
         return [*self.node.fds, *(listener.fileno() for listener in self._listeners), self._ready.fd], []
 
     def turn(self, launched: Launch) -> None:
-        """Accept callers, read from every node and relay new messages.
+        """Accept callers, read the messages of every node, and relay new messages.
 
-        A node that is gone ends the run for all nodes.
+        If the connection to a node is lost, the run ends for all nodes.
         """
         self._handshakes.accept(self._listeners)
         for link, hello in self._handshakes.introduced():
@@ -194,7 +194,7 @@ class Leader:
         return JointPhase(self.solo_results(), self.has_begun, self.network)
 
     def solo_results(self) -> dict[int, SoloResult]:
-        """Return the single-node results that nodes have reported so far, by node rank."""
+        """Return the results of each node's own test runs that have arrived so far, by node rank."""
         own = {0: self.node.solo} if self.node.solo is not None else {}
         return own | dict(sorted(self._solo_results.items()))
 
@@ -254,10 +254,10 @@ class Leader:
                     follower.link.send()
 
     def finish(self, last: Message) -> None:
-        """Send the last message to every connected node, wait until it was received, and close.
+        """Send the last message to every connected node, wait until the nodes have received it, and close.
 
-        Each node closes its end of the connection after it has received the message. If node 0 closed first, unread
-        data would reset the connection, and the last message would be lost.
+        Node 0 must not close a connection first, because unread data would reset the connection and lose the last
+        message.
         """
         self._close_listeners()
         self._tell_all(line_of(last))

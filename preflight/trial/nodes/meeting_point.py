@@ -1,4 +1,4 @@
-"""The rendezvous endpoint of the nodes: the addresses of its name, and the addresses on which node 0 listens."""
+"""The rendezvous endpoint of the nodes: its addresses, and the addresses on which node 0 listens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOCAL_KINDS = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The addresses of a host's name on this node; `problem` is the reason if there are no addresses."""
+    """The addresses to which a host name resolves on this node. `problem` is the reason if there is no address."""
 
     addresses: tuple[str, ...]
     problem: str
@@ -59,11 +59,10 @@ def _look_up(host: str) -> list[str]:
 
 
 def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Netif]) -> Listening:
-    """Return the addresses on which node 0 listens: those of `resolved` that are its own, else all interfaces.
+    """Return the addresses on which node 0 listens, out of the addresses `resolved` to which `host` resolves.
 
-    `resolved` are the addresses of `host`. The name may resolve to loopback (Debian's 127.0.1.1) or to another host's
-    address (a service, NAT). Then the other nodes must find another path, so node 0 listens on all of its addresses
-    that they could reach.
+    If the name resolves to loopback or to another host's address, node 0 listens on all its addresses that the other
+    nodes could reach.
     """
     own = {address: netif for netif in netifs for address in _addresses(netif)}
     found = [address for address in map(plain_address, resolved) if address in own and not is_loopback(address)]
@@ -85,9 +84,9 @@ def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Net
 
 
 def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.socket], int]:
-    """Return sockets that listen on all addresses of `listening`, and their port: the first of `ports` free on each.
+    """Return sockets that listen on all addresses of `listening`, and their common port.
 
-    Raise MeetingError, which names the obstacle, if there is no such port.
+    The port is the first port of `ports` that is free on all addresses. Raise MeetingError if there is no such port.
     """
     problem = ""
     for port in ports:
@@ -109,7 +108,7 @@ def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.so
 
 
 def netif_of(address: str, netifs: Sequence[Netif]) -> str:
-    """Return the name of the interface with this address; "" if none has it or the address is loopback."""
+    """Return the name of the interface with this address, or "" for a loopback or unknown address."""
     found = (netif for netif in netifs if plain_address(address) in _addresses(netif))
     return next((netif.name for netif in found if netif.kind is not NetifKind.LOOPBACK), "")
 

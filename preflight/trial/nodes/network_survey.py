@@ -1,4 +1,4 @@
-"""The questions that node 0 asks the nodes before the trials on all nodes, and the evaluation of the answers."""
+"""Ask the nodes questions about the network before the test runs on all nodes, and evaluate the answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_RESULTS = 4096  # in the report
 
 @dataclass(frozen=True, slots=True)
 class PathAnswer:
-    """The result of one attempt to connect to another node, as a node reports it to node 0."""
+    """The result of one attempt to connect to another node, in the report to node 0."""
 
     end: PathEnd
     detail: str
@@ -52,7 +52,7 @@ class PathAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ListenAnswer:
-    """The result of listening at one address, as a node reports it to node 0: the port, or the problem."""
+    """The result of listening at one address, in the report to node 0: the port, or the problem."""
 
     port: int
     problem: str
@@ -60,10 +60,10 @@ class ListenAnswer:
 
 
 def survey_network(solo_results: Mapping[int, SoloResult], run_id: str, checkpoint_dir: str) -> QuerySteps:
-    """Ask all nodes for their clocks and the paths between them, and return the survey (as a generator of questions).
+    """Ask all nodes for their clocks and for the paths between the nodes, and return the survey.
 
-    `solo_results` are the nodes' single-node results by node rank. If `checkpoint_dir` is not "", the nodes also test
-    the storage of this directory.
+    The function is a generator of questions. `solo_results` has the results of each node's own test runs, by node rank.
+    If `checkpoint_dir` is not "", the nodes also test the storage of this directory.
     """
     since = time.monotonic()
     met = {rank: solo.netif for rank, solo in solo_results.items() if solo.netif}

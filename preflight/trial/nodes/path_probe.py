@@ -1,7 +1,7 @@
-"""`python -m preflight.trial.nodes.path_probe`: a child of the launcher that tests paths to other nodes' probes.
+"""`python -m preflight.trial.nodes.path_probe`: test the paths to other nodes, in a child of the launcher.
 
-The child reads one JSON object per line from its standard input, and answers each with one JSON object. It dies with
-the launcher, whose loop never waits for the child.
+The child reads one JSON object per line from its standard input, and answers each object with one JSON object. The
+child ends with the launcher.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Json = Any
 
 
 class PathProbe:
-    """The listeners of one node, and the node's attempts to reach the listeners of other nodes."""
+    """The sockets on which one node listens, and the node's attempts to reach other nodes."""
 
     def __init__(self) -> None:
         self._listeners: list[socket.socket] = []
@@ -35,7 +35,10 @@ class PathProbe:
         self._places = threading.BoundedSemaphore(MOST_CALLERS)
 
     def listen(self, asked: Json) -> Json:
-        """Listen at a free port on each of `asked["addresses"]`; return the port, prefix length and problem of each."""
+        """Listen at a free port on each of `asked["addresses"]`.
+
+        Return the port, the prefix length and the problem for each address.
+        """
         self._token, self._node_rank = bytes.fromhex(asked["token"]), int(asked["node_rank"])
         prefixes = prefix_bits()
         return [self._listen_at(address) | {"prefix_bits": prefixes.get(address)} for address in asked["addresses"]]
@@ -67,7 +70,7 @@ class PathProbe:
             self._places.release()
 
     def reach(self, asked: Json) -> Json:
-        """Try the paths in `asked["tasks"]`, several at once, then measure the working ones while there is time.
+        """Try the paths in `asked["tasks"]`, several at once, and then measure the working paths within the time limit.
 
         Return one result per path, in the order of the tasks.
         """
@@ -103,7 +106,7 @@ def _measured(met: Met, slow_bytes_s: float, until: float) -> dict[str, Json]:
 
 
 def main() -> None:
-    """Answer the launcher's questions until the launcher closes its end."""
+    """Answer the launcher's questions until the launcher closes the connection."""
     probe = PathProbe()
     answer_questions({"listen": probe.listen, "reach": probe.reach})
     os._exit(0)

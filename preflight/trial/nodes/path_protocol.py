@@ -1,8 +1,8 @@
-"""The protocol between two nodes' path probes: fixed sizes, limits and deadlines; any other caller is dropped.
+"""The protocol between the path probes of two nodes: fixed sizes, limits and deadlines. Other callers are dropped.
 
-both nodes  first send a token of the run and the node's number
-the caller  then sends a byte (echo or swallow), a length, and this many bytes; at most MOST_BYTES
-the peer    answers "echo" with the same bytes, and "swallow" with a single byte once all bytes have arrived
+both nodes first send a token of the run and the node's number the caller then sends a byte (echo or swallow), a length,
+and this many bytes; at most MOST_BYTES the peer answers "echo" with the same bytes, and "swallow" with a single byte
+once all bytes have arrived
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The result of a connection attempt; `sock` is the connection to the verified peer, or None without one."""
+    """The result of a connection attempt. `sock` is the connection to the verified peer, or None."""
 
     sock: socket.socket | None
     end: PathEnd
@@ -52,7 +52,7 @@ class Met:
 
 
 def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
-    """Answer the caller at `sock` until it closes, falls silent, or shows that it does not know the run's `token`."""
+    """Answer the caller at `sock` until the caller closes the connection, is silent, or sends a wrong token."""
     with contextlib.suppress(OSError, ValueError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         theirs, _ = HELLO.unpack(_read(sock, HELLO.size, time.monotonic() + HELLO_S))
@@ -71,7 +71,7 @@ def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
 
 
 def meet(source: str, address: str, port: int, token: bytes, own_rank: int, their_rank: int) -> Met:
-    """Connect from `source`, an address of this node, to another node, and verify that it has the rank `their_rank`.
+    """Connect from the address `source` to another node, and verify that the other node has the rank `their_rank`.
 
     `token` identifies the run. The result has a socket only if the verification succeeds.
     """
@@ -99,10 +99,9 @@ def meet(source: str, address: str, port: int, token: bytes, own_rank: int, thei
 
 
 def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
-    """Send small and then large messages that the peer echoes; return (result, detail, rate in bytes per second).
+    """Send small and then large messages that the peer echoes, and return (result, detail, bytes per second).
 
-    A slow path is not broken: the path passes if any part of a large message comes back. The rate of a failed path is
-    0.
+    The path passes if any part of a large message comes back. The rate of a failed path is 0.
     """
     try:
         round_trip_s(sock)

@@ -41,17 +41,17 @@ class Member:
 
     @property
     def fds(self) -> list[int]:
-        """Return the descriptors to wait for: those of the path probes and those of the relay."""
+        """Return the descriptors of the path probes and of the relay, for a loop that waits for them."""
         return [*self.probes.fds, *(self.relay.fds if self.relay else ())]
 
     def report(self, launched: LaunchResult) -> SoloResult:
-        """Return this node's single-node result, made from `launched` at the first call."""
+        """Return the result of this node's own test runs, which the first call makes from `launched`."""
         if self.solo is None:
             self.solo = self.report_solo(launched)
         return self.solo
 
     def begin(self, joint: JointPlan) -> None:
-        """Let this node's ranks start the trials on all nodes according to `joint`, and end the path probes."""
+        """Start the test runs on all nodes for this node's ranks, by the plan `joint`, and end the path probes."""
         self.probes.close()
         # Each node has looked for its own cures by itself, and tested its own GPUs; its RDMA ports are measured as
         # cures are.
@@ -81,7 +81,7 @@ class Member:
 
 
 def why_unlike(mine: Hello, theirs: Hello) -> str:
-    """Return why the caller that sent `theirs` does not belong to this run, or "" if it does."""
+    """Return why the caller that sent `theirs` does not belong to this run, or "" if the caller belongs to the run."""
     if theirs.run_id != mine.run_id:
         return f"it belongs to another run ({theirs.run_id}, here {mine.run_id})"
     if (theirs.protocol, theirs.preflight) != (mine.protocol, mine.preflight):

@@ -1,9 +1,8 @@
 """Find this node's position in the job from the variables of schedulers and launchers.
 
-The functions do no I/O: the input is a mapping and options. The environment supplies the values that the options
---nnodes, --node-rank and --rdzv-endpoint leave open. The environment is read for one launcher only, the innermost one
-present (model/launchers.py), because values of two launchers don't fit together. Slurm counts only inside a step: a
-shell or a batch script is one node.
+The command-line options --nnodes, --node-rank and --rdzv-endpoint take precedence over the environment. Only the
+variables of the innermost launcher are read, because the values of two launchers don't fit together. Slurm counts only
+inside a step: a shell or a batch script is one node.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LOOPBACK_NAMES = re.compile(r"localhost(\..*)?|127\.[\d.]+|::1", re.ASCII | re.I
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The command-line options that give this node's position; None means that an option was not given."""
+    """The command-line options that give this node's position. None means that an option was not given."""
 
     nnodes: int | None = None
     node_rank: int | None = None
@@ -52,9 +51,9 @@ class _Found:
             self.origins.append(Origin(what, str(value), source))
 
     def note_number(self, what: str, *names: str) -> None:
-        """Record a whole number from the first of these variables that is set.
+        """Record an integer from the first of these variables that is set.
 
-        Raise UsageError if it is no whole number.
+        Raise UsageError if the value is not an integer.
         """
         for name in names:
             if text := self.environ.get(name):
@@ -66,9 +65,9 @@ class _Found:
 
 
 def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
-    """Return this node's position in the job, from the options `asked` and the environment.
+    """Return this node's position in the job, from the command-line options and the environment.
 
-    Raise UsageError (one line) if a value is missing, or if sources contradict each other.
+    Raise UsageError if a value is missing, or if sources contradict each other.
     """
     found = _Found(environ)
     hosts: tuple[str, ...] = ()
@@ -218,7 +217,7 @@ def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
 
 
 def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
-    """Return how many nodes this Slurm step has, and this node's number; (1, 0) outside of Slurm."""
+    """Return the number of nodes of this Slurm step and this node's number, or (1, 0) outside Slurm."""
     try:
         count, number = (parse_whole(name, environ.get(name, "")) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NODEID"))
     except UsageError:
@@ -227,9 +226,9 @@ def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def parse_endpoint(text: str, source: str) -> tuple[str, int]:
-    """Return host and port of `text`: `HOST:PORT`, `HOST` or `[IPV6]:PORT`; the port is 0 if none is given.
+    """Return the host and the port of `HOST:PORT`, `HOST` or `[IPV6]:PORT`. The port is 0 if `text` has no port.
 
-    Raise UsageError, which names `source`, if `text` has another form.
+    Raise UsageError if `text` has another form. The error names `source`.
     """
     match = ENDPOINT.fullmatch(text)
     if match is None:
@@ -241,7 +240,7 @@ def parse_endpoint(text: str, source: str) -> tuple[str, int]:
 
 
 def parse_whole(name: str, text: str) -> int:
-    """Return `text`, the value of the variable `name`, as an integer. Raise UsageError, which names the variable."""
+    """Return the integer in `text`, the value of the variable `name`. Raise UsageError if `text` is no integer."""
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         hint = "; an elastic range has no fixed place, give --nnodes" if name == "PET_NNODES" else ""
         raise UsageError(f"{name}={text[:40]!r} is no whole number{hint}")

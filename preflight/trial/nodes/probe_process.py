@@ -1,6 +1,6 @@
-"""Children of the launcher for work that may stall, one question at a time.
+"""Children of the launcher for work that may stall. A child answers one question at a time.
 
-The launcher's loop never waits for them.
+The launcher's loop never waits for a child.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAILURES = {
 
 @dataclass(slots=True)
 class ProbeProcesses:
-    """This node's child processes by module, started at first use; a child ends when its standard input closes."""
+    """This node's child processes, by module. A child starts at its first use."""
 
     environ: Mapping[str, str]
     _crew: Crew[str] = field(default_factory=lambda: Crew(leave_s=LEAVE_S, reap_s=LEAVE_S))
@@ -39,15 +39,16 @@ class ProbeProcesses:
         return [self._crew.children[module].fd for module in self._asked]
 
     def start(self, module: str) -> None:
-        """Start the child of `module`, unless it runs, so that its imports are complete before its first question."""
+        """Start the child process of `module` early, so that its imports are complete before its first question."""
         if module not in self._crew.children:
             command = [sys.executable, "-m", module]
             self._crew.start(module, command, dict(self.environ) | {"PYTHONSAFEPATH": "1"})
 
     def ask(self, number: int, what: str, question: Json, limit_s: float) -> None:
-        """Send the question `what` to its child without waiting; `answers` returns the answer later, or a failure.
+        """Send the question `what` to its child process without waiting. `answers` returns the answer later.
 
-        `number` identifies the question in `answers`. A child that has not answered after `limit_s` seconds has failed.
+        `number` identifies the question in `answers`. If the child has not answered after `limit_s` seconds, the
+        question fails.
         """
         if what not in MODULES:
             self._failed.append((number, {"failure": f"no such question: {what[:20]}"}))
@@ -61,9 +62,9 @@ class ProbeProcesses:
         self._asked[MODULES[what]] = number
 
     def answers(self) -> list[tuple[int, Json]]:
-        """Return (question number, answer or failure) for all questions that ended since the last call.
+        """Return (question number, answer or failure) for each question that has ended since the last call.
 
-        A child that is late is ended.
+        A child process that answers too late is killed.
         """
         found, self._failed = self._failed, []
         for module, answer, lost in self._crew.listen(0.0):
@@ -74,6 +75,6 @@ class ProbeProcesses:
         return found
 
     def close(self) -> None:
-        """End all children; their listening sockets close."""
+        """End all child processes, which closes their listening sockets."""
         self._crew.end(*self._crew.children)
         self._asked.clear()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One round of questions: each node in `questions` gets its own question, and must answer within `limit_s` s."""
+    """One round of questions. Each node in `questions` must answer its own question within `limit_s` seconds."""
 
     what: str
     questions: Mapping[int, Json]
@@ -29,7 +29,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A node's answer (`value`), or the reason why there is none (`failure`), and the times of question and answer.
+    """The answer `value` of a node or the reason `failure`, with the times of the question and the answer.
 
     The times are seconds since 1970 by this host's clock.
     """
@@ -46,16 +46,16 @@ Ask = Callable[[int, int, Query], None]  # a node, the number of the question, t
 
 
 def ask(what: str, questions: Mapping[int, Json], limit_s: float) -> Asking[dict[int, Reply]]:
-    """Ask each node in `questions` its own question, and return the replies by node rank (a generator of one Query).
+    """Ask each node in `questions` its own question, and return the replies by node rank.
 
-    Without questions, nothing is asked, and the result is {}.
+    The function is a generator of one Query. Without questions, the result is {}.
     """
     return (yield Query(what, questions, limit_s)) if questions else {}
 
 
 @dataclass(slots=True)
 class Queries:
-    """The rounds of questions in progress; `result` is set once all questions are answered."""
+    """The rounds of questions in progress. `result` is None until all questions are answered."""
 
     steps: QuerySteps
     ask: Ask
@@ -67,7 +67,7 @@ class Queries:
     _until: float = 0.0
 
     def turn(self) -> None:
-        """Start the next round if every node has answered or the time of the present round is up; else do nothing."""
+        """Start the next round if every node has answered or the time of the current round is over."""
         while self.result is None:
             if self._round is None:
                 self._send(None)
@@ -95,7 +95,7 @@ class Queries:
         return self._round.what if self._round else ""
 
     def take(self, node_rank: int, number: Json, answer: Json) -> None:
-        """Record the answer of node `node_rank` to round `number`; an answer to an earlier round is dropped."""
+        """Record the answer of node `node_rank` to the round `number`. Ignore an answer to an earlier round."""
         if number != self._number or self._round is None or node_rank not in self._round.questions:
             return
         value, failure = (answer.get("value"), answer.get("failure", "")) if isinstance(answer, dict) else (None, "")

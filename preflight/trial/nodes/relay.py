@@ -1,7 +1,7 @@
-"""The control channel across nodes: each launcher relays the JSON files (keys) that other nodes need.
+"""The control channel between nodes: the launchers exchange the JSON files (keys) that other nodes need.
 
-The processes inside a node know nothing of the relay: the per-rank agents (supervisors), and the coordinator
-(conductor) among them, use one directory (trial/rank/channel.py). Between nodes these keys are sent:
+The processes inside a node know nothing of the relay. The per-rank agents (supervisors) and the coordinator (conductor)
+use one directory (trial/rank/channel.py). The launchers send these keys between nodes:
 
     node 0 to all     step/I, store/0   what its conductor publishes
     a node to node 0  end/I/R           once all of its ranks have answered, in one message, kept as ends/I/FIRST
@@ -26,7 +26,7 @@ Send = Callable[[Message], None]
 
 
 class Relay:
-    """The relay of one node: it sends the JSON files (keys) of this node's ranks, and publishes other nodes' here.
+    """The relay of one node, which exchanges the JSON files (keys) of the ranks with other nodes.
 
     Node 0 (`is_leader`) sends the coordinator's messages and receives answers.
     """
@@ -45,7 +45,7 @@ class Relay:
         return self._watch.fds
 
     def outbound(self) -> Iterator[Message]:
-        """Yield the messages that other nodes do not have yet, ordered by step: new keys, and this node's answers."""
+        """Yield this node's messages that the other nodes do not have yet, ordered by step."""
         appeared = self._watch.drain()
         if appeared is None or not self._has_looked:
             appeared, self._has_looked = os.listdir(self._channel.directory), True
@@ -69,9 +69,9 @@ class Relay:
             yield {"kind": "ends", "step": index, "z": pack(self._answered.pop(index))}
 
     def take_key(self, message: Message) -> bool:
-        """Publish the JSON file (key) in `message`, of another node, on this node; return False if it is here already.
+        """Publish a JSON file (key) of another node on this node. Return False if the file already exists.
 
-        Raise MeetingError if that node may not send a file of this name.
+        Raise MeetingError if the other node may not send a file with this name.
         """
         key = message.get("key")
         match = KEY.fullmatch(str(key).replace("/", "."))
@@ -84,9 +84,9 @@ class Relay:
         return True
 
     def take_ends(self, message: Message, ranks: range) -> None:
-        """Publish on this node the answers of another node, whose ranks are `ranks`.
+        """Publish the answers of another node's ranks on this node.
 
-        Raise MeetingError unless the message has exactly one answer for each of these ranks.
+        Raise MeetingError unless the message has exactly one answer for each rank in `ranks`.
         """
         step, answers = message.get("step"), unpack(message.get("z"))
         if not isinstance(step, int) or not isinstance(answers, dict) or set(answers) != set(map(str, ranks)):

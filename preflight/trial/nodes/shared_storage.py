@@ -1,4 +1,4 @@
-"""Test a shared directory: all nodes write a file, then each reads another node's; two rounds reveal stale data."""
+"""Test a shared directory: each node writes a file and reads another node's file. A second round finds stale data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_ASKED = Gap("no --checkpoint-dir was given")
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """The result of writing a node's own file, or of reading another node's file; `problem` is "" if it worked."""
+    """The result of writing or reading one test file. `problem` is "" if there was no error."""
 
     done_bytes: int = 0
     took_s: float = 0.0
@@ -38,9 +38,10 @@ Results = dict[int, FileResult]  # by node rank
 
 
 def ask_storage(hosts: Mapping[int, str], run_id: str, directory: str) -> Asking[SharedStorage | Gap]:
-    """Have the nodes `hosts` write a file and read another node's, twice; return the result (generator of questions).
+    """Test a shared directory: each node writes a file and reads another node's file, in two rounds.
 
-    The files are removed at the end. Without a `directory` (""), the result is a Gap.
+    The files are removed at the end. The function is a generator of questions. If `directory` is "", the result is a
+    Gap.
     """
     if not directory:
         return NOT_ASKED

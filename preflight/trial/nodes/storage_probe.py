@@ -1,7 +1,7 @@
-"""`python -m preflight.trial.nodes.storage_probe`: a launcher's child that writes a file and reads another node's.
+"""`python -m preflight.trial.nodes.storage_probe`: write a file, and read another node's file.
 
-The file has a name, because another node must open it. The child removes the file when the launcher asks for this, or
-when the launcher is gone.
+This program is a child of the launcher. The child removes its file when the launcher asks for the removal, or when the
+launcher is gone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Json = Any
 def write(asked: Json, written: set[str]) -> Json:
     """Write and fsync the file `asked["name"]` of this node, and add its path to `written`.
 
-    Return its size, checksum and write time, or the reason why that failed.
+    Return the size, the checksum and the write time of the file, or the reason for a failure.
     """
     path = os.path.join(asked["directory"], asked["name"])
     try:
@@ -65,7 +65,7 @@ def _write(path: str, size_bytes: int, work_s: float) -> Json:
 
 
 def read(asked: Json, _: set[str]) -> Json:
-    """Read another node's file until it has `asked["checksum"]` or `appear_s` is over; return the last try."""
+    """Read another node's file until its checksum is right or the time is over, and return the last result."""
     path = os.path.join(asked["directory"], asked["name"])
     since = time.monotonic()
     while True:
@@ -101,7 +101,7 @@ def _read_once(path: str) -> dict[str, Json]:
 
 
 def sweep(_: Json, written: set[str]) -> Json:
-    """Remove the files in `written`, which this process wrote, and empty this set."""
+    """Remove the files in `written`, and empty this set."""
     for path in written:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -110,7 +110,7 @@ def sweep(_: Json, written: set[str]) -> Json:
 
 
 def main() -> None:
-    """Answer the launcher's questions until the launcher closes its end, and leave nothing behind."""
+    """Answer the launcher's questions until the launcher closes the connection, and then remove all written files."""
     outlive_parent()
     written: set[str] = set()
     answer_questions(

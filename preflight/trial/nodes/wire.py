@@ -1,6 +1,6 @@
-"""Connections between launchers: one JSON object per line, non-blocking and limited in length.
+"""Connections between launchers. A message is one line of JSON with a limited length, and no call blocks.
 
-Node 0 has thousands of connections; epoll reports which of them are ready.
+Node 0 has thousands of connections, and epoll reports which connections are ready.
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ class Link:
         self.queue_line(line_of(message))
 
     def queue_line(self, line: bytes) -> None:
-        """Queue an encoded line, which many links may share."""
+        """Queue a line that is already encoded."""
         self._unsent.append(memoryview(line))
         self.sent_at = time.monotonic()
 
     def ping(self, now: float) -> None:
-        """Queue a keep-alive message if this end has sent nothing for PING_S s; `now` is monotonic time."""
+        """Queue a keep-alive message if this end has sent nothing for PING_S seconds. `now` is monotonic time."""
         if now - self.sent_at > PING_S:
             self.queue({"kind": "ping"})
 
     def refuse_silence(self) -> None:
-        """Raise MeetingError if nothing has arrived for SILENT_S seconds: the other end then counts as gone."""
+        """Raise MeetingError if nothing has arrived from the other end for SILENT_S seconds."""
         if time.monotonic() - self.heard_at > SILENT_S.value:
             raise MeetingError(f"no message for {SILENT_S.value:.0f} s: the host or its network is down")
 
     def send(self) -> None:
-        """Send as much as the other end accepts now. Raise MeetingError if the other end is gone."""
+        """Send as much queued data as the other end accepts now. Raise MeetingError if the other end is gone."""
         try:
             while self._unsent:
                 sent = self._socket.send(self._unsent[0][:CHUNK])
@@ -100,7 +100,7 @@ class Link:
             raise self._broken(error) from None
 
     def receive(self) -> list[Message]:
-        """Return the messages that have arrived. Raise MeetingError if the other end is gone or is not a preflight."""
+        """Return the messages that have arrived. Raise MeetingError if the other end is gone or sent invalid data."""
         messages: list[Message] = []
         for _ in range(READS_A_TURN):
             try:
@@ -143,9 +143,9 @@ class Link:
 
 
 class Poller:
-    """A set of watched links; the set's own descriptor is readable if any watched link is.
+    """A set of watched connections with one common descriptor, which is readable if any connection is ready.
 
-    Closed links are removed automatically.
+    Closed connections are removed automatically.
     """
 
     def __init__(self) -> None:
@@ -154,11 +154,11 @@ class Poller:
 
     @property
     def fd(self) -> int:
-        """Return the one descriptor to wait for, which stands for all links; its number stays small."""
+        """Return the descriptor that is readable if any connection is ready."""
         return self._epoll.fileno()
 
     def watch(self, link: Link) -> None:
-        """Watch `link`, a new link, for arriving messages."""
+        """Watch the new connection `link` for incoming messages."""
         self._wanting[link.fileno()] = False
         self._epoll.register(link.fileno(), select.EPOLLIN)
 
@@ -168,7 +168,7 @@ class Poller:
         del self._wanting[link.fileno()]
 
     def also_for_sending(self, links: Iterable[Link]) -> None:
-        """Watch those of `links` that have unsent data until they accept data; stop this watch for all other links."""
+        """Watch each connection for sending only while the connection has unsent data."""
         for link in links:
             wants = link.wants_to_send
             if wants != self._wanting.get(link.fileno(), False):
@@ -176,7 +176,7 @@ class Poller:
                 self._epoll.modify(link.fileno(), select.EPOLLIN | (select.EPOLLOUT if wants else 0))
 
     def descriptors(self) -> set[int]:
-        """Return, without waiting, the descriptors that are readable, accept data, or broke."""
+        """Return the descriptors that are ready or broken, without waiting."""
         return {fd for fd, _ in self._epoll.poll(0, 4096)}
 
     def close(self) -> None:
@@ -184,9 +184,9 @@ class Poller:
 
 
 def raise_descriptor_limit(links: int) -> None:
-    """Raise this process's limit of open files so that `links` links fit. Raise MeetingError if that is not allowed.
+    """Raise this process's limit of open files to fit `links` connections, or raise MeetingError if this is forbidden.
 
-    Call this function after the ranks were started: the ranks keep the limit that the job will have.
+    Call this function after the ranks have started, so that the ranks keep the job's limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = links + SPARE_DESCRIPTORS
@@ -198,12 +198,12 @@ def raise_descriptor_limit(links: int) -> None:
 
 
 def line_of(message: Message) -> bytes:
-    """Return `message` as the bytes of a line, as it is sent over the connection."""
+    """Return `message` as the encoded line that is sent over the connection."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def parse_message(line: bytes) -> Message:
-    """Return the message in `line`. Raise MeetingError if the line has none."""
+    """Return the message in `line`. Raise MeetingError if the line is not a valid message."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -219,9 +219,9 @@ def pack(value: Any) -> str:
 
 
 def unpack(text: Any, most_bytes: int = UNPACKED_BYTES) -> Any:
-    """Return the JSON value of `text`, which `pack` made.
+    """Return the JSON value that `pack` compressed to `text`.
 
-    Raise MalformedInput if `text` is invalid or its value takes more than `most_bytes`.
+    Raise MalformedInput if `text` is invalid or its data exceed `most_bytes`.
     """
     try:
         inflater = zlib.decompressobj()
@@ -234,5 +234,5 @@ def unpack(text: Any, most_bytes: int = UNPACKED_BYTES) -> Any:
 
 
 def plain_address(address: str) -> str:
-    """Return `address` without its scope, and an IPv4-mapped IPv6 address as IPv4."""
+    """Return an IP address without its scope. An IPv4-mapped IPv6 address becomes an IPv4 address."""
     return address.partition("%")[0].removeprefix("::ffff:")

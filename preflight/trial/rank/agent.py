@@ -1,10 +1,8 @@
-"""torchrun's agent for one node: fork an agent (supervisor) per rank from the process that has imported torch.
+"""torchrun's agent for one node, which imports torch once and forks one agent (supervisor) per rank.
 
-The agent of torchrun itself starts one interpreter per rank, each of which imports torch again; on two processors these
-imports take longer than most trials. The ranks get the same environment with either agent. Every rendezvous in torch
-opens a store on all interfaces, and torch's c10d rendezvous unpickles data that it reads from this store. The
-rendezvous here is a store inside the process, which is enough to number the ranks of one node. The ranks use
-preflight's own stores.
+The usual agent of torchrun starts one interpreter per rank, and each interpreter imports torch again, which is slow.
+The ranks get the same environment from both agents. The rendezvous here is a store inside the process, because torch's
+own rendezvous opens a store on all interfaces and unpickles data from this store.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ class AloneRendezvous(RendezvousHandler):
 
 
 class ForkingAgent(SimpleElasticAgent):
-    """torchrun's agent, except that its workers are forked and run `supervise_rank`."""
+    """torchrun's agent with forked workers, which run `supervise_rank`."""
 
     def __init__(self, spec: WorkerSpec, spec_path: str) -> None:
         super().__init__(spec)
@@ -142,7 +140,7 @@ def run_ranks(spec_path: str) -> None:
 
 
 def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return (rank, exit code) of the first of `failures`, which has (exit code, time) by rank.
+    """Return the rank and the exit code of the first failure in `failures`.
 
     Ranks that died by SIGTERM (from torchrun) come last.
     """
@@ -179,7 +177,7 @@ def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> Chi
 def supervise_rank(spec_path: str) -> None:
     """Supervise this process's rank by the specification in the file `spec_path`.
 
-    If that raises an error, the error is sent to the launcher first.
+    An error is sent to the launcher before it is raised.
     """
     try:
         supervise(spec_path)

@@ -23,7 +23,7 @@ GLOO_GATHERS_INTO_TENSORS = TORCH_VERSION >= (2, 3)  # 2.1 does not
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """The tensors of one collective; for all_reduce and broadcast, `send` and `receive` are the same."""
+    """The tensors of one collective. For all_reduce and broadcast, `send` and `receive` are the same tensor."""
 
     send: torch.Tensor
     receive: torch.Tensor
@@ -42,8 +42,8 @@ class Ranks:
     def synchronize(self) -> None:
         """Wait until the device has finished. Raise TimeoutError if the deadline has passed.
 
-        On the CPU, calls return when they are done. On GPUs, this method avoids torch's blocking calls, because such a
-        call never returns from a hung collective, and the rank could not report the hang.
+        On GPUs, this method avoids torch's blocking calls, because a blocking call never returns from a hung
+        collective.
         """
         if self.device.type != "cuda":
             return
@@ -69,9 +69,9 @@ class Ranks:
 
 
 def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffers:
-    """Return float32 buffers of zeros for `collective`; the larger of the two has about `nominal_bytes`.
+    """Return float32 buffers of zeros for `collective`. The larger buffer has about `nominal_bytes` bytes.
 
-    The size is rounded to a whole number of elements for each rank (element_count).
+    The size is rounded so that each rank has the same number of elements.
     """
     count = element_count(collective, nominal_bytes, ranks.world_size, ELEMENT_BYTES)
     whole = torch.zeros(count, dtype=torch.float32, device=ranks.device)

@@ -1,8 +1,7 @@
 """The control channel of the per-rank agents on one node: a directory with one JSON file per key.
 
-The channel uses files rather than a torch store. The run directory has mode 0700; files need no port, thread or server,
-and the test whether a key exists costs one stat. Files work with every torch, but Store.check exists only since torch
-2.3.
+The channel uses files and not a torch store, because files need no port, thread or server, and work with every torch
+version. The run directory has mode 0700.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Report = Callable[[dict[str, Any]], None]  # how a child tells its supervisor wh
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """JSON values under keys, which the ranks of this node share. Keys may contain `/`.
+    """A store of JSON values that the ranks of this node share. Keys may contain `/`.
 
     No operation blocks, except waits with a time limit.
     """
@@ -33,7 +32,7 @@ class Channel:
     directory: str
 
     def put(self, key: str, value: Any) -> None:
-        """Publish `value` under `key` in one step, so that no reader finds half of it."""
+        """Publish `value` under `key` in one step, so that no reader sees an incomplete value."""
         path = self._path(key)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
@@ -55,14 +54,14 @@ class Channel:
         return os.path.exists(self._path(key))
 
     def get(self, key: str) -> Any:
-        """Return the value under `key`; call this method only if `has(key)`."""
+        """Return the value under `key`. The key must already have a value."""
         with open(self._path(key), encoding="utf-8") as file:
             return json.load(file)
 
     def wait(self, key: str, until: float) -> bool:
-        """Wait until `key` has a value (return True) or the monotonic time `until` is reached (return False).
+        """Wait until `key` has a value or the monotonic time `until` is reached. Return whether the key has a value.
 
-        Pauses of this process don't count.
+        Time in which this process was suspended does not count.
         """
         own_time = OwnTime()
         while not self.has(key):
@@ -73,11 +72,10 @@ class Channel:
         return True
 
     def collect(self, index: int, world_size: int, node_sizes: Sequence[int], until: Callable[[], float]) -> list[Any]:
-        """Return every rank's answer to step `index`, by rank; HarnessError names the first late rank.
+        """Return the answers of all ranks to step `index`, in rank order. HarnessError names the first late rank.
 
-        This node's ranks answer one by one; the ranks of every other node answer in one file. `until` returns the
-        monotonic time until which to wait for the next answer. `node_sizes` has each node's number of ranks; it is
-        empty for a single node.
+        `until` returns the monotonic deadline for the next answer. `node_sizes` has the number of ranks on each node,
+        and is empty for a single node.
         """
         own = node_sizes[0] if node_sizes else world_size
         answers = [self._answer(f"end/{index}/{rank}", rank, until()) for rank in range(own)]

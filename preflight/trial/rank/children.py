@@ -1,4 +1,4 @@
-"""Start, read, kill and reap the trial children of a per-rank agent (supervisor)."""
+"""Start, read, kill and reap the child processes that do the test runs for a per-rank agent (supervisor)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONSEQUENCES = ("timeout", "connection")
 
 @dataclass(slots=True, kw_only=True)
 class Child(ChildProcess):
-    """A trial child, the leader of its own process group, with the data that its per-rank agent keeps about it."""
+    """A child process that does a test run for its per-rank agent, and leads its own process group."""
 
     assignment: Assignment
     started_by: str  # fork | exec
@@ -58,7 +58,7 @@ class Child(ChildProcess):
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """Return the event with which the child reported an error; None if it reported none."""
+        """Return the event in which the child reported an error, or None if there was no error."""
         return next((event for event in self.events if "error" in event), None)
 
     @property
@@ -82,21 +82,21 @@ class Child(ChildProcess):
         return min(max(since, 0.0), self.silent_s())
 
     def is_silent_for(self, limit_s: float) -> bool:
-        """Return whether the child made no progress for `limit_s` although it had a CPU.
+        """Return whether the child made no progress for `limit_s` seconds although it had a CPU.
 
-        On a busy host, a slow process is not a hung one.
+        A process that waits for a CPU on a busy host is not hung.
         """
         return self.silent_s() > limit_s and self.silent_s() - self.starved_s() > limit_s
 
     def ended(self, how: str, detail: str) -> None:
-        """Record `how` the child ended, and the `detail`; only the first call counts."""
+        """Record how the child ended. Only the first call counts."""
         self.end = self.end or RankEnd(self.assignment.rank, how, self.stage, detail)
 
 
 def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
-    """Start a trial child with the input `assignment`, whose output goes to the file `log_path`.
+    """Start a child process that does the test run `assignment` and writes its output to the file `log_path`.
 
-    The child is started by exec if `by_exec`, or if this process has more than one thread; else by a fork.
+    The child is started by exec if `by_exec` is true or if this process has several threads, and otherwise by a fork.
     """
     sound = processes.thread_count() == 1 and not by_exec
     process = _fork(assignment, log_path) if sound else _exec(assignment, log_path)
@@ -157,12 +157,12 @@ def ask(child: Child, question: dict[str, Any]) -> None:
 
 @cache
 def shm_watch() -> DirectoryWatch:
-    """Return this per-rank agent's watch on /dev/shm; its descriptors become readable when a file appears there."""
+    """Return this per-rank agent's watch on /dev/shm, which reports new files."""
     return DirectoryWatch("/dev/shm")
 
 
 def listen(children: Sequence[Child], timeout_s: float) -> None:
-    """Read what `children` report and record which of them have ended; return after at most `timeout_s`."""
+    """Read what `children` report and record which children have ended. Return after at most `timeout_s` seconds."""
     open_fds = {child.fd: child for child in children if child.fd >= 0}
     has_new_segment = False
     for fd in wait_for([*open_fds, *shm_watch().fds], (), timeout_s):
@@ -250,31 +250,31 @@ def _signal_name(number: int) -> str:
 
 
 def limit_s(child: Child, limits: StageLimits) -> float:
-    """Return how many seconds `child` may stay in its present stage, by `limits`."""
+    """Return how many seconds `child` may stay in its current stage."""
     return limits.for_stage(child.stage.split()[0], child.expected_s)
 
 
 def forgive(children: Sequence[Child], gap_s: float) -> None:
-    """Do not count `gap_s` seconds in which this agent was suspended, because its children were suspended too."""
+    """Do not count `gap_s` seconds in which this agent and its children were suspended."""
     for child in children:
         child.moved_at += gap_s
 
 
 def is_overdue(child: Child, limits: StageLimits) -> bool:
-    """Return whether the child made no progress within its stage's limit in `limits`.
+    """Return whether the child made no progress within the time limit of its stage.
 
-    A child that ended with a timeout or a connection error also counts as overdue; a child that ended in another way
-    does not.
+    A child that ended with a timeout or a connection error also counts. A child that ended in another way does not
+    count.
     """
     gave_up = child.end is not None and child.end.ended in CONSEQUENCES
     return (child.end is None or gave_up) and child.is_silent_for(limit_s(child, limits))
 
 
 def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
-    """Kill (SIGKILL) the process group of every remaining child, reap the children, and remove their files in /dev/shm.
+    """Kill and reap all remaining children, and remove the files of all children in /dev/shm.
 
-    Before the kill, record the state that separates stuck from waiting children. A child in state `T` is stopped. With
-    `hung`, a child that was silent for its limit is stuck.
+    The kill includes each child's process group. The state of a child before the kill shows whether the child was stuck
+    or waiting. If `hung` is true, a child that was silent for its time limit counts as stuck.
     """
     left = [child for child in children if child.end is None]
     states = [_state(child, hung, limits) for child in left]

@@ -1,4 +1,4 @@
-"""The coordinator (conductor): rank 0's agent chooses each step, collects the outcomes and reports them."""
+"""The coordinator (conductor), which is rank 0's agent. It chooses each step, and collects and reports the results."""
 
 from __future__ import annotations
 
@@ -37,12 +37,15 @@ LEAST_TIME_FOR_A_TRIAL_S = 1.0
 
 
 def conduct(rank: Rank) -> None:
-    """Run the plan's steps as rank 0's agent, until the plan or the time ends; report each result at once."""
+    """Run the steps of the plan as rank 0's agent, until the plan or the time ends.
+
+    Each result is reported at once.
+    """
     Conductor(rank).run()
 
 
 class Conductor:
-    """The coordinator's state of the search: what was tried, and how long it took."""
+    """The coordinator's state: the settings tried so far, and the time that the runs took."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank

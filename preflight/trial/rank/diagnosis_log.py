@@ -10,10 +10,10 @@ MOST_LINES, MOST_CHARACTERS = 60, 400  # of what the report keeps
 
 
 def read_diagnosis(path: str, nccl: str, trial: TrialResult, duration_s: float) -> NcclDiagnosis:
-    """Return what NCCL's diagnostics wrote to the file `path`, rank 0's log of `trial`.
+    """Return what NCCL's own diagnostics wrote to the file `path`, the log of rank 0.
 
-    `nccl` is NCCL's version, and `duration_s` how long the trial took. A diagnosis that ran to its end has no
-    `problem`, even if the trial's collective failed after it.
+    `nccl` is NCCL's version, and `duration_s` is the duration of the test run `trial`. If the diagnostics finished,
+    `problem` is "" even if the test run failed later.
     """
     try:
         with open(path, "rb") as log:

@@ -1,4 +1,4 @@
-"""Wait until the memory of a killed rank's GPU context is free again, before the next trial."""
+"""Wait until the memory of a killed rank's GPU context is free again, before the next test run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLACK_BYTES = 64 << 20  # less than any CUDA context, more than what a driver's 
 class GpuKeeper:
     """A child process that keeps NVML open and reports used GPU memory.
 
-    If the child once does not answer in time, preflight asks no more questions, and no longer waits for memory.
+    After one late answer, preflight asks no more questions and no longer waits for memory.
     """
 
     def __init__(self, uuids: Sequence[str], command: Sequence[str] = ()) -> None:
@@ -32,10 +32,10 @@ class GpuKeeper:
         self._before = self._used(START_S)
 
     def wait_until_released(self, within_s: float = RELEASE_S) -> str:
-        """Wait until the GPUs hold no more memory than before the first trial, at most `within_s` seconds.
+        """Wait until the GPUs use no more memory than before the first test run, at most `within_s` seconds.
 
-        Return "" once this memory is free, or if the GPUs can't be queried. Otherwise return a text on the memory that
-        is still in use.
+        Return "" if the memory is free or the GPUs can't be queried. Otherwise, return a text on the memory that is
+        still in use.
         """
         until = time.monotonic() + within_s
         while True:
@@ -64,7 +64,7 @@ class GpuKeeper:
 
 
 def still_held(before: Mapping[str, int], now: Mapping[str, int]) -> str:
-    """Return a text on the GPUs that hold clearly more memory `now` than `before`; "" if there are none.
+    """Return a text on the GPUs that hold clearly more memory `now` than `before`, or "".
 
     Both mappings have the used bytes by GPU UUID.
     """

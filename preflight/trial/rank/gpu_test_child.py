@@ -1,4 +1,4 @@
-"""The child that runs GPU tests without NCCL: it runs groups of jobs one after another, without a process group."""
+"""A child process that runs GPU tests without NCCL. The child runs one group of jobs after another."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ TURN_S = 30.0  # then it goes on beside whoever is late
 
 
 def turn_key(label: str, place: int) -> str:
-    """Return the channel key that announces the end of the copies of the GPU at `place`.
+    """Return the channel key that is set when the GPU at `place` has finished its copies.
 
-    The key is also set if the process of that GPU is gone. `label` identifies the group of jobs.
+    The key is also set if the process of this GPU is gone. `label` identifies the group of jobs.
     """
     return f"turn/{label}/{place}"
 
 
 def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked: Iterable[dict[str, Any]]) -> None:
-    """Run the groups of jobs in `asked`, one after another, and report each with `report`; keep the CUDA contexts.
+    """Run the groups of jobs in `asked`, one after another, and report the results with `report`.
 
-    Each item is {"label": unique in the run, "group": ...}. If a GPU has no memory left for a job, the job is skipped
-    without a fault, and the next job runs. Any CUDA error ends this process, because all later calls in the same
-    context would fail too.
+    Each item is {"label": unique in the run, "group": ...}. If a GPU has no memory left for a job, the job is skipped.
+    Any CUDA error ends this process, because all later calls in the same context would fail too.
     """
     devices: Devices | None = None
     opened: list[int] = []
@@ -62,10 +61,10 @@ def _open(assignment: Assignment, devices: Devices, place: int) -> None:
 
 
 def devices_of(backend_module: Any, assignment: Assignment) -> Devices:
-    """Return the simulated GPUs of a backend's module, else CUDA's devices. Raise UnreadableFact if there are neither.
+    """Return the simulated GPUs of the backend's module, or the CUDA devices if the backend is not simulated.
 
-    Only the GPUs of the assignment are visible to CUDA. From torch 2.10 on, the first copy between two GPUs makes a
-    context on every visible GPU, so that another GPU that is broken, full or in exclusive mode would fail this copy.
+    Raise UnreadableFact if a simulated backend has no GPUs. CUDA sees only the GPUs of the assignment, because a fault
+    of another visible GPU could make a copy fail.
     """
     stand_in: Devices | None = getattr(backend_module, STAND_IN, None)
     if stand_in is not None:

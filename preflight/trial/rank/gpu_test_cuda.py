@@ -1,8 +1,7 @@
 """GPU operations through torch.cuda, and the exact numbers that the tests copy and multiply.
 
-Every number is exact on every device. The factors are such small integers that every sum is exact in float32, in any
-order and on any GPU; bfloat16 rounds the exact sum once. There is therefore one right result, bit by bit, for all
-repeats and all GPUs.
+The factors are integers so small that every sum is exact in float32, in any order and on any GPU. bfloat16 rounds the
+exact sum once. All GPUs and all repeats must therefore give the same bits.
 """
 
 from __future__ import annotations
@@ -34,9 +33,10 @@ LARGEST_FACTOR = 31  # 31 * 31 * 8192 < 2**24: float32 holds every sum exactly, 
 
 
 class CudaDevices:
-    """CUDA devices through torch; no device is used before `open`.
+    """CUDA devices through torch. No device is used before `open`.
 
-    `places` are the places of the GPUs that are visible to CUDA, in CUDA's order; empty if all are visible.
+    `places` has the numbers of the GPUs that are visible to CUDA, in CUDA's order. If `places` is empty, all GPUs are
+    visible.
     """
 
     def __init__(
@@ -176,9 +176,9 @@ def _out_of_memory_named() -> Iterator[None]:
 
 
 def pattern(count: int, salt: int, device: torch.device) -> torch.Tensor:
-    """Return `count` integers of 4 bytes on `device`, none negative, which depend on position and `salt`.
+    """Return `count` nonnegative int32 numbers on `device` that depend on the position and on `salt`.
 
-    At one position, almost all salts give different numbers.
+    At the same position, almost all salts give different numbers.
     """
     places = torch.arange(count, dtype=torch.int32, device=device)
     return places.remainder_(MODULUS).mul_(1 + 2 * (salt % 997)).add_(7919 * (salt % 1009) + 1).remainder_(1 << 30)

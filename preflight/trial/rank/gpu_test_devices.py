@@ -1,8 +1,8 @@
-"""Access to the GPUs for the tests without NCCL: CUDA through torch, or simulated GPUs that a test backend brings.
+"""Access to the GPUs for the tests without NCCL: CUDA through torch, or simulated GPUs of a test backend.
 
-A GPU's place is its number among the GPUs of the run on this node, which is the local rank of its rank. If the module
-of `--backend NAME@MODULE` has an attribute DEVICES, the tests use those devices instead of CUDA. With a simulated NCCL
-that lacks this attribute, no GPU is tested, since there is none.
+A GPU's place is its number among the GPUs of the run on this node, which equals its local rank. If the module of
+`--backend NAME@MODULE` has an attribute DEVICES, the tests use those devices instead of CUDA. If a simulated NCCL lacks
+this attribute, no GPU is tested.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LoadSample:
 
 
 class Product(Protocol):
-    """A matrix product on one GPU whose exact result is known."""
+    """A matrix product on one GPU with a known exact result."""
 
     def multiply_us(self) -> float:
         """Multiply once and return how long the GPU took, in microseconds."""
@@ -41,7 +41,7 @@ class Product(Protocol):
         """Return whether the bits of the last result differ from the reference that `keep` stored."""
 
     def wrong_elements(self) -> int:
-        """Return how many elements of some rows and columns differ from the exact result, computed on the CPU."""
+        """Compare some rows and columns with the exact result of the CPU, and return how many elements differ."""
 
     def digest(self) -> str:
         """Return a short hash of the result's bits, to compare GPUs."""
@@ -57,10 +57,10 @@ class Devices(Protocol):
         """Make a context on the GPU at `place`, verify its UUID and PCI address `bdf`, and load the test kernels."""
 
     def settle(self, places: Sequence[int]) -> None:
-        """Release unused memory; raise RuntimeError if a context on one of the GPUs `places` no longer works."""
+        """Release unused memory. Raise RuntimeError if a context on one of the GPUs `places` no longer works."""
 
     def can_access_peer(self, source: int, target: int) -> bool:
-        """Return whether CUDA reports peer access from `source` to `target`."""
+        """Return whether CUDA reports peer access from the GPU `source` to the GPU `target`."""
 
     def allocate(self, place: int, elements: int, wide: bool) -> Buffer:
         """Return a buffer on the GPU at `place` for `elements` integers of 4 bytes, or of 8 bytes if `wide`."""
@@ -72,38 +72,41 @@ class Devices(Protocol):
         """
 
     def write_pattern(self, buffer: Buffer, salt: int) -> None:
-        """Fill the buffer with numbers that differ by position and by salt, and wait until all are written."""
+        """Fill the buffer with numbers that depend on position and `salt`, and wait until the buffer is written."""
 
     def write_sentinel(self, buffer: Buffer) -> None:
         """Fill the buffer with a value that no pattern contains, and wait until the buffer is written."""
 
     def copy(self, transfers: Sequence[tuple[Buffer, Buffer]]) -> None:
-        """Copy each source to its target, all at once on separate streams, and wait for the end of all copies.
+        """Copy all sources to their targets in parallel, and wait until all copies have ended.
 
-        Between buffers of the same type, the copy engine copies. From 4-byte to 8-byte numbers, a kernel on the
-        source's SMs copies if there is peer access.
+        Between buffers of the same type, the copy engine copies. From 4-byte to 8-byte numbers, a kernel on the source
+        GPU copies if there is peer access.
         """
 
     def time_copies(self, transfers: Sequence[tuple[Buffer, Buffer]], repeats: int) -> float:
-        """Return the seconds that `repeats` copies of each transfer take in total, all transfers in parallel."""
+        """Return the total seconds for `repeats` copies of each transfer, with all transfers in parallel."""
 
     def compare(self, buffer: Buffer, salt: int) -> tuple[int, int]:
-        """Return how many elements differ from the pattern of `salt`, and how many of these hold the sentinel."""
+        """Return how many elements differ from the pattern of `salt`, and how many of these were never written."""
 
     def product(self, place: int, dtype: str, rows: int) -> Product:
-        """Return a product of two square matrices with `rows` rows of the type `dtype`, on the GPU at `place`."""
+        """Return a product of two square matrices on the GPU at `place`.
+
+        Each matrix has `rows` rows and the data type `dtype`.
+        """
 
     def sampler(self, place: int, uuid: str) -> Callable[[], LoadSample]:
-        """Return a function that samples the clocks, temperature and link of the GPU at `place`.
+        """Return a function that samples the clocks, temperature and PCIe link of the GPU at `place`.
 
-        This method raises UnreadableFact if NVML does not start.
+        Raise UnreadableFact if NVML does not start.
         """
 
 
 def check_device(properties: Any, uuid: str, bdf: str) -> None:
-    """Raise RuntimeError unless CUDA's `properties` are those of the GPU with this `uuid` and PCI address `bdf`.
+    """Raise RuntimeError if CUDA's `properties` show another UUID or PCI address than the expected GPU has.
 
-    torch < 2.5 gives no UUID, and some versions give no address.
+    torch before 2.5 gives no UUID, and some versions give no address.
     """
     if hasattr(properties, "uuid"):
         got, wanted = f"GPU-{str(properties.uuid).removeprefix('GPU-')}", uuid

@@ -1,13 +1,13 @@
-"""The process with which a per-rank agent tests its GPU and its pairs. This process lives through all rounds.
+"""The process in which a per-rank agent tests its GPU and its pairs of GPUs. The process lives through all rounds.
 
-On the control channel there are, besides the keys in supervisor.py:
+The control channel has these keys, in addition to the keys in supervisor.py:
 
     step/I         {"kind": "gpu_tests", "round": ..., "by_exec": ..., "until": monotonic seconds}
                    {"kind": "end_gpu_tests"}: a trial comes, which needs GPUs without other contexts
     turn/I/PLACE   the GPU at this place has copied in step I, or its process is gone
 
-No process kills a round for all ranks: a process that hangs is killed at its own limit, and the others go on. The next
-round of its GPU starts a new process.
+No process kills a round for all ranks. A process that hangs is killed at its own time limit, and the other processes
+continue. The next round starts a new process for this GPU.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ CRASHED = ("signal", "error")
 
 @dataclass(slots=True)
 class GpuTestProcess:
-    """The process with which this agent tests GPUs; the process keeps its CUDA contexts until an error occurs.
+    """The process in which this agent tests GPUs. The process keeps its CUDA contexts until an error occurs.
 
-    Only this rank's GPU and the GPUs that are tested with it are visible to the process. If a group crashes the
-    process, the group is repeated in a new process to which only that group's GPUs are visible, because a context on
-    another GPU may have failed.
+    Only the GPUs that this rank tests are visible to the process. If a group of tests crashes the process, a new
+    process repeats the group. Only the GPUs of the group are then visible.
     """
 
     child: children.Child | None = None
     visible: tuple[int, ...] = ()  # places
 
     def take_round(self, rank: Rank, index: int, order: Order, _: Listener | None = None) -> int:
-        """Have the process run this rank's groups of the round in `order`, if any, and publish the results.
+        """Run this rank's groups of the round in `order`, and publish the results.
 
         Return the number of the next step, `index` + 1.
         """
@@ -55,7 +54,7 @@ class GpuTestProcess:
         return index + 1
 
     def end(self, rank: Rank, index: int, _: Order, __: Listener | None = None) -> int:
-        """End the process, if there is one, and publish how it ended ("" without a process).
+        """End the test process, and publish how the process ended, or "" if there is no process.
 
         Return the number of the next step, `index` + 1.
         """

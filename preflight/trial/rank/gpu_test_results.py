@@ -1,4 +1,4 @@
-"""Convert a test process's report on one or two GPUs, and the way in which it ended, to the record of the test."""
+"""Convert a test process's answer about one or two GPUs to the record of the test."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ Answer = dict[str, Any]  # {"group", "end", "events", "late"} as gpu_test_proces
 
 
 def skipped_group(group: JobGroup, why: str) -> Answer:
-    """Return the answer for a group that was not started, in the form that a test process sends.
-
-    `why` is the reason.
-    """
+    """Return the answer for a group of tests that was not started, with the reason `why`."""
     end = RankEnd(group.owner, "skipped", "spawned", why)
     return {"group": encode(group), "end": encode(end), "events": [], "late": "time"}
 
@@ -42,7 +39,7 @@ def skipped_group(group: JobGroup, why: str) -> Answer:
 def record_of(answer: Answer, gpus: tuple[int, ...], repetition: int) -> PairTruth | GpuTest:
     """Return the record of a test of two GPUs (PairTruth) or one GPU (GpuTest), from a test process's answer.
 
-    `gpus` are the NVML indices by place. `repetition` is 0, or the number of the repetition under load.
+    `gpus` has the NVML indices of the run's GPUs. `repetition` is 0, or the number of the repetition under load.
     """
     group = decode(JobGroup, answer["group"])
     is_pair = group.jobs[0].kind in PAIRS

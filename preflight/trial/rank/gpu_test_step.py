@@ -1,4 +1,4 @@
-"""Rank 0's part in the rounds of GPU tests; gpu_test_process.py is the part of every per-rank agent."""
+"""Rank 0's part in the rounds of GPU tests. The part of every per-rank agent is in gpu_test_process.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKEN = (Ending.WRONG, Ending.HANG, Ending.CRASH)
 
 @dataclass(slots=True)
 class GpuTestRounds:
-    """Rank 0's record of the rounds of GPU tests: it makes all ranks run a round, and keeps the results."""
+    """The rounds of GPU tests on rank 0, which makes all ranks run each round and keeps the results."""
 
     steps: Steps
     broken_pairs: set[tuple[int, int]] = field(default_factory=set)  # local ranks whose copies don't work
@@ -36,7 +36,7 @@ class GpuTestRounds:
     def take_first(self) -> None:
         """Test the GPUs before NCCL uses them.
 
-        Whether plain copies arrive decides how later NCCL failures are judged.
+        The results of plain copies decide how later NCCL failures are judged.
         """
         spec, now = self.steps.rank.spec, time.monotonic()
         until = now + spec.devices.share_of_time * (spec.deadline_monotonic_s - now)
@@ -44,10 +44,10 @@ class GpuTestRounds:
         self.time_slow_pairs_again(until)
 
     def take(self, rounds: tuple[GpuTestRound, ...], until: float, repetition: int = 0) -> None:
-        """Make all per-rank agents run the rounds until `until` (monotonic); send each result to the launcher at once.
+        """Make all per-rank agents run the rounds, and send each result to the launcher at once.
 
-        Rounds for which there is no time are reported as skipped. `repetition` is 0, or under load the number of the
-        repetition.
+        Rounds that can't start before `until` (monotonic seconds) are reported as skipped. `repetition` is 0, or the
+        number of the repetition under load.
         """
         broken_now: set[tuple[int, int]] = set()
         for each in rounds:
@@ -66,7 +66,7 @@ class GpuTestRounds:
         self.broken_pairs |= broken_now
 
     def time_slow_pairs_again(self, until: float) -> None:
-        """Time the slow pairs once more, because a single slow measurement does not prove a fault."""
+        """Time the slow pairs of GPUs once more, because a single slow measurement does not prove a fault."""
         devices = self.steps.rank.spec.devices
         slow = [each.pair for each in slow_pairs(pair_times(self._timed), devices.pair_limits)][:MOST_TIMED_AGAIN]
         for each in devices.rounds:
@@ -74,7 +74,7 @@ class GpuTestRounds:
                 self.take((each,), until)
 
     def end_processes(self) -> bool:
-        """Make every per-rank agent end its GPU test process, wait until all have ended; return whether any existed."""
+        """Make every per-rank agent end its GPU test process, and return whether any process existed."""
         if not self._rounds:
             return False
         self._rounds = 0

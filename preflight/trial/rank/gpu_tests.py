@@ -1,8 +1,7 @@
 """Tests of GPUs without NCCL: copies between two GPUs, copies to and from host memory, and matrix products.
 
-Behind a translating IOMMU, CUDA reports success for copies whose bytes never arrived. The target is therefore filled
-with a sentinel first. An element that still holds the sentinel was never written; any other wrong element was
-corrupted.
+Behind a translating IOMMU, CUDA reports success for copies whose data never arrived. The target is therefore filled
+with a special value first. A wrong element with this value was never written. Any other wrong element was corrupted.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Transfer = tuple[Buffer, Buffer]
 
 
 def check_pair_data(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Copy at every size of `job`, in each direction and by both methods; report the data that arrived in each copy."""
+    """Copy data between two GPUs at every size in both directions, and report how each copy arrived."""
     a, b = job.places
     report({"cuda": devices.can_access_peer(a, b) and devices.can_access_peer(b, a)})
     cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
@@ -64,14 +63,14 @@ def _copied(
 
 
 def arrived(wrong: int, untouched: int) -> Arrived:
-    """Return the result of a copy with `wrong` wrong elements, of which `untouched` still hold the sentinel."""
+    """Return how the data of a copy arrived: right, never written, or corrupted."""
     if not wrong:
         return Arrived.RIGHT
     return Arrived.NEVER_WRITTEN if untouched == wrong else Arrived.SCRAMBLED
 
 
 def time_pair(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report the bandwidth and latency of the pair in `job` in each direction, with copies by copy engine and SMs."""
+    """Report the bandwidth and latency between two GPUs in each direction, for copies by copy engine and by SMs."""
     a, b = job.places
     cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
     for number, (by, size_bytes, direction) in enumerate(cases):
@@ -96,9 +95,9 @@ def _timed(
 
 
 def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float) -> float:
-    """Return the seconds of one copy of all transfers, which run at the same time: the median of three series.
+    """Return how many seconds one copy of all transfers takes, as the median of three series.
 
-    All three series together take about `budget_s` seconds.
+    The transfers run in parallel. All three series together take about `budget_s` seconds.
     """
     estimate_s = max(devices.time_copies(transfers, LEAST_REPEATS) / LEAST_REPEATS, 1e-6)
     repeats = max(LEAST_REPEATS, min(MOST_REPEATS, int(budget_s / 3 / estimate_s)))
@@ -124,8 +123,8 @@ def _transfers(
 def run_host_copies(devices: Devices, job: DeviceJob, report: Report) -> None:
     """Report the speed of copies between the GPU and host memory in each direction, for every NUMA node of the job.
 
-    For each NUMA node, the process first moves to the node's CPUs. If the job names no NUMA node, the process stays on
-    its present CPUs.
+    The process first moves to the CPUs of the NUMA node. If the job names no NUMA node, the process stays on its
+    current CPUs.
     """
     allowed = os.sched_getaffinity(0)
     try:

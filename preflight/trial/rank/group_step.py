@@ -1,12 +1,12 @@
-"""Rounds of small process groups that find the node at fault, run by all per-rank agents and the coordinator.
+"""Rounds of small process groups that find the faulty node. All per-rank agents and the coordinator take part.
 
-On the control channel there are, besides the keys in supervisor.py:
+The control channel has these keys, in addition to the keys in supervisor.py:
 
     step/I      {"kind": "groups"} and the fields of a GroupStep
     kill/I+1+G  a process ends the group G of step I; the other groups go on
     end/I/R     a list: how rank R's child ended, empty if R is in no group
 
-The step after one with G groups is I+1+G: each group has its own number, for its kill, its store and its logs.
+The step after a step I with G groups is I+1+G. Each group has its own number, for its kill, its store and its logs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEAST_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive ranks on one node: `count` ranks from rank `first`, and `env`, variables for them alone."""
+    """Consecutive ranks on one node: `count` ranks from the rank `first`, with the extra variables `env`."""
 
     first: int
     count: int
@@ -48,17 +48,17 @@ class RankGroup:
 
     @property
     def ranks(self) -> list[int]:
-        """Return the group's ranks, numbered as in the run; the position in the list is the rank in the group."""
+        """Return the group's ranks as numbered in the run. The position in the list is the rank in the group."""
         return [rank for span in self.spans for rank in range(span.first, span.first + span.count)]
 
     def env_of(self, rank: int) -> tuple[tuple[str, str], ...]:
-        """Return the variables for rank number `rank` of the run, which override those of the configuration."""
+        """Return the variables of rank `rank`, which override the variables of the configuration."""
         return next(span.env for span in self.spans if span.first <= rank < span.first + span.count)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """Disjoint groups that all run a trial of one configuration at the same time."""
+    """Groups without common ranks, which all test one configuration at the same time."""
 
     label: str
     candidate: Candidate
@@ -67,9 +67,9 @@ class GroupStep:
 
 
 def take_groups(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's child in its group of step `index`; return the next step's number.
+    """Run this rank's child process in its group of step `index`, and return the number of the next step.
 
-    `order` is the GroupStep. How the child ended is published as a list, which is empty if this rank is in no group.
+    `order` is the GroupStep. How the child ended is published in a list, which is empty if this rank is in no group.
     """
     step = decode(GroupStep, order)
     found = next(((g, group) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
@@ -90,7 +90,7 @@ def _take_part(rank: Rank, number: int, step: GroupStep, group: RankGroup, on_st
 
 
 class GroupConductor:
-    """Rank 0's part in the rounds of groups: it plans and runs rounds until a node at fault is found, or time is up."""
+    """Rank 0's part in the rounds of groups, which run until the faulty node is found or the time is up."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -99,7 +99,7 @@ class GroupConductor:
         self._first_of = [0, *accumulate(self._sizes)]
 
     def run(self, results: Sequence[TrialResult]) -> None:
-        """Run rounds of groups if `results`, the trials so far, call for it (`worth_dividing`); report each round."""
+        """Run rounds of groups if the results of the test runs so far make this useful, and report each round."""
         trials = self._spec.trials
         worth = plan.worth_dividing(len(self._sizes), trials.candidates, results, trials.screen_all)
         if worth is not None:

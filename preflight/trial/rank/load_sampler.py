@@ -35,7 +35,7 @@ def nvml_sampler(uuid: str, library_path: str | None = None) -> Callable[[], Loa
 
 
 class Watched:
-    """A context manager that samples a GPU while its block runs; then `under_load()` returns the summary."""
+    """A context manager that samples a GPU during its block. Afterward, `under_load()` returns the summary."""
 
     def __init__(self, make_sampler: Callable[[], Callable[[], LoadSample]]) -> None:
         self._make_sampler = make_sampler
@@ -54,7 +54,7 @@ class Watched:
         self._thread.join(JOIN_S)
 
     def under_load(self) -> UnderLoad | Gap:
-        """Return the extremes of all samples of the block, or a Gap with the reason if there is no sample."""
+        """Return the extremes of all samples, or a Gap with the reason if there is no sample."""
         return summary(list(self._samples)) if self._samples else Gap(self._why)
 
     def _sample(self) -> None:
@@ -68,7 +68,7 @@ class Watched:
 
 
 def summary(samples: list[LoadSample]) -> UnderLoad:
-    """Return the extremes of `samples`, value by value; a value that no sample has is the first sample's Gap."""
+    """Return the extremes of each value over all samples. A value that every sample lacks is a Gap."""
     columns = {field.name: [getattr(each, field.name) for each in samples] for field in fields(LoadSample)}
 
     def of(name: str, extreme: Callable[[list[Any]], Any]) -> Any:

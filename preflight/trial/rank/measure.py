@@ -35,11 +35,11 @@ class Repetitions:
 
 
 def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> Repetitions:
-    """Return the times of all repetitions of `call`, and the result of those that were verified.
+    """Return the times of all repetitions of `call`, and the result of the verified repetitions.
 
     Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 selects the repetitions to verify.
-    `agree(name, value)` returns rank 0's value on every rank, so that all ranks do the same. The other repetitions send
-    zeros; the values do not change how long the transfer takes.
+    `agree(name, value)` returns rank 0's value on every rank. The other repetitions send zeros, which does not change
+    the time of a transfer.
     """
     estimate_s = _timed(call, ranks)
     lead_in = agree("lead-in", 1 if estimate_s > LONG_CALL_S else LEAD_IN)
@@ -57,9 +57,9 @@ def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Rank
 
 
 def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int) -> frozenset[int]:
-    """Return the numbers of `verified_calls` random timed calls, to be verified; the same `seed` gives the same ones.
+    """Return the numbers of `verified_calls` random timed calls. The same `seed` gives the same numbers.
 
-    Calls are numbered from 0; the first `lead_in` calls are not timed, the next `repetitions` are.
+    Calls are numbered from 0. The first `lead_in` calls are not timed, and the next `repetitions` calls are timed.
     """
     timed = range(lead_in, lead_in + repetitions)
     return frozenset(random.Random(seed).sample(timed, min(verified_calls, repetitions)))
@@ -68,7 +68,7 @@ def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int)
 def time_once(call: Call, ranks: Ranks, work: Work | None = None) -> Times:
     """Return (wait at the barrier, duration of the call, pause between both) of one repetition, in microseconds.
 
-    `work` runs between the barrier and the call. A second barrier, which is not measured, follows it.
+    `work` and a second barrier run between the barrier and the call, and are not measured.
     """
     arrived = time.perf_counter_ns()
     ranks.barrier()
@@ -92,7 +92,7 @@ def _timed(call: Call, ranks: Ranks) -> float:
 
 
 def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[int, RankSamples]:
-    """Return the size in bytes of the larger buffer of `measure`, after rounding, and this rank's samples.
+    """Measure a collective, and return the size of its larger buffer in bytes and this rank's samples.
 
     One call before the timing, one call after the timing, and some of the timed calls are verified.
     """
@@ -102,7 +102,7 @@ def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[in
 
 
 def measure_call(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> RankSamples:
-    """Return this rank's samples of the collective of `measure`, which `call` runs on `buffers`."""
+    """Measure and verify `call`, which runs a collective on `buffers`, and return this rank's samples."""
     wrong = count_wrong(measure.collective, buffers, ranks, call)
     buffers.send.zero_()
     timed = time_repetitions(measure, buffers, call, ranks, agree)
@@ -113,7 +113,7 @@ def measure_call(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, a
 
 
 def prove_first(ranks: Ranks) -> int:
-    """Run the group's first collective, in which NCCL connects; return 1 if the sum is wrong, else 0."""
+    """Run the group's first collective, in which NCCL connects. Return 1 if the sum is wrong, or else 0."""
     ones = torch.ones(1, dtype=torch.float32, device=ranks.device)
     dist.all_reduce(ones)
     ranks.synchronize()

@@ -1,7 +1,7 @@
-"""Turn the ends of all ranks' children into one trial result: the outcome, the stage, and the ranks at fault.
+"""Determine the result of a test run from how all ranks' child processes ended.
 
-For a comparison of two configurations, the result is its samples ("turns"): one collective at one size, run on one side
-right after the other side.
+A comparison of two configurations gives samples ("turns"), in which both sides run the same collective one after the
+other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CAUSES = ("unkillable", "signal", "error", "fork", NOT_REGISTERED)
 
 @dataclass(frozen=True, slots=True)
 class TrialVerdict:
-    """The outcome of a trial, its description and the ranks at fault."""
+    """The outcome of a test run, its description and the ranks at fault."""
 
     outcome: Outcome
     problem: str
@@ -56,9 +56,9 @@ class TrialVerdict:
 def trial_result(
     candidate: Candidate, assignment: Assignment, answers: Sequence[RankAnswer], why: str, duration_s: float
 ) -> TrialResult:
-    """Return the result of the trial of `candidate`, from the answers of all ranks, by rank.
+    """Return the result of the test run of `candidate`, from the answers of all ranks.
 
-    `assignment` is rank 0's; `why` is the reason with which the trial was killed, or "".
+    `assignment` is the assignment of rank 0. `why` is the reason why the test run was killed, or "".
     """
     ends = _ends(answers)
     verdict = _verdict(ends, answers, why)
@@ -101,9 +101,9 @@ def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:
 
 
 def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples], float]]:
-    """Yield (collective, size in bytes, every rank's samples, seconds that rank 0 took) for each complete step.
+    """Yield the collective, the size in bytes, every rank's samples and rank 0's seconds for each complete step.
 
-    A step is complete if all ranks in `answers` finished it.
+    A step is complete if all ranks in `answers` finished the step.
     """
     for collective, size_bytes, packed, took_s in _packed_steps(answers):
         yield collective, size_bytes, [unpack_samples(each) for each in packed], took_s
@@ -117,7 +117,7 @@ def _packed_steps(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, i
 
 
 def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
-    """Return the result of a trial of `candidate` that was not run; `problem` says why."""
+    """Return the result of a test run of `candidate` that was skipped because of `problem`."""
     return TrialResult(
         candidate=candidate.name, reason=candidate.reason, env=candidate.env, scope=candidate.scope, problem=problem,
         outcome=Outcome.SKIPPED, trial_env=(), unset=(), culprits=(), stages=(), ranks=(), world_size_reported=(),
@@ -126,9 +126,9 @@ def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
 
 
 def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return the one of `measures` at which a trial failed (the first with wrong data, else the one that ran).
+    """Return the measurement in `measures` at which a test run failed, in a tuple.
 
-    The result is empty if the trial worked, or failed before the measurements.
+    The tuple is empty if the test run worked, or failed before the measurements.
     """
     if result.outcome not in FAILED:
         return ()
@@ -141,7 +141,7 @@ def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tu
 def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[RankAnswer]) -> tuple[DuelTurn, ...]:
     """Return one sample ("turn") for each step that both configurations, `default` and `candidate`, finished.
 
-    `pair` is the number of the pair of process groups in which they ran.
+    `pair` is the number of the pair of process groups in which the configurations ran.
     """
     turns_of: dict[tuple[object, int], int] = {}
     turns = []
@@ -164,10 +164,10 @@ def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[Ran
 
 
 def classify(answers: Sequence[RankAnswer], why: str) -> TrialVerdict:
-    """Return the verdict on a trial: its outcome, a description, and the ranks at fault. A cause outranks its effects.
+    """Return the verdict on a test run: the outcome, a description, and the ranks at fault.
 
-    `why` is the reason with which the trial was killed, or "". A death outranks a rank's own error, which outranks a
-    stuck rank, which outranks a rank that waited or lost a peer.
+    `why` is the reason why the test run was killed, or "". Ranks that died are at fault first, then ranks with an error
+    of their own, then stuck ranks, and last ranks that waited or lost a peer.
     """
     return _verdict(_ends(answers), answers, why)
 
@@ -247,7 +247,7 @@ def _lost_connections(ends: Sequence[RankEnd]) -> str:
 
 
 def could_not_connect(ends: Sequence[RankEnd]) -> bool:
-    """Return whether an error in `ends` says that a rank could not connect to its peer (as "connection refused").
+    """Return whether a rank could not connect to its peer, according to the errors in `ends`.
 
     With gloo, the peer then waits silently, but is not stuck.
     """

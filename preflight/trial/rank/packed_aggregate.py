@@ -1,4 +1,4 @@
-"""The computations of model/samples.py for thousands of ranks at once, on tensors made from encoded timings."""
+"""The computations of model/samples.py on tensors, for thousands of ranks at once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MOST_SHOWN = 64
 
 
 def aggregate_many(collective: Collective, size_bytes: int, packed: Sequence[Any], took_s: float) -> CollectiveResult:
-    """Return the result of one collective over the samples of all ranks in `packed` (encoded).
+    """Return the result of one collective from the encoded samples of all ranks.
 
-    `took_s` is how many seconds the step took. The computation is that of model.samples.aggregate.
+    `took_s` is the duration of the step in seconds. The computation is the same as in model.samples.aggregate.
     """
     times = _tensor(packed)
     slowest_us: list[float] = times[:, 1].max(dim=0).values.tolist()

@@ -1,4 +1,4 @@
-"""The errors that a node's RDMA ports count during a trial. The first rank of each node reads these counters."""
+"""Count the errors of a node's RDMA ports during a test run. The first rank of each node reads the counters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Counted = Mapping[str, Mapping[str, int]]
 
 
 def port_errors_now(machine: Machine, limit_s: float = LIMIT_S) -> Counted:
-    """Return the error counters of the node's RDMA ports; empty if the node has none, or if they can't be read in time.
+    """Return the error counters of the node's RDMA ports, or {} if there is no port or the read takes too long.
 
-    Call this function from a process with a single thread, since it forks.
+    This process must have a single thread, since this function forks.
     """
     if not machine.exists(HCAS):
         return {}
@@ -28,10 +28,7 @@ def port_errors_now(machine: Machine, limit_s: float = LIMIT_S) -> Counted:
 
 
 def port_errors_between(before: Counted, after: Counted) -> list[dict[str, Any]]:
-    """Return the ports with a counter that grew from `before` to `after`, each as the fields of a PortErrors record.
-
-    The fields lack `rank`.
-    """
+    """Return the ports with a counter that grew from `before` to `after`, as PortErrors fields without `rank`."""
     grown = {
         port: [
             {"name": name, "value": value - before[port][name]}

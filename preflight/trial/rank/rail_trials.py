@@ -1,4 +1,4 @@
-"""Test the RDMA ports of a node one at a time: each in a trial that is reported apart from the other trials."""
+"""Test the RDMA ports of a node one at a time, each port in its own test run."""
 
 from __future__ import annotations
 
@@ -20,21 +20,17 @@ NOT_MEASURED = Gap("it carried nothing that could be measured")
 
 
 def rail_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return `measures` for a trial of one RDMA port: sizes are reduced to at most LARGEST_BYTES.
-
-    That size is enough to show a port's speed.
-    """
+    """Return `measures` for a test run on one RDMA port, with sizes of at most LARGEST_BYTES."""
     return tuple(replace(each, nominal_bytes=min(each.nominal_bytes, LARGEST_BYTES)) for each in measures)
 
 
 def try_rails(
     rails: Sequence[HcaPort], attempt: Callable[[Candidate], TrialResult], why_no_more: Callable[[], str]
 ) -> list[RailTest]:
-    """Test the RDMA ports `rails` one after another; return one result per test, in order.
+    """Test the RDMA ports `rails` one after another, and return the results in order.
 
-    Slow or failed ports are tested again. `attempt` runs a trial; `why_no_more` returns why no trial may start now, or
-    "". A port without a trial is recorded as skipped. Each port that hangs takes a whole stage limit. Therefore, if the
-    first MOST_HANGS ports all hang, no other port is tried.
+    Slow or failed ports are tested again. `attempt` makes a test run. `why_no_more` returns why no test run may start
+    now, or "". If the first MOST_HANGS ports all hang, the other ports are skipped to save time.
     """
     found: list[RailTest] = []
     for port, candidate in zip(rails, rail_candidates(tuple(rails)), strict=True):
@@ -63,7 +59,7 @@ def _again(
 
 
 def slow_or_failed(found: Sequence[RailTest]) -> list[int]:
-    """Return the indices in `found` of ports that failed or are slower than ports of equal rate; [] if none works."""
+    """Return the indices of ports that failed or are slower than ports of the same rate, or [] if no port works."""
     speeds = [rail.busbw_gb_s if rail.outcome is Outcome.OK else Gap(rail.problem) for rail in found]
     places = []
     for place, (rail, speed) in enumerate(zip(found, speeds, strict=True)):

@@ -1,4 +1,4 @@
-"""Find the network interfaces that this process's connections use. Gloo writes no log, so sockets are the evidence."""
+"""Find the network interfaces that this process's TCP connections use, because gloo writes no log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADDRESS = re.compile(r"([0-9A-F]{8}|[0-9A-F]{32}):[0-9A-F]{4}", re.ASCII)
 
 
 def connected_netifs() -> list[str]:
-    """Return the interfaces on which this process holds established TCP connections, sorted."""
+    """Return the sorted names of the interfaces on which this process has established TCP connections."""
     owners = _interface_of_address()
     connected = _connected_addresses(_own_socket_inodes())
     return sorted({owners.get(address, address) for address in connected})
@@ -50,7 +50,7 @@ def _connected_addresses(inodes: frozenset[str]) -> Iterable[str]:
 
 
 def parse_address(text: str) -> str:
-    """Return the address in `text`, such as `0100007F:1F90` (32-bit words in host order, then the port).
+    """Return the IP address in `text`, such as `0100007F:1F90` in /proc/net/tcp.
 
     An IPv4-mapped address becomes IPv4.
     """

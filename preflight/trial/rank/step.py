@@ -1,8 +1,7 @@
-"""Steps that all ranks take together, and rank 0's part in a step.
+"""Steps that all ranks run together, and rank 0's part in a step.
 
-A step is a trial, or a comparison of two configurations. There are also rounds of GPU tests (gpu_test_step.py) and
-trials of small groups (group_step.py). FirstLimit sets how long the first collective of a trial may take before the
-collective counts as hung; NCCL connects in this collective.
+A step is a test run, or a comparison of two configurations. Other steps are rounds of GPU tests (gpu_test_step.py) and
+test runs of small groups (group_step.py). FirstLimit is the time limit of the first collective, in which NCCL connects.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Rank:
     channel: Channel
 
     def why_killed(self, index: int) -> str:
-        """Return the reason with which any rank's agent ended step `index` for all ranks, or "" if none did."""
+        """Return why a rank's agent ended step `index` for all ranks, or "" if no agent ended the step."""
         key = f"kill/{index}"
         return str(self.channel.get(key)["why"]) if self.channel.has(key) else ""
 
@@ -81,7 +80,7 @@ TakeStep = Callable[[Rank, int, Order, "Listener | None"], int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One trial, or comparison of two configurations, in which all ranks take part at the same time."""
+    """One test run, or one comparison of two configurations, in which all ranks take part at the same time."""
 
     label: str
     candidates: tuple[Candidate, ...]  # in full: other ranks do not know those that the search makes
@@ -105,10 +104,10 @@ class Steps:
         self._reported_stage = ""
 
     def take(self, order: Order, label: str, take: TakeStep, until: float = 0.0) -> list[Any]:
-        """Publish `order` as the next step, take part in it by calling `take`, and return each rank's answer by rank.
+        """Publish `order` as the next step, call `take` for this rank's part, and return the answers by rank.
 
-        `label` is the step's name in the report of progress. Each rank has ANSWER_S seconds to answer, from now or from
-        `until` (monotonic clock), whichever is later.
+        `label` is the step's name in the progress line. Each rank has ANSWER_S seconds to answer, from now or from
+        `until` (monotonic seconds), whichever is later.
         """
         index, spec = self.index, self.rank.spec
         self.rank.channel.put(f"step/{index}", order)
@@ -137,9 +136,9 @@ class Steps:
 
 
 def take_step(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's children of step `index` to their end, publish how they ended, and return the next step's number.
+    """Run this rank's child processes of step `index`, publish how they ended, and return the next step's number.
 
-    `on_stage` is called with the first child, again and again while the children run.
+    `on_stage` is called repeatedly with the first child while the children run.
     """
     step = decode(Step, order)
     rank = replace(rank, spec=_with_limit(rank.spec, step.first_s)) if step.first_s else rank
@@ -160,7 +159,7 @@ def _with_limit(spec: RunSpec, first_s: float) -> RunSpec:
 
 
 def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
-    """Start and return the child of a trial for `assignment`, with its own log; `by_exec` starts it without a fork."""
+    """Start and return the child process of a test run, with its own log. `by_exec` starts the child without a fork."""
     log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
     return children.start(assignment, log_path, by_exec)
 
@@ -168,9 +167,9 @@ def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
 def run_to_end(
     rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
 ) -> list[dict[str, Any]]:
-    """Read from `running`, the children of step `index`, until they end or must be killed; return how each ended.
+    """Read what the children in `running` report until they end or must be killed, and return how each child ended.
 
-    `on_stage` is called with the first child, again and again while the children run.
+    `on_stage` is called repeatedly with the first child while the children run.
     """
     own_time = OwnTime()
     hung = _watch(rank, index, running, on_stage, own_time)
@@ -187,9 +186,10 @@ def _debug_file(child: children.Child) -> str:
 
 
 def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
-    """Return the input of this rank's child in step `index`; `also` overrides the configuration's variables.
+    """Return the input of this rank's child process in step `index`.
 
-    `side` is the index of the child's configuration in `step.candidates`.
+    `side` is the index of the child's configuration in `step.candidates`. `also` overrides the configuration's
+    variables.
     """
     spec = rank.spec
     place = spec.place
@@ -277,10 +277,10 @@ def _outcome(child: children.Child) -> dict[str, Any]:
 
 
 class FirstLimit:
-    """The time limit of the first collective of the trials in one run.
+    """The time limit of the first collective in each test run.
 
-    At first, the limit is that of the plan. The limit may change once the default settings have failed and a trial has
-    shown how long a first collective takes. The limit is also shorter if copies between GPUs are known to be broken.
+    At first, the limit comes from the plan. The limit may change after the default settings have failed and another
+    test run has worked. The limit is shorter if copies between GPUs are known to be broken.
     """
 
     def __init__(self, limits: StageLimits, nodes: int) -> None:
@@ -290,7 +290,7 @@ class FirstLimit:
         self._error_s = 0.0
 
     def note(self, result: TrialResult, answers: Sequence[RankAnswer]) -> None:
-        """Record the `result` of a trial of the search and its ranks' `answers`, which may change the limit."""
+        """Record the `result` of a test run and its ranks' `answers`, which may change the limit."""
         if result.outcome is Outcome.OK and result.candidate != DEFAULT:
             events = [event for answer in answers for event in answer["events"]]
             self._took_s = max([self._took_s, *(event["first_s"] for event in events if "first_s" in event)])
@@ -298,7 +298,7 @@ class FirstLimit:
             self._error_s = max(self._error_s, result.duration_s)
 
     def limit_s(self, *, is_known_broken: bool) -> float:
-        """Return the limit of the next trial's first collective in seconds.
+        """Return the time limit in seconds for the first collective of the next test run.
 
         The limit is shorter if copies between GPUs are known to be broken (`is_known_broken`).
         """

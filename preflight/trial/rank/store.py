@@ -1,4 +1,4 @@
-"""The rendezvous store of a trial's ranks: a file in the run directory, or with several nodes a server on node 0."""
+"""The rendezvous store of a test run's ranks: a file on one node, or a server on node 0 for several nodes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BACKLOG = 4096
 
 
 def open_store(assignment: Assignment) -> Store:
-    """Return the store of the trial in `assignment`: a file, or with several nodes a client of node 0's server.
+    """Return the store of the test run: a file on one node, or a client of node 0's server on several nodes.
 
-    A wait on the store ends with an error after the own timeout of the stage `init` (StageLimits.own_timeout_s).
+    A wait on the store raises an error after the timeout of the stage `init`.
     """
     timeout = timedelta(seconds=assignment.limits.own_timeout_s("init"))
     place = assignment.store
@@ -34,10 +34,10 @@ def open_store(assignment: Assignment) -> Store:
 
 
 def serve_store(host: str) -> int:
-    """Fork a process that serves a store on the address `host` until this agent dies; return the store's port.
+    """Fork a process that serves a store on the address `host` until this agent dies, and return the store's port.
 
-    The server is a process because it has a thread, and an agent with threads can't fork. The socket is bound here
-    because torch would listen on all addresses (docs/dev/nccl-facts.md, section 4.6).
+    The server needs a thread, but an agent with threads can't fork. The socket is bound here because torch would listen
+    on all addresses (docs/dev/nccl-facts.md, section 4.6).
     """
     listener = socket.create_server((host, 0), family=_family(host), backlog=BACKLOG)
     port = int(listener.getsockname()[1])

@@ -1,6 +1,7 @@
-"""The supervisor (per-rank agent): it has torch from its parent, forks a child per trial and joins no collective.
+"""The supervisor (per-rank agent), which forks a child process for each test run and joins no collective itself.
 
-It has one thread. Rank 0's supervisor is also the conductor. Supervisors exchange JSON on their control channel:
+The supervisor has one thread. Rank 0's supervisor is also the coordinator (conductor). Supervisors exchange these JSON
+files on their control channel:
 
     ready/R         the agent of rank R has imported torch: no trial may take a slow disk for a stuck rank
     step/I          the conductor's next step: {"kind": "run" or "stop"} and the fields of a Step
@@ -10,7 +11,7 @@ It has one thread. Rank 0's supervisor is also the conductor. Supervisors exchan
     ends/I/R        another node's ranks' outcomes, on node 0: {rank: outcome}, R is the first of them
     store/0         several nodes: {"port": ...} of the store that node 0 serves
 
-On several nodes each has such a directory, and the launchers relay its files (trial/nodes/relay.py).
+On several nodes, each node has its own control channel, and the launchers relay the files (trial/nodes/relay.py).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from preflight.trial.rank.step import Rank, TakeStep, take_step
 def supervise(spec_path: str) -> None:
     """Run this rank's part of every step until the coordinator stops.
 
-    With several nodes, continue with the trials on all nodes, once the launcher has written their specification.
+    On several nodes, continue with the test runs on all nodes once the launcher has written their specification.
     """
     spec = read_spec(spec_path)
     if int(os.environ["WORLD_SIZE"]) != spec.place.local_size:

@@ -1,4 +1,4 @@
-"""The content of NCCL's own log: the transport of this rank's data, and the warnings. Gloo writes no such log."""
+"""Read the transport of this rank's data, and the warnings, from NCCL's own log. Gloo writes no such log."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TEXT = 300
 
 
 def transport(dialect: str) -> tuple[Carrier, ...]:
-    """Return the carriers (such as P2P, SHM or NET/IB) of this rank's data; () if they can't be read.
+    """Return the transports (such as P2P, SHM or NET/IB) of this rank's data, or () if the source can't be read.
 
-    The carriers come from NCCL's log if `dialect` is "nccl", otherwise from this process's sockets.
+    The transports come from NCCL's log if `dialect` is "nccl", otherwise from this process's sockets.
     """
     try:
         if dialect != "nccl":
@@ -39,10 +39,9 @@ def transport(dialect: str) -> tuple[Carrier, ...]:
 
 
 def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
-    """Return the carriers of the data of process `pid`, read from its NCCL log; () if the log can't be read.
+    """Return the transports of the data of the ended process `pid`, or () if its NCCL log can't be read.
 
-    Call this function for a process that ended before it could report its carriers. `pattern` is that process's
-    NCCL_DEBUG_FILE.
+    `pattern` is the NCCL_DEBUG_FILE of this process.
     """
     try:
         return read_nccl_log(_log_lines(pattern, pid)).carriers()
@@ -62,10 +61,9 @@ def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
 
 
 def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
-    """Return the path of the NCCL log of process `pid`, with its first warnings and last lines; ("", ()) without one.
+    """Return the path of the NCCL log of process `pid`, with its first warnings and last lines.
 
-    `pattern` is that process's NCCL_DEBUG_FILE. The number of lines is bounded, whatever the log's size, because the
-    lines go to rank 0 and into the report.
+    The result is ("", ()) if there is no log. `pattern` is the NCCL_DEBUG_FILE of this process.
     """
     try:
         for path in sorted(_logs(pattern, pid)):
@@ -76,10 +74,10 @@ def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
 
 
 def gives_up(pattern: str, pid: int, read: dict[str, int]) -> bool:
-    """Return whether a new line of the log of process `pid` says that NCCL has given up a transfer over InfiniBand.
+    """Return whether new lines in the log of process `pid` say that NCCL has given up an InfiniBand transfer.
 
-    `pattern` is that process's NCCL_DEBUG_FILE. `read` holds for each log the number of bytes read so far, and is
-    updated. An incomplete line is read at the next call.
+    `pattern` is the NCCL_DEBUG_FILE of this process. `read` has the number of bytes read so far from each log, and this
+    function updates `read`. An incomplete line is read at the next call.
     """
     found = False
     try:

@@ -1,10 +1,8 @@
-"""A trial child: a process that forms one process group in the environment of one configuration.
+"""The child process of a test run, which forms one process group in the environment of one configuration.
 
-The child reports each stage and then ends.
-
-NCCL reads its environment once per process, so every trial has its own process. A trial child is forked from a per-rank
-agent that has imported torch. If forking is not safe, exec starts the child (`python -m preflight.trial.rank.trial
-ASSIGNMENT FD`).
+NCCL reads its environment once per process, so every test run has its own process. A per-rank agent that has imported
+torch forks the child. If a fork is not safe, exec starts the child (`python -m preflight.trial.rank.trial ASSIGNMENT
+FD`). The child reports each stage and then ends.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ LEAST_BYTES_PER_S = 10e6  # assumed where none was telling; a slow network of 1 
 
 
 def main(assignment: Assignment, fd: int) -> None:
-    """Run the trial that `assignment` describes, report all events as JSON lines on `fd`, and end the process."""
+    """Do the test run in `assignment`, report all events as JSON lines on the descriptor `fd`, and end the process."""
 
     def report(event: dict[str, Any]) -> None:
         os.write(fd, json.dumps(event).encode() + b"\n")
@@ -144,10 +142,9 @@ def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
 def device_options(device: torch.device) -> dict[str, Any]:
     """Return the options with which init_process_group binds the group to the GPU `device`.
 
-    With torch >= 2.3, the option makes NCCL start together with the group. Without the option, NCCL starts in the first
-    collective. Support is read from the signature of init_process_group, because that function is decorated and its own
-    code names no parameters. In torch 2.7.0 the option turns on NCCL's non-blocking mode, which hangs at random
-    (pytorch issue 153960; 2.7.1 turned this mode off again).
+    The options make NCCL start together with the group, and not in the first collective. torch before 2.3 does not
+    support the options. torch 2.7.0 gets no options, because they turn on a mode of NCCL that hangs at random (pytorch
+    issue 153960).
     """
     takes_it = "device_id" in inspect.signature(dist.init_process_group).parameters
     takes_it &= version_tuple(torch.__version__)[:3] != HANGS_WITH_DEVICE
@@ -200,9 +197,9 @@ def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
 
 
 def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
-    """Return how many seconds a step of `measure` takes at `seconds_per_byte`; None stands for a slow network.
+    """Return how many seconds a step of `measure` takes at `seconds_per_byte`, including its time budget.
 
-    The result includes the time budget of `measure`.
+    If `seconds_per_byte` is None, a slow network is assumed.
     """
     call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
     return measure.budget_s + CALLS_BESIDES * call_s
@@ -267,7 +264,7 @@ def kind_of(error: Exception) -> str:
 
 
 def line_of(error: Exception) -> str:
-    """Return the first line of an error; for an NCCL error also its last line, which names the cause."""
+    """Return one line about an error. For an NCCL error, the line has NCCL's own description of the cause."""
     text = str(error).strip()
     if isinstance(error, UsageError):
         return text

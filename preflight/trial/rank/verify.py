@@ -1,9 +1,8 @@
 """Verify that a collective delivers the right data: in separate calls, and in timed calls chosen at random.
 
-Collectives that only move data get 32 random bits in each element, which are compared bit by bit. Collectives that sum
-get signed whole numbers of up to 24 bits, whose sums are exact in any order. Both kinds of data differ between ranks,
-between places and between verified calls. The result therefore shows wrong elements, lost bytes and bits, NaN, data of
-an earlier call and data that never moved.
+Collectives that only move data get random bits, which are compared bit by bit. Collectives that sum get integers of up
+to 24 bits, whose sums are exact in any order. The data differ between ranks, positions and verified calls, so that old
+or misplaced data are found too.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Work = Callable[[], None]
 def count_wrong(
     collective: Collective, buffers: Buffers, ranks: Ranks, call: Callable[[], object], salt: int = 0
 ) -> int:
-    """Run `call` once on data that depend on the rank; return how many received elements of `buffers` are wrong."""
+    """Run `call` once on data that depend on the rank, and return how many received elements are wrong."""
     _fill(buffers, ranks, salt, collective)
     call()
     ranks.synchronize()
@@ -56,14 +55,14 @@ class TimedVerification:
 
     @property
     def found(self) -> tuple[int, int, int]:
-        """Return (verified calls, most wrong elements in a call, most nonzero elements after a call of zeros in place).
+        """Return the number of verified calls, and the most wrong elements and the most nonzero elements in a call.
 
-        Any rank may have caused the nonzero elements, because a call in place overwrites the data that it sends.
+        The nonzero elements are those after an in-place call of zeros. Any rank may have caused the nonzero elements.
         """
         return self.verified_calls, self.wrong_elements, self.spread_elements
 
     def work_before(self, place: int) -> Work | None:
-        """Return the work to run before the timed call at `place`, outside of its measured time; None without work."""
+        """Return the work to run before the timed call `place`, outside its measured time, or None."""
         if place in self._places:
             return self._before_pattern
         return None if self._sent == "zeros" else self._before_zeros
@@ -126,7 +125,7 @@ def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.T
 
 
 def sent_by(rank: int, collective: Collective, ranks: Ranks, salt: int) -> torch.Tensor:
-    """Return the values that rank `rank` of the group sends in `collective`; longer buffers repeat them.
+    """Return the values that rank `rank` sends in `collective`. Longer buffers repeat these values.
 
     `salt` selects the pattern.
     """
