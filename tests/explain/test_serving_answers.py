@@ -27,6 +27,9 @@ ANSWERS = {
     ("NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found",): (
         "gpu_not_visible_in_container", "hides this GPU", "NCCL_HOSTID",
     ),
+    ("RuntimeError: Failed: Assertion error runtime.cu:41 'nvshmem_team_split_strided(TEAM_WORLD, rank) == 0'",): (
+        "nvshmem_or_deepep", "another number of processes", "NVSHMEM_DEBUG=INFO",
+    ),
     ("NET/OFI Unexpected number of remote rails for dev 2. Expected 1 but got 4",): (
         "nccl_plugin_problem", "different numbers of network adapters", "OFI_NCCL_FORCE_NUM_RAILS",
     ),

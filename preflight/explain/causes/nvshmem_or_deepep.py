@@ -8,6 +8,8 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 START = "NVSHMEM could not start on {who}{host}: its transport between the GPUs is not set up."
+TEAMS = "nvshmem_team_split"
+SPLIT = "NVSHMEM has another number of processes than the job, so DeepEP could not divide them ({who}{host})."
 TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} timed out waiting for data."
 
 
@@ -19,7 +21,8 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """
     is_start = events[0].sign == "nvshmem.start"
     because = "the library says so explicitly"
-    verdict = fill_in(START if is_start else TIMEOUT, events)
+    words = SPLIT if TEAMS in events[0].text else START if is_start else TIMEOUT
+    verdict = fill_in(words, events)
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
 
 
@@ -33,6 +36,14 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem. Older DeepEP "
         "releases do not work with NVSHMEM 3.5.19 and newer."
     )
+    if TEAMS in claim.events[0].text:
+        return Remedy(
+            "NVSHMEM_DEBUG=INFO prints how many processes (PEs) NVSHMEM has. This must be the number of ranks of the "
+            "job: all ranks must use the unique id of one rank, and their own rank number.",
+            "A library that started NVSHMEM before DeepEP keeps its own, smaller world: start DeepEP first, or without "
+            "that library.",
+            versions,
+        )
     if claim.events[0].sign == "nvshmem.start":
         return Remedy(
             "Load the kernel module on every host: sudo modprobe nvidia_peermem; lsmod | grep peermem",
