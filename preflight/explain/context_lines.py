@@ -99,6 +99,7 @@ EXCEPTION_LINE = re.compile(
 )
 
 
+LEVEL = re.compile(r"\b(?:ERROR|WARN(?:ING)?|INFO|DEBUG)\b")
 # UserWarning, FutureWarning, ...; what torch writes in C++ is a bare "Warning: ".
 PYTHON_WARNING = re.compile(r"[A-Za-z]{2}Warning: ")
 # What may stand before the last line of a traceback: the names that launchers put before every line, no sentence.
@@ -130,6 +131,8 @@ def read_exception(text: str) -> Raised | None:
     if match is None:
         return None
     name, message = match[1], (match[2] or "").strip()
+    if name == "Exception" and (inner := read_exception(message)) is not None and message.startswith(inner.type):
+        return inner
     is_echo = bool(ECHO_TYPES.search(name) or ECHO_TEXT.search(message))
     is_library = bool(LIBRARY_TYPES.search(name) or LIBRARY_TEXT.search(message))
     return Raised(name, message, is_echo, is_weak=is_echo and not is_library)
@@ -140,4 +143,7 @@ def begins_line(text: str, raised: Raised) -> bool:
 
     Such a line counts without a traceback, because people often paste only the last line of a traceback.
     """
-    return NAMES_BEFORE.fullmatch(text[: text.find(raised.type)]) is not None
+    before = text[: text.find(raised.type)]
+    if raised.type == "Exception" and LEVEL.search(before):
+        return False  # what a program logs about an exception that it has handled
+    return NAMES_BEFORE.fullmatch(before) is not None

@@ -34,7 +34,8 @@ RUN_ENDS: dict[str, str] = {
     r"Application shutdown complete\.|Finished server process \[|^real[ \t]+(?:\d{1,5}m)?\d{1,6}\.\d|"
     r"receive shutdown event and so quit from MasterDaemon|"  # the store of Paddle's rank 0
     r"Shutting down FastAPI HTTP server|Total (?:running|(?:pre-?)?training) time:? {1,3}\d{1,4}:\d\d:\d\d|"
-    r"^peak memory (?:consumption|allocated): \d|^final_\w{1,40} val_loss:",  # modded-nanogpt
+    r"^Successfully completed\.\r?$|^ {1,8}Turnaround time : |"  # LSF's report; a script's last command decides it
+    r"^peak memory consumption: \d|^final_\w{1,40} val_loss:",  # modded-nanogpt
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
     r"\[runner\.py:\d{1,5}:main\] cmd = |Starting elastic_operator with|"
@@ -44,7 +45,6 @@ RUN_ENDS: dict[str, str] = {
     # No error before it ended the start.
     READY: r"Starting vLLM (?:API )?server|Application startup complete\.|The server is fired up and ready to roll",
     SUCCESS: r"\"status\": ?\"success\"|\"name\":\"complete\",\"context\":\{\"status\":0\}|"
-    r"^Successfully completed\.\r?$|"  # LSF
     r"# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
     rf"{_JOB} (?:run |[Ss]uite )?(?:is |has |was )?(?:been )?"
     r"(?:[Ff]inished|[Cc]ompleted?|succeeded|ended successfully)\b|Total wall time: \d|"
@@ -69,7 +69,8 @@ RUN_ENDS: dict[str, str] = {
     r"gang failed|Trial task failed|make: \*\*\* |[Ff]ailed to start worker|Error executing job with|"
     r"\"status\": ?\"aborted\"|={3,40} \d{1,6} (?:failed|errors?)\b|Terminating process because",
     ABORT: r"(?:exited|crashed) with (?:exit )?code -6|Aborted(?: +\(core dumped\)| {3,40}|\r?$)|"
-    r"Signal 6 \(SIGABRT\)|exit code 134|exitcode {0,4}: {0,2}-6|Signals\.SIGABRT|return code = -6|"
+    r"Signal 6 \(SIGABRT\)|[Ee]xit code (?:-1073740791|3221226505)\b|"  # of Windows
+    r"exit code 134|exitcode {0,4}: {0,2}-6|Signals\.SIGABRT|return code = -6|"
     r"Fatal Python error|terminate called|core dumped|Process received signal|KILLED BY SIGNAL|"
     r"exited on signal \d|\bF(?:20\d\d)?\d{4} \d\d:\d\d:\d\d|: F external/|' panicked at |Unhandled exception|"
     r"Assertion [`'\"][^\n]{1,120}[`'\"] failed",

@@ -103,6 +103,18 @@ class Survival:
             return event.moment.seconds >= done.moment.seconds
         return event.authority >= Authority.ECHO  # of another log without a common clock
 
+    def has_new_work(self, event: Event) -> bool:
+        """Return whether the log of the event shows new work between its last success before the event and the event.
+
+        A program that starts is new work, and so are more steps than the other ranks may still have to print.
+        """
+        own = [done for done in self._successes if done.source == event.source and done.order < event.order]
+        if not own:
+            return False
+        last = max(own, key=lambda done: done.order)
+        begun = any(start.order < event.order for start in self._after(last, self._starts))
+        return begun or event.steps - last.steps >= MANY
+
     def _is_before_success(self, event: Event) -> bool:
         done = self._last_success.get(event.source)
         if done is not None and done.order > event.order:

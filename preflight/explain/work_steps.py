@@ -16,7 +16,8 @@ MEASURED = (
 STEP = compile_any((
     r"\b\d{1,9}/\d{1,9} \[[=>.]{9,60}\]",
     r"\{'loss': [^\n]{1,60}",
-    rf"\b[Ii]ter(?:s|ation)?[ :=\[]{{1,3}} {{0,9}}\d{{1,9}}\b{MEASURED}",
+    rf"\b[Ii]ter(?:ation)?[ :=\[]{{1,3}} {{0,9}}\d{{1,9}}\b{MEASURED}",
+    rf"(?:^|[:|\]\t]) {{0,3}}[Ii]ters: {{0,9}}\d{{1,9}}\b{MEASURED}",
     r"\b\d{1,9}/ ?\d{1,9} ?\[\d",
     rf"\b[Ss]teps?[ :=/]{{1,2}} {{0,9}}\d{{1,9}}\b{MEASURED}",
     rf"\b[Ee]poch[^\n]{{0,12}}\d{{1,6}}{MEASURED}",

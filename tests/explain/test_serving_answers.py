@@ -23,13 +23,30 @@ ANSWERS = {
     ("RuntimeError: CUDA error: invalid device ordinal",): (
         "gpu_not_visible_in_container", "more processes than it shows GPUs", "--tensor-parallel-size",
     ),
-    ("RuntimeError: No CUDA GPUs are available",): ("gpu_not_visible_in_container", "sees no GPU", "nvidia-smi -L"),
+    ("RuntimeError: No CUDA GPUs are available",): ("gpu_not_visible_in_container", "No GPU is", "nvidia-smi -L"),
     ("NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found",): (
         "gpu_not_visible_in_container", "hides this GPU", "NCCL_HOSTID",
     ),
     ("RuntimeError: Failed: Assertion error runtime.cu:41 'nvshmem_team_split_strided(TEAM_WORLD, rank) == 0'",): (
         "nvshmem_or_deepep", "another number of processes", "NVSHMEM_DEBUG=INFO",
     ),
+    ("RuntimeError: No HIP GPUs are available",): ("gpu_not_visible_in_container", "No GPU is visible", "/dev/kfd"),
+    ("nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8",): (
+        "gpu_not_visible_in_container", "newer NVIDIA driver", "use an image for this driver",
+    ),
+    ("nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",): (
+        "version_mismatch", "driver was updated", "reboot the node",
+    ),
+    ("Failed to initialize NVML: Unknown Error",): (
+        "gpu_not_visible_in_container", "lost its GPU devices", "Start the container again",
+    ),
+    ("E0311 07:52:40.118 4711 rdma_context.cpp:203] Failed to register memory 0x7f: Cannot allocate memory [12]",): (
+        "ib_broken", "limit of locked memory", "--ulimit memlock=-1",
+    ),
+    ("RuntimeError: Can't find nvmlDeviceGetNvLinkRemoteDeviceType: undefined symbol",): (
+        "version_mismatch", "older than torch expects", "update the NVIDIA driver",
+    ),
+    ("TERM_OWNER: job killed by owner.",): ("scheduler_cancelled", "cancelled from outside", "bhist -l JOBID"),
     ("NET/OFI Unexpected number of remote rails for dev 2. Expected 1 but got 4",): (
         "nccl_plugin_problem", "different numbers of network adapters", "OFI_NCCL_FORCE_NUM_RAILS",
     ),
@@ -252,10 +269,22 @@ def test_a_child_that_told_its_own_error_did_not_lose_another_process() -> None:
     assert explain_bytes(f"{CHILD}\n".encode()).causes[0].cause == "remote_peer_died"
 
 
+def test_a_dead_child_of_sglang_counts_as_a_dead_worker() -> None:
+    aborted = explain_bytes(f"Fatal Python error: Aborted\n{CHILD}\n".encode())
+    assert aborted.causes[0].cause == "segfault_worker"
+    error = "NCCL WARN NET/IB: Got completion from peer 10.1.0.2<4791> with status=12 opcode=0 len=0 vendor err 129"
+    lost = explain_bytes(f"{CHILD}\nnode-1:71:99 [0] {error}\n".encode())
+    assert lost.causes[0].cause == "remote_peer_died"
+    gloo = "[2026-03-11 07:52:40 TP3] Scheduler hit an exception: Traceback (most recent call last):"
+    closed = "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Application timeout caused pair closure"
+    assert explain_bytes(f"{gloo}\n{closed}\n{CHILD}\n".encode()).causes[0].cause == "remote_peer_died"
+
+
+FRAME = '#2 _dl_map_object_from_fd (name=name@entry=0x7ffd8 "/opt/plugins/libnccl-profiler.so", fd=3) at dl-load.c:1258'
+
+
 def test_a_crash_while_a_library_is_loaded_names_the_file_and_not_the_shared_memory() -> None:
-    lines = [
-        "[node-1:71:0:71] Caught signal 7 (Bus error: nonexistent physical address)",
-        '#2 _dl_map_object_from_fd (name="/opt/plugins/libnccl-profiler.so", ...) at ./elf/dl-load.c:1258',
-    ]
-    assert "/opt/plugins/libnccl-profiler.so" in explain_bytes("\n".join(lines).encode()).summary
-    assert explain_bytes(lines[0].encode()).causes[0].cause == "shm_too_small"
+    crash = "[node-1:71:0:71] Caught signal 7 (Bus error: nonexistent physical address)"
+    assert "/opt/plugins/libnccl-profiler.so" in explain_bytes(f"{crash}\n{FRAME}\n".encode()).summary
+    assert explain_bytes(crash.encode()).causes[0].cause == "shm_too_small"
+    assert explain_bytes(f"Thread 1 (idle)\n{FRAME}\n".encode()).causes == ()  # a stack of a process that lives

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.model.explanation import ExplainVerdict
 from tests.explain.logs import cause_of_lines, explain_bytes
 
 STEP = "step {}/900 loss: 2.{}"
@@ -204,9 +203,32 @@ def test_a_bare_exception_is_the_program_s_error_but_not_within_a_sentence() -> 
     assert cause_of_lines([*work, "the loader caught an Exception: retry", *work]) == "unfinished"
 
 
-def test_the_last_line_of_a_run_that_reached_its_end_is_read() -> None:
-    for last in ("peak memory allocated: 31481 MiB reserved: 46892 MiB", "Successfully completed."):
-        assert explain_bytes(f"step 3/3 loss: 2.5\n{last}\n".encode()).verdict is ExplainVerdict.HEALTHY
+def test_what_a_program_logs_of_an_exception_that_it_handled_ends_no_run() -> None:
+    work = [f"step {number}/900 loss: 2.{number}" for number in range(2)]
+    for logged in ("ERROR: Exception: client disconnected", "WARNING:uploader: Exception: upload postponed"):
+        assert cause_of_lines([*work, logged, *work]) == "unfinished"
+    inner = ("Traceback (most recent call last):", "Exception: BrokenPipeError: [Errno 32] Broken pipe")
+    assert cause_of_lines(list(inner)) != "not_nccl"
+
+
+def test_the_report_of_lsf_is_an_end_but_hides_no_error_before_it() -> None:
+    report = ("Successfully completed.", "", "Resource usage summary:", "    Turnaround time :      52046 sec.")
+    assert cause_of_lines(["step 3/3 loss: 2.5", *report]) == "healthy"
+    assert cause_of_lines(["torch.OutOfMemoryError: CUDA out of memory.", *report]) == "cuda_oom_masked"
+
+
+def test_what_may_be_printed_before_the_end_is_no_end() -> None:
+    assert (
+        cause_of_lines(["step 3/3 loss: 2.5", "peak memory allocated: 31481 MiB reserved: 46892 MiB"]) == "unfinished"
+    )
+
+
+def test_a_number_of_iterations_in_a_setting_is_no_work() -> None:
+    crash = "node-1 python[81]: Segmentation fault (core dumped)"
+    settings = [f"summary of the run: max iters: {number}000 score {number}" for number in range(20)]
+    assert cause_of_lines([crash, *settings]) == "segfault_worker"
+    work = [f"INFO: Iters: {number}/900 || Lr: 0.01 || Loss: 2.{number}" for number in range(20)]
+    assert cause_of_lines([crash, *work]) == "unfinished"
 
 
 def test_a_crash_in_new_work_is_not_the_teardown_of_the_run_before() -> None:
@@ -214,4 +236,5 @@ def test_a_crash_in_new_work_is_not_the_teardown_of_the_run_before() -> None:
     crash = "failed (exitcode: -11) local_rank: 0 (pid: 4711) of binary: /opt/venv/bin/python"
     work = [f"step {number}/900 loss: 2.{number}" for number in range(20)]
     assert cause_of_lines([*done, crash]) == "teardown_after_success"
+    assert cause_of_lines([*done, *work[:4], crash]) == "teardown_after_success"  # what another rank still prints
     assert cause_of_lines([*done, *work, crash]) == "segfault_worker"

@@ -19,7 +19,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     ),
     "cuda_oom_masked": (
         'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":830',
-        "RuntimeError: handle INTERNAL ASSERT FAILED. Can't find nvmlDeviceGetNvLinkRemoteDeviceType: undefined symbol",
         "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/generic/THCStorage.cu:58",
         "RuntimeError: CUDA driver error: out of memory",
         "ValueError: Free memory on device (3.2/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB).",
@@ -82,6 +81,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 7/8 clients joined.",
     ),
     "version_mismatch": (
+        "RuntimeError: handle INTERNAL ASSERT FAILED. Can't find nvmlDeviceGetNvLinkRemoteDeviceType: undefined symbol",
         "RuntimeError: CUDA error: invalid device function",
         "RuntimeError: Detected that PyTorch and torchvision were compiled with different CUDA major versions.",
         "The detected CUDA version (11.8) mismatches the version that was used to compile PyTorch (12.1).",
@@ -94,8 +94,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "Socket recv failed while polling for opId=0x7f22ff731e10",
     ),
     "segfault_worker": (
-        "Process finished with exit code -1073740791 (0xC0000409)",
-        '#2 _dl_map_object_from_fd (name="/opt/plugins/libnccl-profiler.so", ...) at ./elf/dl-load.c:1258',
+        "Process finished with exit code -1073741819 (0xC0000005)",
         "!!!!!!! Segfault encountered !!!!!!!",
         "double free or corruption (!prev)",
         "srun: error: gpu-2: task 3: Segmentation fault (core dumped)",

@@ -15,10 +15,10 @@ VERDICT = "{who}{host} ran out of GPU memory, which caused the other errors in t
 KV_CACHE = re.compile(r"KV cache|No available memory for the cache blocks|increase --mem")
 OF_KV_CACHE = "The KV cache of the serving engine does not fit into the GPU memory that is left{host}."
 OF_REPORT = (
-    "{who}{host} probably ran out of GPU memory: torch failed while it read who uses the GPU's memory, which it does "
-    "then. The driver's NVML is older than torch expects, or is out of reach."
+    "{who}{host} probably ran out of GPU memory. torch then asks the driver who uses the memory, and this question "
+    "failed."
 )
-UPDATE = "Update the NVIDIA driver of the host, so that torch can print its own message about the memory."
+UPDATE = "`nvidia-smi` must work where the job runs. If it fails, the driver was replaced while it was loaded: reboot."
 MORE_GPUS = "Split the model over more GPUs: a larger --tensor-parallel-size (SGLang: --tp-size)."
 THREAD = " A thread caught the error. The rank then continued to run but no longer took part."
 SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
@@ -105,7 +105,7 @@ CAUSE = Cause(
              r"OOM when allocating tensor|No available memory for the cache blocks|"
              r"Ran out of memory in memory space hbm"),
         Sign("gpu_oom.report", Authority.OWN_ERROR, "torch could not read from NVML who uses the GPU's memory",
-             r"NVML_SUCCESS == [^\n]{1,90}INTERNAL ASSERT FAILED|Can't find nvmlDevice\w{1,60}: "),
+             r"NVML_SUCCESS == [^\n]{1,90}INTERNAL ASSERT FAILED"),
         Sign("gpu_oom.handle", Authority.EXCEPTION, "a library found too little GPU memory to start",
              r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_NOT_INITIALIZED|DNN library initialization failed"),
         Sign("gpu_oom.nccl", Authority.OWN_ERROR, "NCCL found no GPU memory for its buffers",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Remedy, Sign, Variant, fill_in, variant_in
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
+DRIVER = re.compile(r"[Dd]river/library version mismatch")
 COUNT = (
     '`python -c "import torch; print(torch.cuda.device_count())"`, run as the job is (in the container, with srun), '
 )
@@ -17,7 +20,8 @@ PASS_IN = (
 ANSWERS = (
     Variant(
         r"invalid device ordinal|ErrorInvalidDevice",
-        "{who}{host} asked for a GPU number that it does not have: a node started more processes than it shows GPUs.",
+        "The GPU number that {who}{host} asked for does not exist. Usually a node started more processes than it shows "
+        "GPUs.",
         (COUNT + "must print at least the number of processes per node (--nproc-per-node).",
          "For a serving engine, this number is --tensor-parallel-size divided by the number of nodes.", PASS_IN,
          "If the program sets CUDA_VISIBLE_DEVICES itself, it must count GPUs from 0 within this list."),
@@ -33,9 +37,34 @@ ANSWERS = (
          "--nproc-per-node."),
     ),
     Variant(
+        r"requirement error|unsatisfied condition",
+        "The image needs a newer NVIDIA driver than the host has ({who}{host}).",
+        ("The line names the release that the image needs. `nvidia-smi` prints the driver of the host: update the "
+         "driver, or use an image for this driver.",),
+    ),
+    Variant(
+        r"NVML: (?:Unknown Error|Insufficient Permissions)",
+        "No GPU is visible to {who}{host} any longer: the container lost its GPU devices.",
+        ("Start the container again. `systemctl daemon-reload` on the host takes the devices from running containers.",
+         "To prevent this, pass the device files too (docker run --device /dev/nvidia0 ...), or let Docker use the "
+         "cgroupfs driver."),
+    ),
+    Variant(
+        r"HIP|ROCm|/dev/kfd|hipError",
+        "No GPU is visible to {who}{host}: the container or the scheduler hides them, or this user may not open them.",
+        ("`rocm-smi` must list the GPUs where the job runs.",
+         "Pass the devices in: docker run --device /dev/kfd --device /dev/dri --group-add video --group-add render."),
+    ),
+    Variant(
+        r"NPU",
+        "No NPU is visible to {who}{host}: the container or ASCEND_RT_VISIBLE_DEVICES hides them.",
+        ("`npu-smi info` must list the NPUs where the job runs. Pass the devices in: docker run --device "
+         "/dev/davinci0 --device /dev/davinci_manager.",),
+    ),
+    Variant(
         "",
-        "{who}{host} sees no GPU: the container, the scheduler or CUDA_VISIBLE_DEVICES hides them, or the driver is "
-        "not loaded.",
+        "No GPU is visible to {who}{host}: the container, the scheduler or CUDA_VISIBLE_DEVICES hides them, or the "
+        "driver is not loaded.",
         ("`nvidia-smi -L` must list the GPUs where the job runs. If it fails on the host too, the driver is not "
          "loaded: sudo dmesg -T | grep -i nvrm.", PASS_IN,
          "If nvidia-smi lists GPUs and torch sees none, CUDA_VISIBLE_DEVICES is empty or wrong, or torch is built "
@@ -44,8 +73,13 @@ ANSWERS = (
 )  # fmt: skip
 
 
-def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the conclusion that a process does not see the GPUs that the process must use."""
+def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+    """Return the conclusion that a process does not see the GPUs that the process must use.
+
+    Return None if the first line says that the driver was replaced, because the versions are then the cause.
+    """
+    if DRIVER.search(events[0].text):
+        return None
     verdict = fill_in(_answer(events).verdict, events)
     return Claim(events[0].authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
 

@@ -85,6 +85,12 @@ OF_THE_MACHINE = (
          "the module.", "Use the same release of the transfer engine (Mooncake, NIXL) and of UCX on both sides."),
     ),
     Variant(
+        r"to register memory 0x[^\n]{0,40}Cannot allocate memory",
+        "The adapter of {who}{host} could not register memory for Mooncake's transfer engine: the limit of locked "
+        "memory is too low.",
+        MEMLOCK.steps,
+    ),
+    Variant(
         r"to register memory 0x|Memory region not registered",
         "The adapter of {who}{host} could not register memory for Mooncake's transfer engine. For GPU memory, the "
         "driver's module nvidia_peermem is usually missing.",
@@ -223,7 +229,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 def _peer_had_died(evidence: LogEvidence, error: Event) -> bool:
     """Return whether a process of the job had died before the adapter lost its peer; if so, no adapter is at fault."""
-    return any(event.order < error.order for event in evidence.of("peer.actor"))
+    return any(event.order < error.order for event in evidence.of("peer.actor", "peer.child"))
 
 
 def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:

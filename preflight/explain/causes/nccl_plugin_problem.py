@@ -83,8 +83,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports the error"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))
-    refused = evidence.of("interface.no_address")
-    if refused and evidence.has("plugin.foreign_address"):
+    hosts = {event.host for event in evidence.of("plugin.foreign_address")}
+    refused = tuple(event for event in evidence.of("interface.no_address") if event.host in hosts)
+    if refused:
         because = "the socket transport refuses the address, after the ranks had found each other"
         return Claim(Authority.SETUP, refused, Confidence.MEDIUM, because, fill_in(_variant(refused).verdict, refused))
     loaded, internal = evidence.of("plugin.loaded"), evidence.of("plugin.internal")

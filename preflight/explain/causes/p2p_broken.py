@@ -22,6 +22,7 @@ OF_CUDA = re.compile(r"CUDA|[Cc]uda|driver|[Mm]ulticast|[Ff]abric|SymmDeviceMemo
 IF_NCCL_TOO = (
     "If NCCL then fails or hangs, direct copies between the GPUs do not work. `preflight check` names the pair."
 )
+OWN_TEST = "when batch testing peer-to-peer access"
 # What of an engine uses the memory of other GPUs by itself, without NCCL; and nccl-tests, which compares all data.
 OF_ENGINES = (
     Variant(
@@ -31,7 +32,7 @@ OF_ENGINES = (
         ("Repeat the test with one of these at a time: NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1, NCCL_NET_PLUGIN=none, "
          "NCCL_IB_DISABLE=1. If the data is right with a setting, the path that it turns off is at fault.",
          "`preflight check` does this on the machine, compares the data, and names the pair of GPUs.",
-         "Do not train on these machines before. Wrong sums make the loss wrong or nan, without an error."),
+         "Do not train on these machines until this is repaired. Wrong sums ruin a model without an error."),
     ),
     Variant(
         r"custom_all_?reduce\.\w{2,4}:\d{1,5}[^\n]{0,20}'invalid",
@@ -39,9 +40,10 @@ OF_ENGINES = (
         (IF_NCCL_TOO,),
     ),
     Variant(
-        r"when batch testing peer-to-peer access",
+        OWN_TEST,
         "The engine's own test of direct copies between its GPUs failed{host}.",
-        ("If PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True, unset it: other processes can't open such memory.",
+        ("Read the lines below this one: they are the error of the test's own process.",
+         "If PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True, unset it: other processes can't open such memory.",
          IF_NCCL_TOO),
     ),
     Variant(
@@ -84,9 +86,12 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         events = ()
     if events:
         because = "the log says that peer-to-peer access failed"
+        if events[0].sign == "p2p.wrong_data":
+            because = "nccl-tests compared the data that arrived"
         engine = _of_engine(events[0])
         verdict = VERDICT if engine is None else engine.verdict
-        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(verdict, events))
+        sure = Confidence.MEDIUM if OWN_TEST in events[0].text else Confidence.HIGH
+        return Claim(events[0].authority, events, sure, because, fill_in(verdict, events))
     if (stopped := _stopped_on_direct_paths(evidence)) is not None:
         return stopped
     waits = [wait for wait in evidence.waits.all() if wait.op]

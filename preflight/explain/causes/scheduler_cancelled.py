@@ -16,6 +16,7 @@ INTERRUPT = "A person stopped the job with Ctrl-C (SIGINT); nothing in the log f
 INTERRUPTED = re.compile(r"KeyboardInterrupt: |SignalException: [^\n]{0,80}got signal: 2\b")
 HANGS = ("hang.engine", "hang.stack")
 SIGINT = re.compile(r"received SIGINT|Detected KeyboardInterrupt|Keyboard interruption\. Exiting")
+LSF = re.compile(r"\bTERM_(?:OWNER|ADMIN|PREEMPT)")
 BY_SIGNAL = "by a signal"
 TOLD_WITH = 10  # lines
 NEAR = 200  # lines between a rank's own error and the cancellation that it led to
@@ -94,11 +95,12 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             "JOBID, "
             "kubectl describe pod or journalctl. Start the job under tmux or nohup.",
         )
-    if any(event.text.lstrip().startswith("TERM_") for event in claim.events):
+    if any(LSF.search(event.text) for event in claim.events):
         return Remedy(
             "Ask LSF who ended the job, and when: bhist -l JOBID.",
             "If the job was ended because it hung, let it hang longer with NCCL_DEBUG=INFO, then run `preflight "
             "explain` on that log.",
+            confirm_with="bhist -l JOBID",
         )
     return Remedy(
         "Ask the scheduler who cancelled it: sacct -j JOBID --format=JobID,State,ExitCode,Reason,Comment; scontrol "

@@ -16,7 +16,9 @@ LOADING = (
     "A process crashed while it loaded {name}. This file is probably damaged or cut short: compare its size with the "
     "original, and install it again."
 )
-LIBRARY = re.compile(r'name="([^"\n]{1,200})"')
+LIBRARY = re.compile(r'name=(?:name@entry=)?(?:0x[0-9a-f]{1,16} )?"([^"\n]{1,200})"')
+NEAR_STACK = 20  # lines from the crash to its frame
+GONE = ("peer.actor", "peer.child")
 ABORTED = (
     "{who}{host} aborted in native code and printed its Python stack. The other ranks only lost their connection to "
     "this rank."
@@ -29,7 +31,14 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     Return None for an abort if another failure may explain the abort. A watchdog timeout or a C++ exception also aborts
     the process.
     """
-    loading = [event for event in events if event.sign == "segv.loading"]
+    crashes = evidence.of("segv.text", "segv.signal", "segv.fatal_bus", "shm.sigbus")
+    loading = [
+        event
+        for event in evidence.of("segv.loading")
+        if any(each.source == event.source and 0 < event.line - each.line <= NEAR_STACK for each in crashes)
+    ]
+    if not loading and events[0].authority is Authority.SILENCE:
+        return None
     if loading:
         name = next((match[1] for event in loading if (match := LIBRARY.search(event.text))), "a library")
         because = "the native stack ends in the dynamic linker"
@@ -38,7 +47,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         because = "the log says so explicitly"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
     others = [event for event in evidence.failures() if event.cause != events[0].cause]
-    if not others or evidence.exceptions or any(e.sign != "peer.actor" or e.order < events[0].order for e in others):
+    if not others or evidence.exceptions or any(e.sign not in GONE or e.order < events[0].order for e in others):
         return None
     because = "its stack comes before the framework's report that a worker has ended"
     return Claim(Authority.UNEXPLAINED_DEATH, events, Confidence.MEDIUM, because, fill_in(ABORTED, events))
@@ -50,11 +59,11 @@ CAUSE = Cause(
         Sign("segv.signal", Authority.UNEXPLAINED_DEATH, "a process died of a segmentation fault",
              r"Signals\.SIGSEGV|exitcode {0,4}: {0,2}-11\b|Signal 11 \(SIGSEGV\)|return code = -11\b|"
              r"[Ee]xit(?:ed with)?(?: exit)? code 139|exited on signal 11|terminated with signal SIGSEGV|"
-             r"exit code -11\b|code: 139\b|[Ee]xit code (?:-1073740791|-1073741819|3221225477|3221226505)\b"),
+             r"exit code -11\b|code: 139\b|[Ee]xit code (?:-1073741819|3221225477)\b"),
         Sign("segv.fatal_bus", Authority.UNEXPLAINED_DEATH,
              "a process died of a bus error in native code; a truncated mapped file can cause this",
              r"Fatal Python error: Bus error"),
-        Sign("segv.loading", Authority.UNEXPLAINED_DEATH, "a library was being loaded when the process died",
+        Sign("segv.loading", Authority.SILENCE, "a library was being loaded when the process died",
              r"_dl_map_(?:object_from_fd|segments) \("),
         Sign("segv.text", Authority.UNEXPLAINED_DEATH, "a process died of a segmentation fault",
              r"Segmentation fault|Caught signal 11|SIGSEGV (?:received|\(@)|general protection fault|"

@@ -27,7 +27,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
         return _after_the_work(evidence, crashes)
     done = successes[0].order
     failures = evidence.failures()
-    if not all(map(evidence.survival.is_after_success, (*failures, *crashes))):
+    if any(map(evidence.survival.has_new_work, (*failures, *crashes))):
         return None  # there was new work between the success and this failure
     if any(event.order < done for event in (*failures, *crashes) if event.authority < Authority.SILENCE):
         return None

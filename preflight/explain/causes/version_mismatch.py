@@ -21,9 +21,14 @@ PRECISE = (
      "The installed PyTorch was not built for this GPU ({who}{host}): {1} has {2}."),
     (re.compile(r"[Dd]river/library version mismatch"),
      "The NVIDIA driver was updated ({who}{host}): its libraries and the loaded kernel module are of two releases."),
+    (re.compile(r"Can't find (nvml\w{1,60})"),
+     "The NVIDIA driver is older than torch expects ({who}{host}): its NVML has no {1}. torch often asks for it after "
+     "a GPU ran out of memory."),
     (re.compile(r"provided PTX was compiled with an unsupported toolchain"),
      "Code was built with a newer CUDA toolkit than the driver supports ({who}{host})."),
-    (re.compile(r"(?:-packages/|/)(\w{1,60})(?:\.cpython[\w.-]{1,60}|/_\w{0,40}(?:\.abi3)?\.so): undefined symbol: _Z"),
+    (re.compile(r"-packages/(\w{1,60})/(?:\w{1,60}/){0,4}_\w{0,40}(?:\.abi3)?\.so: undefined symbol: _Z"),
+     "A compiled extension was built for another release of torch ({who}{host}): {1}."),
+    (re.compile(r"/(\w{1,60})\.cpython[\w.-]{1,60}: undefined symbol: _Z"),
      "A compiled extension was built for another release of torch ({who}{host}): {1}."),
     (re.compile(r"libtorch\w{0,12}\.so: undefined symbol: (nccl\w{1,40})"),
      "An older NCCL library is found before torch's own ({who}{host}): it has no {1}."),
@@ -99,7 +104,8 @@ CAUSE = Cause(
     signs=(
         *shared(Authority.SETUP, "version.too_old", "version.arch"),
         Sign("version.driver", Authority.SETUP, "the driver does not fit the CUDA that the program was built with",
-             r"driver/library version mismatch|Driver/library version mismatch|[Ee]rror 803|"
+             r"Can't find nvml\w{1,60}(?:: | in NVML)|driver/library version mismatch|"
+             r"Driver/library version mismatch|[Ee]rror 803|"
              r"unsupported display driver / cuda driver combination|forward compatibility was attempted|"
              r"NCCL cannot be captured in a graph if|were compiled with different CUDA|CUDAMismatchException|"
              r"does not match the version torch was compiled with|mismatches the version that was used to compile"),

@@ -34,8 +34,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
     If NCCL's socket transport refuses the address of a peer, the cause is nccl_plugin_problem instead.
     """
-    if evidence.has("plugin.foreign_address"):
-        events = tuple(event for event in events if event.sign != "interface.no_address")
+    hosts = {event.host for event in evidence.of("plugin.foreign_address")}
+    if hosts:
+        events = tuple(event for event in events if event.sign != "interface.no_address" or event.host not in hosts)
         if not events:
             return None
     if events[0].authority is Authority.SETUP:
