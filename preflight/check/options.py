@@ -183,7 +183,7 @@ Sizes = Annotated[
     str | None,
     valued(
         "MIN:MAX:F",
-        "Message sizes in bytes, each F times (default 2) the size before: 8:128M:4 [default: by profile].",
+        "Message sizes in bytes, from MIN to MAX. Each is F times the last one (default F: 2) [default: by profile].",
         "--sizes",
         group=TRIED,
         rare=True,
@@ -234,7 +234,7 @@ OnNodes = Annotated[
     str | None,
     valued(
         "HOW:NODES",
-        "Check several nodes: ssh:node[01-40], ssh:@FILE or slurm:4; k8s:4 only prints a Job.",
+        "Check several nodes: ssh:node[01-40], ssh:@FILE or slurm:4. k8s:4 only prints a Kubernetes Job.",
         "--on",
         group=NODES,
     ),

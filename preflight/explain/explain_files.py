@@ -32,11 +32,10 @@ STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --o
 
 
 def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Explanation:
-    """Explain the logs, folders of logs and dumps at `paths` as the logs of one run.
+    """Explain the files and folders at `paths` as the logs of one run.
 
-    The path `-` is standard input. `stuck` holds additional reports of `preflight stuck` from the time of the hang.
-    Raise UsageError if a path does not exist or can't be read. Raise MalformedInput if the only input is a dump that
-    can't be read.
+    `-` is standard input. `stuck` has reports of `preflight stuck` from the time of the hang. Raise UsageError if a
+    path can't be read. Raise MalformedInput if the only file is an unreadable dump.
     """
     found = find_logs(paths)
     reader = _Reader(found.in_folders, dict(found.left_out), stuck=list(stuck))

@@ -53,9 +53,7 @@ class Earlier(NamedTuple):
 def last_run(chunks: Iterable[bytes], *, is_of_one_rank: bool) -> tuple[Iterable[bytes], Earlier]:
     """Return the last run of a log, and the size of the earlier runs.
 
-    A new run begins if the first lines of the log are printed again after the end of a run. The ranks of one run may
-    also print the same first lines, one after the other. Unless the log is of one rank (`is_of_one_rank`), a run must
-    therefore begin at least a minute after the previous run, and must have reported steps.
+    A new run begins if the log's first lines are printed again after the end of a run.
     """
     rest = iter(chunks)
     head: list[bytes] = []

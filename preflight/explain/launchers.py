@@ -14,10 +14,9 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An action that a repair step may require, such as to set a variable.
+    """An action that some repair steps require, such as setting an environment variable.
 
-    `asked_by` is a pattern for the steps that require this action. `way` returns how a launcher does the action, or ""
-    if this is unknown.
+    `asked_by` is a pattern that finds these steps. `way` returns how a launcher does the action, or "".
     """
 
     asked_by: re.Pattern[str]

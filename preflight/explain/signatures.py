@@ -30,10 +30,9 @@ READERS = tuple((library, re.compile(pattern)) for library, pattern in VERSIONS)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A known log message and its remedy.
+    """A known log message, with its remedy and the headline for the user (`says`).
 
-    `says` is the first sentence of the answer to the user. If `says` is empty, other log lines must show the cause, and
-    the message only adds its remedy.
+    A message without a headline only adds its remedy to a cause that other log lines show.
     """
 
     name: str

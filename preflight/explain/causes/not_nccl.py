@@ -28,8 +28,7 @@ CLEARLY_S = 3.0  # by so much, or by CLEARLY_LINES, an exception precedes what i
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that the user's program failed, with its first exception or last error.
 
-    Return None if the program had no error. An exception does not count if only success followed, because the program
-    caught the exception.
+    Return None if the program had no error, or caught its exception and then succeeded.
     """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
