@@ -493,4 +493,4 @@ def _quote(event: Event, evidence: LogEvidence) -> Quote:
     own = event.sign == EXCEPTION and any(event is raised for raised, _ in evidence.exceptions)
     otherwise = "the program's own error" if own else MEANS.get(event.sign, LAST)
     means = known or otherwise
-    return Quote(name, event.line, event.rank, event.host, event.moment.text, event.text, means)
+    return Quote(name, event.line, event.rank, event.host, event.moment.text, event.text, means, event.match)

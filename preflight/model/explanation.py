@@ -46,6 +46,7 @@ class Quote:
     time: str
     text: str
     means: str
+    match: str = ""  # the part of the line that shows it
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ SEVERITIES = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.INFO: "dim
 BAR, LINE, CROSS = "│", "─", "┼"
 SELF = "X"
 NAME_COLUMNS, AMOUNT_COLUMNS = 31, 10
+ROOM_FOR_BREAKS = 24  # columns that a wrap leaves empty at the ends of two lines
 NARROW = 64  # on fewer columns, the remark on an amount is on lines of its own
 
 
@@ -79,11 +80,24 @@ def _text(block: Text, style: Style) -> list[str]:
     names = ", ".join(shorten(clean(name), style.width // 3) for name in block.names)
     lines = wrap(f"{names}: {text}" if names else text, style.width, first, rest)
     if block.most_lines and len(lines) > block.most_lines:
+        room = block.most_lines * (style.width - width_of(first)) - ROOM_FOR_BREAKS
+        lines = wrap(_from_the_part(text, clean(block.shown), room), style.width, first, rest)
+    if block.most_lines and len(lines) > block.most_lines:
         lines = [*lines[: block.most_lines - 1], shorten(f"{lines[block.most_lines - 1]} …", style.width)]
     if block.label_tone:
         word = block.label.rstrip(": ")
         lines[0] = lines[0].replace(word, paint(word, block.label_tone, style), 1)
     return [paint(line, block.tone, style) for line in lines]
+
+
+def _from_the_part(text: str, part: str, room: int) -> str:
+    """Return `text` without its beginning, if the beginning of `part` would not be within the first `room` columns."""
+    at = text.find(part) if part else -1
+    if at + min(len(part), room // 2) <= room:
+        return text
+    begins = at - room // 4
+    word = text.find(" ", begins, begins + room // 8)
+    return f"… {text[word + 1 :]}" if word >= 0 else f"…{text[begins:]}"
 
 
 def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) -> list[str]:

@@ -40,6 +40,7 @@ class Text:
     names: tuple[str, ...] = ()  # what the text is about; long names are cut
     limit: Limit | None = None
     most_lines: int | None = None
+    shown: str = ""  # the part of the text that stays if the text is cut to `most_lines`
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def _short_quote(quote: Quote, sources: Sequence[SourceRead]) -> list[Block]:
     place = _where(quote, sources)
     return [
         Text(f"{place}: {quote.means}", 2, 4, most_lines=1),
-        Text(line(quote.text), 4, label="| ", tone="dim", most_lines=2),
+        Text(line(quote.text), 4, label="| ", tone="dim", most_lines=2, shown=line(quote.match)),
     ]
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import Comparison, LeftOut
 from preflight.show.check_page import Written, check_page, render_check
+from preflight.show.console_writer import lines_of
+from preflight.show.document import Text
 from preflight.show.probe_page import probe_page
 from preflight.show.text import Detail, Style, width_of
 from tests.reports import advice_of, failed_trial, netif_trial, node_facts, report_of
@@ -110,3 +112,15 @@ def _page_with(text: str, style: Style) -> str:
 
 def _widest(page: str) -> int:
     return max(width_of(line) for line in page.splitlines())
+
+
+@pytest.mark.parametrize("before", ["word " * 60, "/opt/env/lib/" * 30], ids=["words", "one long path"])
+def test_a_cut_keeps_the_part_that_matters(before: str) -> None:
+    text = Text(f"{before}undefined symbol: ncclMemFree {'after ' * 60}", 4, label="| ", most_lines=2)
+    for width in (60, 80, 120):
+        style = Style(width=width)
+        whole, cut = (lines_of([each], style) for each in (text, replace(text, shown="undefined symbol: ncclMem")))
+        assert "symbol" not in "".join(whole)
+        assert len(cut) == 2 and all(len(each) <= width for each in cut)
+        assert "undefined symbol: ncclMemFree" in " ".join(each.strip("| ") for each in cut)
+        assert cut[0].strip("| ").startswith("…") and cut[-1].endswith("…")
