@@ -80,3 +80,10 @@ def test_a_numa_node_of_minus_one_is_unreadable_with_its_meaning() -> None:
     gap = reading.gap_or(lambda: reading.parse_numa_node("-1"))
     assert isinstance(gap, Gap)
     assert gap.reason.startswith("the kernel says -1")
+
+
+def test_what_is_no_number_is_quoted_in_part_and_an_empty_file_is_called_so() -> None:
+    for text, said in (("", "x: the file is empty"), ("a" * 60, f"x: '{'a' * 40}' is not a whole number")):
+        with pytest.raises(UnreadableFact) as raised:
+            reading.parse_whole(text, "x")
+        assert str(raised.value) == said

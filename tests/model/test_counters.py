@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.model.counters import KERNEL_LOG, Counter, CounterKind, changes
+from preflight.model.counters import (
+    KERNEL_LOG,
+    Counter,
+    CounterKind,
+    OutsideEvent,
+    OutsideKind,
+    changes,
+    events_between,
+)
 from preflight.model.gap import Gap
 
 
@@ -36,3 +44,11 @@ def test_what_could_not_be_read_at_either_end_is_a_gap_with_its_reason() -> None
 def test_an_xid_that_the_kernel_log_did_not_hold_before_is_new() -> None:
     (change,) = changes((), (counter(2, "xid_79", KERNEL_LOG),))
     assert (change.before, change.grown) == (0, 2)
+
+
+def test_only_a_counter_that_was_read_twice_and_grew_is_an_event() -> None:
+    oom, pids, memory = OutsideKind.OOM_KILL, OutsideKind.PIDS_LIMIT, OutsideKind.MEMORY_FAILURE
+    before = {oom: (2, "memory.events"), pids: (4, "pids.events"), memory: (Gap("not permitted"), KERNEL_LOG)}
+    after = {oom: (5, "memory.events"), pids: (4, "pids.events"), memory: (1, KERNEL_LOG)}
+    assert events_between(before, after) == (OutsideEvent(oom, 3, "memory.events"),)
+    assert events_between({}, after) == ()

@@ -33,3 +33,19 @@ def test_a_thread_has_slept_through_the_watch_only_if_the_kernel_counted_no_wake
 ) -> None:
     thread = ThreadState(1, "python", state, "", 0.0, wakes, Gap("not counted"))
     assert thread.may_have_run is may_have_run
+
+
+@pytest.mark.parametrize(
+    ("state", "asleep_s", "wakes", "is_held"),
+    [
+        ("T", 0.5, 3, False),  # a profiler stops a process for a moment
+        ("T", 0.5, 0, True),
+        ("T", 1.0, 3, True),
+        ("t", Gap("not counted"), 3, True),
+        ("S", 9.0, 0, False),
+    ],
+)
+def test_a_thread_is_held_unless_it_was_stopped_for_a_moment_only(
+    state: str, asleep_s: float | Gap, wakes: int, is_held: bool
+) -> None:
+    assert ThreadState(1, "python", state, "", 0.0, wakes, asleep_s).is_held is is_held

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from preflight.model.trial import Outcome, Scope, Setting, TrialResult
@@ -53,3 +55,11 @@ def test_what_has_nothing_to_control_always_fits() -> None:
 def test_one_more_failure_leaves_time_for_the_whole_control() -> None:
     assert leaves_time(default(), known(FAILS_S + ALL_S), RUNS)
     assert not leaves_time(default(), known(FAILS_S + ALL_S - 0.1), RUNS)
+
+
+def test_only_runs_that_worked_with_other_settings_say_how_long_such_a_run_takes() -> None:
+    slow = trial("slow", outcome=Outcome.HANG, duration_s=90.0)
+    others = (trial("first", duration_s=70.0), trial("cure", duration_s=1.0), trial("cure", duration_s=WORKS_S))
+    seen = Known(results=(*others, slow, default()), left_s=FAILS_S + ALL_S)
+    assert leaves_time(default(), seen, RUNS)
+    assert not leaves_time(default(), replace(seen, left_s=FAILS_S + ALL_S - 0.1), RUNS)
