@@ -99,7 +99,8 @@ EXCEPTION_LINE = re.compile(
 )
 
 
-LEVEL = re.compile(r"\b(?:ERROR|WARN(?:ING)?|INFO|DEBUG)\b")
+# Levels below which a program logs no exception that ends it; a bare `Exception` it also logs as an error.
+HANDLED, LEVEL = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b"), re.compile(r"\bERROR\b")
 # UserWarning, FutureWarning, ...; what torch writes in C++ is a bare "Warning: ".
 PYTHON_WARNING = re.compile(r"[A-Za-z]{2}Warning: ")
 # What may stand before the last line of a traceback: the names that launchers put before every line, no sentence.
@@ -144,6 +145,6 @@ def begins_line(text: str, raised: Raised) -> bool:
     Such a line counts without a traceback, because people often paste only the last line of a traceback.
     """
     before = text[: text.find(raised.type)]
-    if raised.type == "Exception" and LEVEL.search(before):
-        return False  # what a program logs about an exception that it has handled
+    if HANDLED.search(before) or (raised.type == "Exception" and LEVEL.search(before)):
+        return False
     return NAMES_BEFORE.fullmatch(before) is not None
