@@ -9,6 +9,7 @@ from preflight.model.counters import (
     KERNEL_LOG,
     Counter,
     CounterKind,
+    Counts,
     OutsideEvent,
     OutsideKind,
     changes,
@@ -48,7 +49,7 @@ def test_an_xid_that_the_kernel_log_did_not_hold_before_is_new() -> None:
 
 def test_only_a_counter_that_was_read_twice_and_grew_is_an_event() -> None:
     oom, pids, memory = OutsideKind.OOM_KILL, OutsideKind.PIDS_LIMIT, OutsideKind.MEMORY_FAILURE
-    before = {oom: (2, "memory.events"), pids: (4, "pids.events"), memory: (Gap("not permitted"), KERNEL_LOG)}
-    after = {oom: (5, "memory.events"), pids: (4, "pids.events"), memory: (1, KERNEL_LOG)}
+    before: Counts = {oom: (2, "memory.events"), pids: (4, "pids.events"), memory: (Gap("not permitted"), KERNEL_LOG)}
+    after: Counts = {oom: (5, "memory.events"), pids: (4, "pids.events"), memory: (1, KERNEL_LOG)}
     assert events_between(before, after) == (OutsideEvent(oom, 3, "memory.events"),)
     assert events_between({}, after) == ()
