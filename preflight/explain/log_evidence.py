@@ -211,6 +211,10 @@ class LogEvidence:
         raised = (event for event, _ in (*self.exceptions, *self.echoes))
         return earliest((*self.failures(), *self.of(*run_ends.ALARMS), *raised))
 
+    def dead_workers(self) -> tuple[Event, ...]:
+        """Return the lines in which a launcher or an engine reports that one of its processes is gone."""
+        return self.of("peer.actor", "peer.child")
+
     def successes(self) -> tuple[Event, ...]:
         """Return the lines that report that the job completed, the earliest first."""
         return self.of(run_ends.SUCCESS)

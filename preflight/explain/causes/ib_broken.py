@@ -229,7 +229,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 def _peer_had_died(evidence: LogEvidence, error: Event) -> bool:
     """Return whether a process of the job had died before the adapter lost its peer; if so, no adapter is at fault."""
-    return any(event.order < error.order for event in evidence.of("peer.actor", "peer.child"))
+    return any(event.order < error.order for event in evidence.dead_workers())
 
 
 def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:

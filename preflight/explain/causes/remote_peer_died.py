@@ -33,8 +33,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     Return None if `events` has only a SIGTERM or transfers over TCP, or only the end of children whose own errors the
     log shows.
     """
-    told = ("peer.sigterm", "peer.over_tcp", *(("peer.child",) if _of_engine(evidence) else ()))
-    if all(event.sign in told for event in events):
+    no_proof = ("peer.sigterm", "peer.over_tcp", *(("peer.child",) if _of_engine(evidence) else ()))
+    if all(event.sign in no_proof for event in events):
         return None
     if events[0].sign == "peer.nixl":
         events = (*events[:2], *evidence.of("peer.over_tcp")[-1:])

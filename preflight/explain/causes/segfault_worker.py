@@ -18,7 +18,6 @@ LOADING = (
 )
 LIBRARY = re.compile(r'name=(?:name@entry=)?(?:0x[0-9a-f]{1,16} )?"([^"\n]{1,200})"')
 NEAR_STACK = 20  # lines from the crash to its frame
-GONE = ("peer.actor", "peer.child")
 ABORTED = (
     "{who}{host} aborted in native code and printed its Python stack. The other ranks only lost their connection to "
     "this rank."
@@ -47,7 +46,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         because = "the log says so explicitly"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
     others = [event for event in evidence.failures() if event.cause != events[0].cause]
-    if not others or evidence.exceptions or any(e.sign not in GONE or e.order < events[0].order for e in others):
+    gone = evidence.dead_workers()
+    if not others or evidence.exceptions or any(e not in gone or e.order < events[0].order for e in others):
         return None
     because = "its stack comes before the framework's report that a worker has ended"
     return Claim(Authority.UNEXPLAINED_DEATH, events, Confidence.MEDIUM, because, fill_in(ABORTED, events))

@@ -44,8 +44,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if not events or (events[0].authority is Authority.ECHO and len(evidence.by_cause) > 1):
         return None
     first = events[0]
-    dead = evidence.of("peer.actor", "peer.child")
-    gone = [each for each in dead if each.order < first.order and first.steps - each.steps < FEW]
+    gone = [each for each in evidence.dead_workers() if each.order < first.order and first.steps - each.steps < FEW]
     if gone and not evidence.has(RESTART):
         return None  # the others waited for a process that was gone
     return _from_log(evidence, events)
