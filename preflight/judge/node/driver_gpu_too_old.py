@@ -28,6 +28,8 @@ def driver_too_old(node: NodeFacts, case: Case) -> Findings:
     oldest = OLDEST.get(next(iter(version_tuple(cuda)), 0))
     if oldest is None:
         raise UnreadableFact(f"the driver that CUDA {cuda} needs is not in the table")
+    if not version_tuple(driver):
+        raise UnreadableFact(f"the driver's version {driver!r} has no number")
     if version_tuple(driver) >= oldest:
         return
     least = ".".join(map(str, oldest))

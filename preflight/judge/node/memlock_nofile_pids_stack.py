@@ -15,6 +15,7 @@ from preflight.model.facts import Gap, Limit, NetifKind, NodeFacts, known, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import Nic, NicKind
 from preflight.model.parsing import version_tuple
+from preflight.model.units import counted
 
 LOW_BYTES = Bound(
     1 << 30, "bytes that a process may lock",
@@ -162,7 +163,8 @@ def pids(node: NodeFacts, case: Case) -> Findings:
     if proofs:
         severity, why = proven_severity(case), "and a trial failed when it started a thread or a process"
     else:
-        severity, why = Severity.WARN, f"but {ranks} ranks with data loaders may need {ranks * PER_RANK.whole}"
+        need = ranks * PER_RANK.whole
+        severity, why = Severity.WARN, f"but {counted(ranks, 'rank')} with data loaders may need {need}"
     yield pids.finding(
         severity,
         f"{node.host} {source}",

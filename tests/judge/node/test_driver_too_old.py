@@ -27,6 +27,11 @@ def test_a_cuda_that_is_in_no_table_is_not_guessed() -> None:
     assert "10.2" in skip.reason
 
 
+def test_a_version_without_a_number_is_not_too_old() -> None:
+    (skip,) = skips(driver_too_old, gpu_case(nodes=(with_versions("unknown", "12.8"),)))
+    assert skip.reason == "the driver's version 'unknown' has no number"
+
+
 @pytest.mark.parametrize(
     ("driver", "cuda", "wheel"),
     [("575.57.08", "13.0", "cu126"), ("525.60.11", "12.1", "cu118"), ("450.51", "11.0", "cu118")],
