@@ -1,8 +1,9 @@
 """The Python API: the functions `check`, `probe`, `explain`, `stuck` and `timeout`.
 
-The functions return records, which docs/python.md describes. `check`, `probe` and `stuck` fork, so they run in a
-separate process. A process that has threads or a CUDA context must not fork.
+The functions return records, which docs/python.md describes.
 """
+# `check`, `probe` and `stuck` fork, so they run in a separate process. A process that has threads or a CUDA context
+# must not fork.
 
 from __future__ import annotations
 
@@ -104,10 +105,11 @@ def check(
 ) -> Report:
     """Run `preflight check` and return its report, without writing output files.
 
-    The parameters are the options of the command. `gpus` are NVML indices or text such as "0-3".
-    `Report.raise_unless_ready` raises NotReady if the job may not start. Raise UsageError if the options are invalid.
-    Raise HarnessError if the check returned no report.
+    `gpus` are NVML indices or text such as "0-3". Raise UsageError if an option is invalid, and HarnessError if the
+    check returned no report.
     """
+    # The parameters are the options of the command. `Report.raise_unless_ready` raises NotReady if the job may not
+    # start.
     thorough = _chosen(Profile, "profile", profile)
     with _arguments_named(), tempfile.TemporaryDirectory(prefix="preflight-api-") as folder:
         report = os.path.join(folder, "report.json")
@@ -128,9 +130,10 @@ def check(
 def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None = None) -> Probed:
     """Return the values that were read from this node, and the problems found in these values.
 
-    The call takes less than a second, and never more than `deadline_s` seconds. The call starts no rank and needs no
-    torch. Raise UsageError if a GPU in `gpus` does not exist. Raise HarnessError if the probe returned nothing.
+    The call takes at most `deadline_s` seconds. Raise UsageError if a GPU in `gpus` does not exist, and HarnessError if
+    the probe returned nothing.
     """
+    # The call usually takes less than a second. The call starts no rank and needs no torch.
     with _arguments_named():
         ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
     if not ran.stdout:
@@ -139,9 +142,9 @@ def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None =
 
 
 def explain(paths: Path | Sequence[Path]) -> Explanation:
-    """Return why a training run ended, according to its logs or flight recorder dumps.
+    """Return why a training run ended, as shown by its logs or flight recorder dumps in `paths` (files or folders).
 
-    `paths` are files or folders. Raise UsageError if no path is given, or if a path does not exist or can't be read.
+    Raise UsageError if no path is given, or if a path does not exist or can't be read.
     """
     listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not listed:
@@ -150,12 +153,12 @@ def explain(paths: Path | Sequence[Path]) -> Explanation:
 
 
 def stuck(pid: int | None = None, *, job: str | None = None, watch_s: float | None = None) -> StuckReport:
-    """Return where each rank of a hung job on this node waits, and why. The ranks are not disturbed.
+    """Return where each rank of a hung job on this node waits, and why, without disturbing the ranks.
 
-    `pid` is the pid of a rank or of the job's launcher. `pid` and `job` are not needed if only one job runs here. The
-    ranks are watched for at most `watch_s` seconds. If no job is found, the verdict is unknown. Raise UsageError if
-    several jobs run here and no job was named. Raise HarnessError if there is no report.
+    The call takes up to `watch_s` seconds, and the verdict is unknown if no job is found. Raise UsageError if several
+    jobs run here and no job was named, and HarnessError if there is no report.
     """
+    # `pid` is the pid of a rank or of the job's launcher. `pid` and `job` are not needed if only one job runs here.
     with _arguments_named():
         ran = run_own(["stuck", "--json", "-", *_options(pid=pid, job=job, watch=watch_s)])
     if not ran.stdout:
@@ -177,12 +180,12 @@ def safe_timeout(
     current_s: float | None = None,
     report: Report | None = None,
 ) -> SafeTimeout:
-    """Return how long a collective of this job may wait, and how this time was computed.
+    """Return how long a collective of this job may wait, in seconds, and how the time was computed.
 
-    All times are in seconds, as in `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `report` is a report with
-    measured speeds. `world_size` defaults to the world size of the report, or to 1 without a report. Raise UsageError
-    if a value is invalid.
+    `report` is a report with measured speeds. Raise UsageError if a value is invalid.
     """
+    # An example is `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `world_size` defaults to the world size of the
+    # report, or to 1 without a report.
     ranks = world_size or (report.world_size if report else 0) or 1
     if ranks < 1 or min(preprocess_s, eval_s, compile_s) < 0:
         raise UsageError("safe_timeout: ranks and times are not negative")

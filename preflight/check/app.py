@@ -68,16 +68,15 @@ def check(
     save: Callable[[Report], None] = lambda _: None,
     silent: Mapping[str, str] | None = None,
 ) -> Checked:
-    """Run a check and return its report.
+    """Run a check and return its report, which contains any error after the start of the ranks.
 
-    The time limit counts from `started_at`, in monotonic seconds. `agent` runs the ranks, and the caller must end
-    `agent`. The hardware is read from `machine`. The Python installation, the environment and the limits are read from
-    `process`. `process` is this machine, unless another machine is simulated. `watch` is called with the results so
-    far. `silent` maps each probe without a result in the capture to the reason.
-
-    Before the ranks start, `save` gets the report that is valid if this process is killed. Raise UsageError before the
-    ranks start, or if the module of --backend does not register the backend. The report contains any later error.
+    The caller must end `agent`. Raise UsageError if an option is invalid, or if the module of --backend does not
+    register the backend.
     """
+    # The time limit counts from `started_at`, in monotonic seconds. The hardware is read from `machine`. The Python
+    # installation, the environment and the limits are read from `process`, which is this machine unless another machine
+    # is simulated. `watch` is called with the results so far. `silent` maps each probe without a result in the capture
+    # to the reason. Before the ranks start, `save` gets the report that is valid if this process is killed.
     hardware = HardwareWatch(machine, xids=agent.xids)
     try:
         run = _probed(request, hardware, process, environ, started_at, silent)

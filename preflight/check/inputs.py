@@ -48,12 +48,13 @@ def read_fabric(path: str | None) -> tuple[LinkTest, ...]:
 
 
 def read_history(path: str | None, node: NodeFacts, *, is_quiet: bool) -> tuple[Report, ...]:
-    """Return the earlier reports in the folder `path` that tested this node's GPUs or RDMA ports, the oldest first.
+    """Return the earlier reports in the folder `path` about this node's GPUs or RDMA ports, the oldest first.
 
-    Return () if `path` is None. A file that is not a preflight report is skipped. The files that are read are together
-    no larger than the size limit of one report, and newer files are preferred. Host names are not compared, because the
-    host name changes with each pod. Raise UsageError if other users can write to the folder.
+    Return () if `path` is None. Raise UsageError if other users can write to the folder.
     """
+    # A file that is not a preflight report is skipped. The files that are read are together no larger than the size
+    # limit of one report, and newer files are preferred. Host names are not compared, because the host name changes
+    # with each pod.
     if path is None:
         return ()
     parts, room = parts_of_node(node), REPORT.most_bytes

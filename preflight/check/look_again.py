@@ -25,10 +25,11 @@ REPORT_S = 0.4  # for judging and writing
 class LookedAgain:
     """The values that were read again after the ranks had ended.
 
-    `hardware` has the results of the GPU tests. `disturbed` says that another process used the GPUs, or is "".
-    `outside` has the processes that the kernel killed and the requests that the kernel refused during the run. `before`
-    is the kernel log from before the run.
+    `disturbed` says that another process used the GPUs, or is "".
     """
+
+    # `hardware` has the results of the GPU tests. `outside` has the processes that the kernel killed and the requests
+    # that the kernel refused during the run. `before` is the kernel log from before the run.
 
     disturbed: str  # why no speed counts, "" if no other process used the GPUs
     hardware: Hardware | Gap
@@ -40,7 +41,7 @@ class LookedAgain:
 def look_again(run: RunRecord) -> LookedAgain:
     """Return the counters, kernel events and kernel log, read after the ranks of `run` have ended.
 
-    If no time is left to read a value, a `Gap` object replaces the value.
+    If no time is left to read a value, a Gap object with the reason replaces the value.
     """
     left_s = 0.0 if run.launch.interrupted else run.ends_at() - time.monotonic() - REPORT_S
     disturbed = why_disturbed(run.path.gpus)

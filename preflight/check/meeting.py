@@ -56,11 +56,11 @@ def times_of(now: float, ends_at: float) -> Times:
 
 
 def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peers | None]:
-    """Connect this node to the other nodes.
+    """Connect this node to the other nodes, and return the specification of its own test runs and the connection.
 
-    Return the specification of this node's own test runs, and the connection. If the nodes can't join, the connection
-    is None, and `launched` gets the reason. The ranks then run only their own tests.
+    The connection is None if the nodes can't join.
     """
+    # If the nodes can't join, `launched` gets the reason, and the ranks then run only their own tests.
     make_joint_dir(run.run_dir)
     times = times_of(time.monotonic(), run.ends_at())
     trials = replace(spec.trials, screen_all=False)
@@ -75,9 +75,9 @@ def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peer
 def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrupted | None]:
     """Return the report of the run, and the signal that cut the run short, or None.
 
-    In a run of several nodes, node 0 sends its report to the other nodes. Each node then returns the report of node 0.
-    If this report did not arrive, the node returns its own report.
+    In a run of several nodes, each node returns the report of node 0, or its own report as a fallback.
     """
+    # Node 0 sends its report to the other nodes. A node returns its own report if the report of node 0 did not arrive.
     origins = (*run.place.origins, *(peers.node.origins if peers else ()))
     why_stopped = str(run.launch.interrupted or "")
     if isinstance(peers, Follower):

@@ -1,8 +1,8 @@
 """Run preflight on the nodes of `--on` through ssh or srun, and collect one report per node.
 
-preflight must be installed at the same path on every node. The remote preflight writes its report to stdout. The remote
-preflight stops and cleans up if its stdin closes.
+preflight must be installed at the same path on every node.
 """
+# The remote preflight writes its report to stdout. The remote preflight stops and cleans up if its stdin closes.
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class NodeCommands:
 def check_there(request: Request, run_id: str) -> ArgumentsOf:
     """Return a function that gives the preflight arguments for one host.
 
-    The function takes the position of the host and the list of hosts. With these arguments, preflight checks the host
-    alone. With --together, preflight joins the run `run_id`.
+    The function takes the position of the host and the list of hosts.
     """
+    # With the arguments, preflight checks the host alone. With --together, preflight joins the run `run_id`.
     there = replace(
         request, on=ANSWERS_BACK, together=False, slurm_args=None, nnodes=1, json=None, verbose=False, quiet=False,
         report=Request().report, env_out=Request().env_out, also=None, shadow=False,
@@ -135,10 +135,10 @@ def visit(
 ) -> dict[str, str]:
     """Run the commands of `way`, and return {host: reason} for the nodes that sent no report.
 
-    `take` gets the report of a node when the report arrives. About once a second, `watch` gets the nodes at work and
-    the number of nodes that are not started. Each node has `limit_s` seconds. At the end, and after Ctrl-C, every
-    connection is closed. preflight then ends on every node.
+    The function `take` gets each report when the report arrives, and each node has `limit_s` seconds.
     """
+    # About once a second, `watch` gets the nodes at work and the number of nodes that are not started. At the end, and
+    # after Ctrl-C, every connection is closed, and preflight then ends on every node.
     waiting, problems, reported, started = list(way.commands), dict[str, str](), set[str](), set[str]()
     with contextlib.ExitStack() as opened, Crew[str](leave_s=way.leave_s) as crew:
         children, errors = {}, {}

@@ -21,9 +21,9 @@ ANSWERS_BACK = "-"  # the value of --on by which another preflight starts this o
 def valued(metavar: str, what: str, *names: str, group: str | None = None, rare: bool = False) -> Any:
     """Return a typer option that takes a value.
 
-    `metavar` is the value's name in the help, `what` the help text, and `group` the heading in --help. A `rare` option
-    is shown by --help-all only.
+    `metavar` is the value's name in the help, `what` the help text, and `group` the heading in --help.
     """
+    # A `rare` option is shown by --help-all only.
     return typer.Option(*names, metavar=metavar, help=what, rich_help_panel=group, hidden=rare)
 
 

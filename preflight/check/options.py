@@ -335,8 +335,8 @@ SysrootOption = Annotated[
 def parse_collectives(text: str) -> tuple[Collective, ...]:
     """Return the collectives that are named in `text`, a list separated by commas.
 
-    The name `all` selects every collective. The program names of nccl-tests are valid, too. Raise UsageError if a name
-    is unknown.
+    The name `all` selects every collective, and the program names of nccl-tests are also valid. Raise UsageError if a
+    name is unknown.
     """
     known = {each.value: each for each in Collective} | {"alltoall": Collective.ALL_TO_ALL}
     names = [name.strip().lower().removesuffix("_perf") for name in text.split(",")]
@@ -391,9 +391,10 @@ def slurm_words(text: str | None, on: str | None) -> tuple[str, ...]:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Return the message sizes in bytes for a text such as `1K:1G`, `8:128M:4` or a single size.
 
-    In `1K:1G`, each size is twice the previous size. A third number is another factor. K is 1024. nccl-tests uses the
-    same format.
+    Each size is twice the previous size, unless a third number gives another factor. Raise UsageError if the text is
+    invalid.
     """
+    # K is 1024. nccl-tests uses the same format.
     found = SIZES.fullmatch(text.strip())
     if not found:
         raise UsageError(f"--sizes {text[:40]!r}: give SMALLEST:LARGEST[:FACTOR], such as 1K:1G or 8:128M:4")

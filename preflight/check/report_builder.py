@@ -204,9 +204,9 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
 
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckResults:
-    """Return the results of all checks of all nodes together, and the problems that each node's own test runs showed.
+    """Return the results of all checks of all nodes, and the problems that each node's own test runs showed.
 
-    `case` describes all nodes. `solo_results` has the results of each node, by node rank.
+    `case` describes all nodes, and `solo_results` has the results of each node, by node rank.
     """
     left_out = [(solo.host, e) for solo in solo_results.values() for e in solo.skipped_checks if e.reason in BY_ORDER]
     checked = run_checks(all_checks(), replace(case, skip={e.check: f"{host}: {e.reason}" for host, e in left_out}))

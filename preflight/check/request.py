@@ -1,7 +1,5 @@
-"""The options of `preflight check`, from the command line, from the Python API or from `preflight run`.
-
-typer reads the options from the fields. This module must load fast, because --help needs only this module.
-"""
+"""The options of `preflight check`, from the command line, from the Python API or from `preflight run`."""
+# typer reads the options from the fields. This module must load fast, because --help needs only this module.
 
 from __future__ import annotations
 

@@ -41,12 +41,12 @@ class SlurmJob:
 
 @contextlib.contextmanager
 def slurm_job(named: str, options: Sequence[str], environ: Mapping[str, str]) -> Iterator[SlurmJob]:
-    """Yield a Slurm job that has the nodes in `named`.
+    """Yield a Slurm job that has the nodes in `named`, a list of host names or a number of nodes.
 
-    `named` is a list of host names or a number of nodes. Inside a Slurm job, the current job is used. Outside, `salloc`
-    gets a new job, which is given back at the end. `options` are options of srun inside a job, and options of salloc
-    outside. Raise LaunchError if there is no job.
+    Outside a Slurm job, a new job is requested and given back at the end. Raise LaunchError if there is no job.
     """
+    # Inside a Slurm job, the current job is used. Outside, `salloc` gets the new job. `options` are options of srun
+    # inside a job, and options of salloc outside.
     if number := environ.get("SLURM_JOB_ID"):
         hosts = expand_hosts(environ.get("SLURM_JOB_NODELIST", ""))
         yield SlurmJob(number, _chosen(named, hosts, number), options)

@@ -98,8 +98,9 @@ def too_little_memory(run: RunRecord) -> str:
 def without_room(run: RunRecord) -> str:
     """Return a text that names the message sizes that do not fit into memory, or "" if all sizes fit.
 
-    The text is only for ranks on the CPU. For GPUs, the check gpu-memory reports a lack of memory.
+    The result is always "" for ranks on GPUs.
     """
+    # For GPUs, the check gpu-memory reports a lack of memory.
     room = free_bytes_per_rank(run)
     left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room, run.request.sizes_bytes)
     if not left_out or not run.path.on_cpu:
@@ -124,11 +125,9 @@ def _comparable_baseline(run: RunRecord) -> Baseline:
 
 
 def free_bytes_per_rank(run: RunRecord) -> int:
-    """Return how many bytes one rank may use.
-
-    On GPUs, the result is a share of the free memory of the GPU that has the least free memory. On CPUs, the ranks
-    share a part of the free host memory within the cgroup's limit.
-    """
+    """Return how many bytes of GPU or host memory one rank may use."""
+    # On GPUs, the result is a share of the free memory of the GPU that has the least free memory. On CPUs, the ranks
+    # share a part of the free host memory within the cgroup's limit.
     if not run.path.on_cpu:
         free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]
         return int(min(free, default=GIB) * GPU_MEMORY_SHARE)

@@ -39,9 +39,10 @@ class Survey:
 def survey_machine(machine: Machine, gpus: str | None = None, ends_at: float | None = None) -> Survey:
     """Return the values read from `machine`, and the problems found in these values.
 
-    Reading stops at `ends_at`, in seconds of the monotonic clock. `gpus` is the value of `--gpus`, or None for all
-    GPUs. Call this function only from a process with a single thread, because the function forks.
+    The function forks, so the calling process must have a single thread.
     """
+    # Reading stops at `ends_at`, in seconds of the monotonic clock. `gpus` is the value of `--gpus`, or None for all
+    # GPUs.
     node, _ = probe_node(machine, meanwhile=fact_checks, ends_at=_read_by(ends_at))
     return survey(node, gpus)
 
@@ -64,7 +65,7 @@ def survey_topology(text: str, gpus: str | None = None) -> Survey:
 def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = None) -> Survey:
     """Return the values recorded in the capture `text`, and the problems found in these values.
 
-    Reading stops at `ends_at`, in seconds of the monotonic clock. Raise MalformedInput if `text` is not a capture.
+    Reading stops at `ends_at`, in monotonic seconds. Raise MalformedInput if `text` is not a capture.
     """
     from preflight.facts.capture import open_capture  # noqa: PLC0415 - nor for reading captures
 

@@ -55,9 +55,9 @@ def check(request: Request, agent: AgentProcess) -> None:
 def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
     """Write a report with the verdict "unknown" if the block fails or is stopped.
 
-    Without this report, a reader could take the report of an earlier run for the report of this run. After a usage
-    error, no report is written.
+    After a usage error, no report is written.
     """
+    # Without this report, a reader could take the report of an earlier run for the report of this run.
     try:
         yield
     except (Exception, Interrupted) as error:
@@ -70,8 +70,9 @@ def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
 def shadowed(is_on: bool) -> Iterator[None]:
     """If `is_on` (--shadow) is true, exit with 0 instead of 1 or 3, and say so on stderr.
 
-    A failure of preflight also ends with exit code 0. The report contains the real verdict.
+    The report still contains the real verdict.
     """
+    # A failure of preflight also ends with exit code 0.
     try:
         yield
     except typer.Exit as end:
@@ -107,9 +108,10 @@ def run_ranks(
 ) -> application.Checked:
     """Check this machine, a recorded /sys and /proc tree, or a captured machine that the backend simulates.
 
-    `agent` runs the ranks, and `progress` shows the results so far. Before the ranks start, `save` gets the report that
-    is valid if this process is killed. Raise UsageError if the options are invalid.
+    Raise UsageError if the options are invalid.
     """
+    # `agent` runs the ranks, and `progress` shows the results so far. Before the ranks start, `save` gets the report
+    # that is valid if this process is killed.
     request.must_make_sense({check.name for check in all_checks()})
     live = live_machine()
     machine: Machine = live

@@ -1,7 +1,6 @@
-"""Write the outputs of `preflight check`: the report, its other formats, the settings file, and the screen text.
-
-An output file of an earlier run is replaced or renamed, so that a reader does not take it for this run's.
-"""
+"""Write the outputs of `preflight check`: the report, its other formats, the settings file, and the screen text."""
+# An output file of an earlier run is replaced or renamed, so that a reader does not take the file for an output of this
+# run.
 
 from __future__ import annotations
 
@@ -95,18 +94,17 @@ def _parse_also(option: str) -> tuple[Format, str]:
 
 
 def save_interim(report: Report, outputs: Outputs) -> None:
-    """Write the report that is valid if this process is killed, but only to files that can be replaced.
-
-    A FIFO gets no such report, because the reader of a FIFO gets only one document.
-    """
+    """Write the report that is valid if this process is killed, but only to files that can be replaced."""
+    # A FIFO does not get the report, because the reader of a FIFO gets only one document.
     _save(report, outputs, is_replaceable)
 
 
 def save(report: Report, outputs: Outputs) -> None:
-    """Write the report in all its formats. Raise OutputError for the first format that could not be written.
+    """Write the report in all its formats.
 
-    The remaining formats are still written. A file that can't be written is renamed, because an earlier run wrote it.
+    Raise OutputError for the first format that could not be written, after the other formats are written.
     """
+    # A file that can't be written is renamed, because an earlier run wrote it.
     _save(report, outputs, lambda _: True)
 
 
@@ -142,9 +140,9 @@ def _render_also(form: Format, report: Report) -> str:
 def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
     """Write the files in `outputs`, print the result, and exit.
 
-    The exit code is the report's exit code, or 3 if a write fails. The files are written before the result is printed,
-    so that a closed pipe can't lose the files.
+    The exit code is the report's exit code, or 3 if a write fails.
     """
+    # The files are written before the result is printed, so that a closed pipe can't lose the files.
     report, failure = checked.report, None
     try:
         save(report, outputs)

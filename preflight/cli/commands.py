@@ -1,8 +1,6 @@
-"""The options of each command: the names, the default values and the help texts.
-
-Each class has the options of one command. The table in `program.py` names the function of each command. This module
-must load fast, because --help needs only this module.
-"""
+"""The options of each command: the names, the default values and the help texts."""
+# Each class has the options of one command. The table in `program.py` names the function of each command. This module
+# must load fast, because --help needs only this module.
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ AGREE_S = 20.0  # for all nodes to say whether they hold the same report
 
 
 def use_again(wanted: Request, most_s: float, environ: Mapping[str, str], *, is_quiet: bool) -> bool:
-    """Return whether an earlier report is valid for this job on all nodes.
+    """Return whether an earlier report, at most `most_s` seconds old, is valid for this job on all nodes.
 
-    If the report is valid, write its `.env` file. `most_s` is the maximum age of the report in seconds.
+    If the report is valid, write its `.env` file.
     """
     path = wanted.report
     asked = Asked(wanted.nnodes, wanted.node_rank, wanted.rdzv_endpoint, wanted.rdzv_id)

@@ -44,8 +44,9 @@ def gpu_report(asked: commands.GpuReportOptions) -> None:
 def pack(asked: commands.GpuReportOptions, archive: str, say: Callable[[str], object]) -> tuple[PartResult, ...]:
     """Run all parts of the report on this node, write the archive, and return the results in order.
 
-    `archive` is the path of the archive. `say` gets one line before the first part and one line after each part.
+    The function `say` gets one line before the first part and one line after each part.
     """
+    # `archive` is the path of the archive.
     until = time.monotonic() + limit_s(asked)
     node, _ = probe_node(live_machine())
     gpus = free_gpus(node, asked.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -71,10 +72,10 @@ def limit_s(asked: commands.GpuReportOptions) -> float:
 
 
 def free_gpus(node: NodeFacts, asked: str | None, visible: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs to use.
+    """Return the GPUs to use, as chosen by --gpus (`asked`) and CUDA_VISIBLE_DEVICES (`visible`).
 
-    `asked` is the value of --gpus, and `visible` is CUDA_VISIBLE_DEVICES. Either can be None. Raise LaunchError if CUDA
-    can't use any GPU. Raise UsageError if another process uses a chosen GPU.
+    Either choice can be None. Raise LaunchError if CUDA can't use any GPU, and UsageError if another process uses a
+    chosen GPU.
     """
     if not has_nvidia_hardware(node):
         raise LaunchError("this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*, none in NVML)")

@@ -33,9 +33,9 @@ GRACE_S = 60.0  # to wake and probe the GPUs, and to send the archive
 def gpu_report(asked: GpuReportOptions) -> None:
     """Run `preflight gpu-report --on`, which collects an archive from each node.
 
-    If `--on` is ANSWERS_BACK, another preflight has started this process. This process then tests its own node and
-    sends the archive back.
+    If `--on` is ANSWERS_BACK, test this node and send its archive back.
     """
+    # ANSWERS_BACK means that another preflight has started this process.
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
         return

@@ -27,10 +27,10 @@ OptionsOf = Callable[[str], Collection[str]]
 def hint(message: str, command: str, typed: Sequence[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
     """Return a hint on what the user probably meant by `typed`, or "" if there is no likely guess.
 
-    The hint begins with a semicolon. `message` is the error message of the command line. `command` is "" if no command
-    was recognized. `examples` has one example command line for each command. `options_of` returns the options of a
-    command.
+    The hint begins with a semicolon.
     """
+    # `message` is the error message of the command line. `command` is "" if no command was recognized. `examples` has
+    # one example command line for each command. `options_of` returns the options of a command.
     said = _meant(message, command, list(typed), examples, options_of)
     return f"; {said}" if said else ""
 

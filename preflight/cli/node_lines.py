@@ -24,12 +24,11 @@ MOST_SAID = 100  # characters of a node's answer
 def visit_all(
     way: NodeCommands, limit_s: float, take: Callable[[str, Any], str], *, is_quiet: bool
 ) -> tuple[dict[str, str], Interrupted | None]:
-    """Run the commands of `way`, one per node, and return the failed nodes and the signal that interrupted the run.
+    """Run the commands of `way`, and return the failed nodes ({host: reason}) and the interrupting signal or None.
 
-    The failed nodes are {host: reason}, for nodes that sent no readable reply. The signal is None if the run was not
-    interrupted. Each node has `limit_s` seconds, plus time for the login. `take` stores the reply of a node and returns
-    a text about the reply. `take` may raise MalformedInput.
+    The function `take` stores a reply, returns a text about the reply, and may raise MalformedInput.
     """
+    # A node fails if it sent no readable reply. Each node has `limit_s` seconds, plus time for the login.
     lines = NodeLines(len(way.commands), is_quiet)
     unread: dict[str, str] = {}
 
@@ -52,8 +51,9 @@ def visit_all(
 def folder_made(option: str, folder: str) -> Iterator[None]:
     """Create `folder` for the block. After the block, remove the folder if it is new and empty.
 
-    `option` is the option that names the folder. Raise UsageError if the folder can't be created.
+    Raise UsageError if the folder can't be created.
     """
+    # `option` is the option that names the folder.
     is_new = not os.path.isdir(folder)
     try:
         os.makedirs(folder, exist_ok=True)

@@ -61,7 +61,7 @@ def check(request: Request, agent: AgentProcess | None = None) -> None:
 
 
 def check_on_k8s(request: Request) -> None:
-    """Print the Kubernetes Job that checks the nodes. With --apply, create the Job with kubectl instead.
+    """Print the Kubernetes Job that checks the nodes, or create the Job with kubectl if --apply is given.
 
     With --apply, the exit code is 3, because the verdict comes later from the pods of the Job.
     """
@@ -183,8 +183,9 @@ def _with_exclude(page: Page, fleet: Fleet) -> Page:
 def answer_back(request: Request, agent: AgentProcess) -> None:
     """Check this node, and print the report as one line for the preflight process that started this process.
 
-    No file is left on this node. If stdin ends, the run ends, because the other process has ended.
+    The run ends if stdin ends.
     """
+    # The end of stdin means that the other process has ended. No file is left on this node.
     end_with_stdin()
     say_back({"started": True})
     request = replace(request, on=None, quiet=True)

@@ -17,9 +17,9 @@ STDOUT = "-"
 
 
 def detail_of(verbose: bool, quiet: bool) -> Detail:
-    """Return how much of the result to print: one line, one screen, or everything.
+    """Return how much of the result to print: one line (-q), one screen, or everything (-v or PREFLIGHT_VERBOSE).
 
-    -q selects one line. -v or PREFLIGHT_VERBOSE selects everything. If both options are given, -q counts.
+    If both options are given, -q counts.
     """
     if quiet:
         return Detail.VERDICT

@@ -211,11 +211,9 @@ class GroupedCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, and control how the process reacts to signals.
-
-        A signal that arrives while modules are loaded ends the process. After the result is printed, a signal has no
-        effect.
-        """
+        """Run the command, and control how the process reacts to signals."""
+        # A signal that arrives while modules are loaded ends the process. After the result is printed, a signal has no
+        # effect.
         name = str(self.name)
         if name in NEED_LINUX:
             must_have_linux(f"preflight {name}")

@@ -107,9 +107,9 @@ def answered(
 ) -> int:
     """Judge the evidence from the nodes, print and write the report, and return the exit code.
 
-    `stopped` has the signal that interrupted the command, if there was a signal. `unseen` has a line with the reason
-    for each node that gave no evidence.
+    `stopped` has the signal that interrupted the command, if any.
     """
+    # `unseen` has a line with the reason for each node that gave no evidence.
     report = answer(nodes, load_known_bugs())
     if unseen and report.verdict is StuckVerdict.NOT_STUCK:
         unknown, of_others = StuckVerdict.UNKNOWN, f"some nodes were not checked; of the others: {report.summary}"

@@ -32,9 +32,9 @@ NO_RANK = "no rank of the job is there"
 def stuck(asked: StuckOptions) -> None:
     """Run `preflight stuck --on`, which judges the evidence of all nodes together.
 
-    If `--on` is ANSWERS_BACK, another preflight has started this process. This process then collects the evidence of
-    its own node and sends the evidence back.
+    If `--on` is ANSWERS_BACK, collect the evidence of this node and send the evidence back.
     """
+    # ANSWERS_BACK means that another preflight has started this process.
     if asked.on == ANSWERS_BACK:
         answer_back(asked)
         return
@@ -78,9 +78,10 @@ def there(asked: StuckOptions) -> list[str]:
 def around(asked: StuckOptions, environ: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment for srun, changed so that srun runs inside the Slurm job to examine.
 
-    If `--on` does not begin with `slurm:`, the environment is unchanged. Outside the Slurm job, --job and the names of
-    the nodes are needed. Raise UsageError if one of the two is missing.
+    If `--on` does not begin with `slurm:`, the environment is unchanged. Raise UsageError if --job or the nodes' names
+    are needed but missing.
     """
+    # --job and the names of the nodes are needed outside the Slurm job.
     kind, _, named = str(asked.on).partition(":")
     own = environ.get("SLURM_JOB_ID")
     if kind != "slurm" or (own is not None and asked.job in (None, own)):

@@ -18,11 +18,12 @@ from preflight.model.nccl_diagnostics import unusual
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A text pattern in a log that indicates a cause.
+    """A text pattern in a log that indicates a cause, and what the text shows (`means`).
 
-    A library or another program prints the text. `means` says what the text shows. A linear-time engine matches
-    `pattern`, so the pattern must have no look-around and no nested repetition.
+    The regular expression `pattern` must have no look-around and no nested repetition.
     """
+
+    # A library or another program prints the text. A linear-time engine matches `pattern`.
 
     name: str
     authority: Authority
@@ -42,9 +43,11 @@ def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
 class Claim:
     """A conclusion about the cause of a failure, which a `judge` function returns.
 
-    `events` are the log lines that support the conclusion, the most important first. `because` says why the lines
-    support the conclusion. `verdict` is the headline. `detail` has values for the `remedy` function of the same cause.
+    The log lines in `events` support the conclusion, the most important first.
     """
+
+    # `because` says why the lines support the conclusion. `verdict` is the headline. `detail` has values for the
+    # `remedy` function of the same cause.
 
     authority: Authority
     events: tuple[Event, ...]
@@ -135,9 +138,9 @@ def fixed(
 def by_signs(verdict: str) -> Judge:
     """Return a `judge` function that reports its cause with high confidence if a log line matches the cause.
 
-    `verdict` is the first sentence of the answer. In `verdict`, `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and
-    `{host}` becomes " on HOST" or nothing.
+    `verdict` is the first sentence of the answer, in which `{who}` becomes the ranks and `{host}` the host.
     """
+    # `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}` becomes " on HOST" or nothing.
 
     def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
         because = "the log says so explicitly"
@@ -147,11 +150,12 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Return the conclusion that a problem in NCCL's own diagnostics caused timeouts.
+    """Return the conclusion that a problem in NCCL's own diagnostics caused timeouts, or None if no rank timed out.
 
-    Return None if no rank timed out, because healthy runs also have such problems. `events` are the lines of NCCL's
-    diagnostics. `verdict` is the first sentence of the answer. In `verdict`, `{said}` becomes the text from NCCL.
+    In `verdict`, the first sentence of the answer, `{said}` is replaced by the text from NCCL.
     """
+    # The result needs a timeout, because healthy runs also have NCCL problems of this kind. `events` are the lines of
+    # NCCL's diagnostics.
     timeouts = evidence.timeouts()
     if not timeouts:
         return None
@@ -164,8 +168,9 @@ def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> C
 def fill_in(verdict: str, events: tuple[Event, ...]) -> str:
     """Return `verdict` with `{who}` and `{host}` replaced by the ranks and the host of `events`.
 
-    At most four ranks are named. `{host}` becomes "" unless the events name exactly one host.
+    The text `{host}` becomes "" unless the events name exactly one host.
     """
+    # At most four ranks are named.
     ranks = list(dict.fromkeys(e.rank for e in events if e.rank))
     if not ranks:
         who = "a rank"

@@ -36,9 +36,11 @@ class Ranked:
 def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
     """Return the likely causes and the consequences of the first cause, the best cause first.
 
-    The causes are sorted by `Authority`, which says how close the evidence is to the root cause. If two causes have
-    equal authority, the earlier cause comes first. A cause that lists another cause in `outranks` precedes that cause.
+    The best cause has the evidence closest to the root cause.
     """
+    # The causes are sorted by `Authority`, which says how close the evidence is to the root cause. If two causes have
+    # equal authority, the earlier cause comes first. A cause that lists another cause in `outranks` precedes that
+    # cause.
     asked = ((cause, evidence.best(cause.id)) for cause in causes)
     judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)
     claims = [Ranked(cause, claim) for cause, claim in judged if claim is not None]

@@ -30,9 +30,10 @@ COALESCED = (1 << 64) - 1  # (size_t)-1: a coalesced send/recv, not a size
 class Wait:
     """The wait of one rank for a collective, as reported by the log line about the timeout.
 
-    If `seq`, `numel_in`, `last_enqueued` or `last_completed` is -2, the log gives no value. A time of 0 ms means the
-    same.
+    A number of -2 or a time of 0 ms means that the log gives no value.
     """
+
+    # -2 can occur in `seq`, `numel_in`, `last_enqueued` and `last_completed`.
 
     rank: str
     group: str = UNKNOWN
@@ -63,11 +64,12 @@ class Waits:
         self._group_of: dict[tuple[str, int], str] = {}
 
     def read(self, line: str, wrapped: str, rank: str) -> Wait | None:
-        """Return the wait that a log line reports, and store the wait. Return None if the line reports no wait.
+        """Return the wait that a log line reports, and store the wait.
 
-        `rank` is the rank in the prefix of the line. If the text of the line has a rank, this rank counts instead.
-        `wrapped` is the line joined with the following lines. `wrapped` is read only if the line is cut off.
+        Return None if the line reports no wait.
         """
+        # `rank` is the rank in the prefix of the line. If the text of the line has a rank, this rank counts instead.
+        # `wrapped` is the line joined with the following lines. `wrapped` is read only if the line is cut off.
         for text in (line, wrapped):
             packed = "".join(text.split())
             own = RANK.search(packed)
@@ -129,11 +131,9 @@ def _merge(old: Wait, new: Wait) -> Wait:
 
 
 def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return the waits of two ranks in different collectives with the same group and sequence number, or return None.
-
-    Sequence numbers of different groups can't be compared. A wait without a known group is compared only if all other
-    waits belong to the default group.
-    """
+    """Return the waits of two ranks in different collectives with the same group and sequence number, or None."""
+    # Sequence numbers of different groups can't be compared. A wait without a known group is compared only if all other
+    # waits belong to the default group.
     known = [wait for wait in waits if wait.op and wait.seq >= 0]
     groups = {wait.group for wait in known if wait.group}
     by_place: dict[tuple[str, int], list[Wait]] = defaultdict(list)
@@ -150,10 +150,11 @@ def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
     """Return two waits if the second rank has already completed the collective in which the first rank waits.
 
-    Return None if there are no two such waits. All ranks of a group must enter a collective before a rank can complete
-    the collective. The two ranks have therefore called different collectives, unless data were lost. A difference of
-    one sequence number proves nothing if either rank has enqueued more collectives.
+    Return None if no rank has completed a collective in which another rank waits.
     """
+    # All ranks of a group must enter a collective before a rank can complete the collective. The two ranks have
+    # therefore called different collectives, unless data were lost. A difference of one sequence number proves nothing
+    # if either rank has enqueued more collectives.
     # Thousands of ranks are in few states; two of each are enough, and pairs of all ranks would take minutes.
     states: dict[tuple[object, ...], dict[str, Wait]] = defaultdict(dict)
     for wait in waits:
@@ -183,9 +184,9 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 
 
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks of a group that enqueued the fewest collectives, or ().
+    """Return the ranks of a group that enqueued the fewest collectives.
 
-    The result is () unless another rank waits in a collective that these ranks did not enqueue.
+    Return () unless another rank waits in a collective that these ranks did not enqueue.
     """
     by_group: dict[str, list[Wait]] = defaultdict(list)
     for wait in waits:
@@ -199,10 +200,9 @@ def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
 
 
 def behind_by_seq(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks that wait in the earliest collective, or ().
+    """Return the ranks that wait in the earliest collective.
 
-    The result is () unless these ranks are fewer than half of the ranks. The result is also () if the waits belong to
-    several groups.
+    Return () if at least half of the ranks wait there, or if the waits belong to several groups.
     """
     known = [wait for wait in waits if wait.rank and wait.seq >= 0 and wait.op]
     if len({wait.group for wait in known}) > 1:

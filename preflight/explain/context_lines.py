@@ -116,9 +116,11 @@ NAMES_BEFORE = re.compile(
 class Raised:
     """The exception in the last line of a traceback.
 
-    `is_echo` is true if a launcher or a rank raised the exception because of another rank. `is_weak` is true if only
-    the text of the exception suggests this. The exception may then be the program's own error.
+    `is_echo` says that another rank caused the exception, and `is_weak` that only the exception's text suggests another
+    rank.
     """
+
+    # A launcher or a rank raises an echo. If `is_weak` is true, the exception may be the program's own error.
 
     type: str
     message: str
@@ -140,10 +142,8 @@ def read_exception(text: str) -> Raised | None:
 
 
 def begins_line(text: str, raised: Raised) -> bool:
-    """Return whether the line `text` begins with the exception `raised`, apart from a launcher's prefix.
-
-    Such a line counts without a traceback, because people often paste only the last line of a traceback.
-    """
+    """Return whether the line `text` begins with the exception `raised`, apart from a launcher's prefix."""
+    # The line counts without a traceback, because people often paste only the last line of a traceback.
     before = text[: text.find(raised.type)]
     if HANDLED.search(before) or (raised.type == "Exception" and LEVEL.search(before)):
         return False

@@ -53,10 +53,12 @@ class Moment:
 class Event:
     """A log line that indicates a cause.
 
-    `sign` is the name of the pattern that matched, and `match` is the matching text. `source` is the number of the log.
-    `line` is the line number in this log, and `order` is the line number over all logs. `steps` is the number of work
-    steps that the log reported before the line. `rank` and `host` are "" if they are unknown.
+    `source` is the number of the log, and an unknown `rank` or `host` is "".
     """
+
+    # `sign` is the name of the pattern that matched, and `match` is the matching text. `line` is the line number in
+    # this log, and `order` is the line number over all logs. `steps` is the number of work steps that the log reported
+    # before the line.
 
     sign: str
     cause: str

@@ -34,9 +34,10 @@ STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --o
 def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Explanation:
     """Explain the files and folders at `paths` as the logs of one run.
 
-    `-` is standard input. `stuck` has reports of `preflight stuck` from the time of the hang. Raise UsageError if a
-    path can't be read. Raise MalformedInput if the only file is an unreadable dump.
+    The path `-` is standard input. Raise UsageError if a path can't be read, and MalformedInput if the only file is an
+    unreadable dump.
     """
+    # `stuck` has reports of `preflight stuck` from the time of the hang.
     found = find_logs(paths)
     reader = _Reader(found.in_folders, dict(found.left_out), stuck=list(stuck))
     explanation = explain(reader.logs(found.files), reader.recordings, reader.left_out, reader.stuck, reader.empty)
@@ -46,10 +47,8 @@ def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Ex
 
 
 def what_it_is(name: str, head: bytes) -> str:
-    """Return a message if a file is a picture, a web page or a report, or "" if the file may be a log.
-
-    `head` has the first bytes of the file.
-    """
+    """Return a message if a file is a picture, a web page or a report, or "" for a possible log."""
+    # `head` has the first bytes of the file.
     for magic, kind in PICTURES.items():
         if head.startswith(magic):
             return f"this is {kind}, not a log: give it the text"

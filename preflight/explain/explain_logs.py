@@ -104,8 +104,10 @@ CAPTURE_OF_ENGINE = (
 class Log:
     """A log: its name, and its bytes in pieces that may end at any byte.
 
-    After reading, `note()` says what was left out of the log. `is_whole()` says whether the log was read to its end.
+    Call `note` and `is_whole` only after all bytes are read.
     """
+
+    # `note()` says what was left out of the log. `is_whole()` says whether the log was read to its end.
 
     name: str
     chunks: Iterable[bytes]
@@ -122,9 +124,9 @@ def explain(
 ) -> Explanation:
     """Read every log once, and return the explanation of why the run ended.
 
-    `recordings` are flight recorder dumps, and `stuck` are reports of `preflight stuck`. `refused` maps each unreadable
-    file to the reason. `empty` has the ranks whose logs are empty.
+    `recordings` are flight recorder dumps, and `refused` maps each unreadable file to the reason.
     """
+    # `stuck` are reports of `preflight stuck`. `empty` has the ranks whose logs are empty.
     causes = all_causes()
     scanner = Scanner(causes)
     for log in logs:

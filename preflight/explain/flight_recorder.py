@@ -1,7 +1,8 @@
 """Read torch's flight recorder dumps (`nccl_trace_rank_N`), which show the last collectives of each rank.
 
-The dumps are pickles. `plain_pickle` loads only plain values, and refuses everything that could run code.
+The dumps are pickles, and are loaded without running code.
 """
+# `plain_pickle` loads only plain values, and refuses everything that could run code.
 
 from __future__ import annotations
 
@@ -43,11 +44,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The ranks of a group that enqueued only `seq` collectives, while another rank enqueued `ahead_seq`.
+    """The ranks of a group that enqueued only `seq` collectives, while another rank enqueued `ahead_seq`."""
 
-    `missing` is the name of the first collective that these ranks did not enqueue. If this name is unknown, `missing`
-    is the last collective of another rank.
-    """
+    # `missing` is the name of the first collective that the ranks behind did not enqueue. If this name is unknown,
+    # `missing` is the last collective of another rank.
 
     group: str
     ranks: tuple[str, ...]
@@ -60,9 +60,10 @@ class Lag:
 class Clash:
     """Two ranks that enqueued different collectives under the same sequence number `seq`.
 
-    `one` and `other` are pairs of a rank and its collective. `differ` has all ranks that differ from the majority.
-    `differ` is empty if there is no majority.
+    `one` and `other` are pairs of a rank and its collective.
     """
+
+    # `differ` has all ranks that differ from the majority. `differ` is empty if there is no majority.
 
     seq: int
     one: tuple[str, str]
@@ -139,9 +140,9 @@ def find_lag(recordings: Iterable[Recording]) -> Lag | None:
 def find_clash(recordings: Iterable[Recording]) -> Clash | None:
     """Return two ranks that enqueued different collectives or all_reduce sizes with the same group and number.
 
-    Return None if no ranks differ. If more than half of the ranks agree, the first of the two ranks differs from this
-    majority.
+    Return None if no ranks differ.
     """
+    # If more than half of the ranks agree, the first of the two ranks differs from the majority.
     held: dict[tuple[str, int], dict[str, Entry]] = defaultdict(dict)
     for recording in recordings:
         for entry in recording.entries:

@@ -61,10 +61,10 @@ def is_full_bar(text: str) -> bool:
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseRecord | None:
     """Return the last log line that names a phase of the job, or None if no line names a phase.
 
-    `blocks` are parts of a log in order, each with the number of its first line. A completed progress bar of the
-    training is skipped, because the bar is often printed again after a later phase. If the phase before the bar is
-    training, the result is the bar, because training had just finished.
+    `blocks` are parts of the log in order, each with the number of its first line.
     """
+    # A completed progress bar of the training is skipped, because the bar is often printed again after a later phase.
+    # If the phase before the bar is training, the result is the bar, because training had just finished.
     finished: PhaseRecord | None = None
     for first_line, block in reversed(blocks):
         end = len(block)

@@ -1,9 +1,9 @@
 """Find the known bug that fits the symptom, the versions and the machine in a log.
 
-This module handles bugs that print no line of their own, and that appear only as a timeout of all ranks or as a crash.
-All versions and machine data in the log must fit such a bug. The other bugs are in causes/known_bug.py and
-signatures.py.
+This module handles the bugs that print no line of their own.
 """
+# The bugs that this module handles appear only as a timeout of all ranks or as a crash. All versions and machine data
+# in the log must fit the bug. The other bugs are in causes/known_bug.py and signatures.py.
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def surroundings(evidence: LogEvidence) -> Surroundings:
 def known_bug_of(evidence: LogEvidence, cause: str, confidence: Confidence) -> tuple[KnownBug, str] | None:
     """Return the known bug that fits the log best and a sentence about the bug, or None if no bug fits.
 
-    `cause` is the id of the cause that was found. The bug must have the same effect as this cause. Return None for a
-    hang whose cause has high `confidence`.
+    The bug must have the same effect as the cause that was found, whose id is `cause`.
     """
+    # The result is also None for a hang whose cause has high `confidence`.
     effect = EFFECTS.get(cause)
     if effect is None or (effect is Effect.HANGS and confidence is Confidence.HIGH):
         return None

@@ -70,8 +70,9 @@ def process_of(text: str) -> str:
 def read_last_frame(before: bytes, text: str) -> LastFrame | None:
     """Return the last frame of the traceback that ends with the line `text`, or None if there is no traceback.
 
-    `before` is the part of the log before this line. Frames of the user's own code are preferred.
+    Frames of the user's own code are preferred.
     """
+    # `before` is the part of the log before the line.
     if b'File "' not in before:  # most lines of failures have no traceback before them
         return None
     process = process_of(text)

@@ -51,10 +51,8 @@ class Earlier(NamedTuple):
 
 
 def last_run(chunks: Iterable[bytes], *, is_of_one_rank: bool) -> tuple[Iterable[bytes], Earlier]:
-    """Return the last run of a log, and the size of the earlier runs.
-
-    A new run begins if the log's first lines are printed again after the end of a run.
-    """
+    """Return the last run of a log, and the size of the earlier runs."""
+    # A new run begins if the log's first lines are printed again after the end of a run.
     rest = iter(chunks)
     head: list[bytes] = []
     text = take(rest, head, LIMIT)

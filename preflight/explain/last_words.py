@@ -58,9 +58,9 @@ def _is_sentence(line: str) -> bool:
 def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
     """Return the last lines that report a failure, in the order of the logs.
 
-    Of several similar lines, only the first line is returned. If no line reports a failure, return the last line of
-    each log.
+    If no line reports a failure, return the last line of each log.
     """
+    # Of several similar lines, only the first line is returned.
     kinds: dict[str, Event] = {}
     for event in evidence.alarms():
         kinds.setdefault(NUMBERS.sub("#", event.text)[:80], event)

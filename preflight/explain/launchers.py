@@ -16,8 +16,10 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 class Need:
     """An action that some repair steps require, such as setting an environment variable.
 
-    `asked_by` is a pattern that finds these steps. `way` returns how a launcher does the action, or "".
+    The function `way` returns how a launcher does the action, or "" if the launcher has no way.
     """
+
+    # `asked_by` is a pattern that finds the repair steps.
 
     asked_by: re.Pattern[str]
     way: Callable[[Launcher], str]
@@ -47,9 +49,9 @@ def way(need: Need, launchers: Iterable[str]) -> tuple[str, ...]:
 def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variables: bool) -> tuple[str, ...]:
     """Return `steps`, followed by instructions for the launcher in use.
 
-    There is one instruction for each action (`Need`) that the steps require. If `sets_variables` is true, the
-    instruction for variables is added even if no step mentions a variable.
+    If `sets_variables` is true, the instruction for variables is added even if no step mentions a variable.
     """
+    # There is one instruction for each action (`Need`) that the steps require.
     steps, used = tuple(steps), frozenset(launchers)
     asked = [need for need in (VARIABLES, LIMITS, OTHER_LOGS) if any(map(need.asked_by.search, steps))]
     if sets_variables and VARIABLES not in asked:

@@ -57,9 +57,10 @@ def clean(raw: bytes) -> str:
 def line_around(block: bytes, at: int, end: int, limit: int, before: int) -> tuple[int, int]:
     """Return the start and the end of the line that contains the match from `at` to `end`.
 
-    A carriage return also ends a line. If the line starts more than `limit` bytes before the match, the result starts
-    `before` bytes before the match. The result ends at most `limit` bytes after the match.
+    A line with more than `limit` bytes before or after the match is cut there.
     """
+    # A carriage return also ends a line. If the line starts more than `limit` bytes before the match, the result starts
+    # `before` bytes before the match. The result ends at most `limit` bytes after the match.
     low, high = max(0, at - limit), end + limit
     start = max(block.rfind(b"\n", low, at), block.rfind(b"\r", low, at)) + 1
     ends = [i for i in (block.find(b"\n", end, high), block.find(b"\r", end, high)) if i >= 0]
@@ -74,9 +75,9 @@ def read_prefix(text: str) -> Prefix:
 def read_moment(text: str) -> Moment:
     """Return the first time stamp in a line, with the format of the time stamp as `clock`.
 
-    Time stamps of different formats can't be compared. For example, a time stamp of glog has no year and is in local
-    time.
+    Time stamps of different formats can't be compared.
     """
+    # For example, a time stamp of glog has no year and is in local time.
     for clock, pattern in (("glog", GLOG), ("iso", ISO)):
         if match := pattern.search(text):
             *date, hour, minute, second = match.groups()

@@ -41,7 +41,7 @@ def compile_any(patterns: Iterable[str]) -> Pattern:
 def compile_last(patterns: Iterable[str]) -> Pattern:
     """Return a pattern that finds the last match of any of `patterns` in a text.
 
-    The match of the returned pattern starts at the start of the text, and ends at the end of this last match.
+    The match of the returned pattern starts at the start of the text, and ends where the last match ends.
     """
     return _compile("(?s)\\A.*(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")")
 

@@ -55,10 +55,11 @@ class SourceState:
 class ProcessRow:
     """What the logs show about one process.
 
-    `first` is the first abnormal line that the process itself wrote. `raised` is the last line of the first traceback.
-    `code` is the exit code that a launcher reports. A negative code is a signal. `waited_for` is the collective in
-    which the process waited, or "".
+    A negative exit code in `code` is a signal, and `waited_for` is "" if the process did not wait.
     """
+
+    # `first` is the first abnormal line that the process itself wrote. `raised` is the last line of the first
+    # traceback. A launcher reports `code`. `waited_for` is the collective in which the process waited.
 
     process: str  # "rank 3", else the prefix of a worker's lines or the name of its log
     rank: str
@@ -118,7 +119,7 @@ class LogEvidence:
     def keep(self, event: Event) -> bool:
         """Record an event, and return whether the event was recorded.
 
-        An event is not recorded if enough events of the same kind were recorded before, unless its rank is new.
+        An event is refused if enough events of the same kind were recorded before, unless its rank is new.
         """
         self.counts[event.sign] += 1
         known = self.ranks[event.sign]
@@ -138,11 +139,12 @@ class LogEvidence:
         kept[:] = [event for event in kept if (event.source, event.line) != (source, line)]
 
     def settle(self) -> None:
-        """Drop the events that the run survived. Call this method once, after every log was read.
+        """Drop the events that the run survived.
 
-        If only Python warnings or torchrun's lines about another node remain, these events are dropped, too, because
-        nothing ended the run.
+        Call this method once, after every log was read.
         """
+        # If only Python warnings or torchrun's lines about another node remain, the remaining events are dropped, too,
+        # because nothing ended the run.
         steps = {number: source.steps for number, source in enumerate(self.sources)}
         deaths = self.of(*run_ends.DEATHS)
         restarts, readies = self.of(run_ends.RESTART), self.of(run_ends.READY)
@@ -222,9 +224,10 @@ class LogEvidence:
     def raised(self) -> list[tuple[Event, Raised]]:
         """Return the exceptions in the job's logs, the earliest exception first, each with its log event.
 
-        Exceptions of the script that starts the job are left out. An exception is the script's if the exception is in
-        the first lines of its log, far before the first exception of a rank.
+        Exceptions of the script that starts the job are left out.
         """
+        # An exception is the script's if the exception is in the first lines of its log, far before the first exception
+        # of a rank.
         places = {event.order: place for place, event in enumerate(earliest(event for event, _ in self.exceptions))}
         raised = sorted(self.exceptions, key=lambda one: places[one[0].order])
         first = next((event for event, _ in raised if event.rank.isdigit()), None)

@@ -1,7 +1,8 @@
-"""Load plain values from a pickle without running code. Classes, functions and custom objects are refused.
+"""Load plain values from a pickle without running code.
 
-Dictionary keys must be text. Number keys can have equal hashes, and would make each insertion slow.
+Classes, functions, custom objects and dictionary keys other than text are refused.
 """
+# Number keys can have equal hashes, and would make each insertion slow.
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ IGNORED = frozenset({"PROTO", "FRAME"})
 def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_values) -> object:
     """Return the value in `data`, the pickle from the file `source`, without running code.
 
-    Raise MalformedInput if the pickle is damaged, is too large, has more than `most_operations` operations, or contains
-    anything but plain values.
+    Raise MalformedInput if the pickle is damaged or too large, or contains anything but plain values.
     """
+    # A pickle with more than `most_operations` operations is refused, too.
     if len(data) > RECORDING.most_bytes:
         raise MalformedInput(f"{source}: {RECORDING.too_large()}")
     machine = _Machine(source)

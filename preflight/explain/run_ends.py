@@ -1,10 +1,8 @@
-"""Log texts with which frameworks, launchers, shells and schedulers report the end of a run.
-
-Each text reports a success, a death or an order to stop, without a reason. A run is healthy only if a success comes
-after every alarming line that the run did not survive. A success is a line that matches `SUCCESS`, or a line that
-matches `DONE` before a line that matches `LEFT`. If the logs have no alarming line, a match of `LEFT` at the end of the
-logs is enough.
-"""
+"""Log texts with which frameworks, launchers, shells and schedulers report the end of a run."""
+# Each text reports a success, a death or an order to stop, without a reason. A run is healthy only if a success comes
+# after every alarming line that the run did not survive. A success is a line that matches `SUCCESS`, or a line that
+# matches `DONE` before a line that matches `LEFT`. If the logs have no alarming line, a match of `LEFT` at the end of
+# the logs is enough.
 
 from __future__ import annotations
 

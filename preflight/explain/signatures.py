@@ -59,9 +59,10 @@ class Signature:
     def applies_to(self, versions: Mapping[str, str], around: Surroundings | None) -> bool:
         """Return whether the message applies to the library `versions` in the log and to the machine `around`.
 
-        An unknown version excludes no message. Some bugs exist only on one kind of machine, but other faults print the
-        same line. For such a bug, the log must show that kind of machine.
+        An unknown version excludes no message.
         """
+        # Some bugs exist only on one kind of machine, but other faults print the same line. For a bug of this kind, the
+        # log must show that kind of machine.
         if self.bug is not None and self.bug.is_told_by_machine and not self.bug.is_of_machine(around):
             return False
         has = versions.get(self.library, "")
@@ -84,10 +85,8 @@ class KnownMessage:
 
 @functools.cache
 def signatures() -> tuple[Signature, ...]:
-    """Return the known messages of data/signatures.toml, and the bugs of data/known_bugs.toml that print a line.
-
-    An invalid row in a file raises an exception, because both files are part of the program.
-    """
+    """Return the known messages of data/signatures.toml, and the bugs of data/known_bugs.toml that print a line."""
+    # An invalid row in a file raises an exception, because both files are part of the program.
     text = (resources.files("preflight") / "data" / "signatures.toml").read_text(encoding="utf-8")
     rows = read_toml(text, "signatures.toml")["row"]
     messages = (Signature(**{**row, "pattern": re.compile(row["pattern"])}) for row in rows)
@@ -105,9 +104,9 @@ def find(
 ) -> KnownMessage | None:
     """Return the first known message in `texts`, or None if no text contains a known message.
 
-    Messages for other library `versions` or for another machine than `around` are skipped. If `names` is true, messages
-    without a first sentence (`says`) are skipped too.
+    Messages for other library `versions` or for another machine than `around` are skipped.
     """
+    # If `names` is true, messages without a first sentence (`says`) are skipped too.
     rows = [row for row in signatures() if row.applies_to(versions, around) and (row.says or not names)]
     for text in texts:
         for row in rows:

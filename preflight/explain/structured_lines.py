@@ -1,9 +1,9 @@
 """Extract the message and the time from logs with one JSON record per line.
 
-Supported formats are Docker's json-file, journald, Fluent Bit, Filebeat, Vector, Loki, Google Cloud, CloudWatch,
-Datadog, OpenTelemetry and structlog. A record stays one line, so that line numbers stay valid. Line breaks within a
-message become carriage returns.
+Line breaks within a message become carriage returns, so that line numbers stay valid.
 """
+# Supported formats are Docker's json-file, journald, Fluent Bit, Filebeat, Vector, Loki, Google Cloud, CloudWatch,
+# Datadog, OpenTelemetry and structlog.
 
 from __future__ import annotations
 

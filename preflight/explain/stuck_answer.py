@@ -38,11 +38,12 @@ def is_stuck_report(head: bytes) -> bool:
 
 
 def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
-    """Return the first culprit in `data`, a report of `preflight stuck`.
+    """Return the first culprit in `data`, a report of `preflight stuck`, or None if the report names no rank.
 
-    If the report has no culprit, return the rank that works while the other ranks wait. Return None if the report names
-    no rank at all. Raise MalformedInput if `data` is not a report. `name` is the name of the file.
+    Raise MalformedInput if `data` is not a report.
     """
+    # If the report has no culprit, return the rank that works while the other ranks wait. `name` is the name of the
+    # file.
     document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
     if not isinstance(document, dict):
         return None

@@ -38,12 +38,10 @@ class Survival:
         self._last_death = _last_by_source(self._deaths)
 
     def survived(self, event: Event) -> bool:
-        """Return whether the run continued or succeeded after the event.
-
-        The run continued if a success came later, or if the same log shows a working restart, a ready server or enough
-        work steps. Work does not count after the launcher gave up the job, because this work belongs to another
-        program.
-        """
+        """Return whether the run continued or succeeded after the event."""
+        # The run continued if a success came later, or if the same log shows a working restart, a ready server or
+        # enough work steps. Work does not count after the launcher gave up the job, because this work belongs to
+        # another program.
         if ONE_TEST.search(event.text):
             return False
         if self._is_before_success(event):
@@ -104,10 +102,8 @@ class Survival:
         return event.authority >= Authority.ECHO  # of another log without a common clock
 
     def has_new_work(self, event: Event) -> bool:
-        """Return whether the log of the event shows new work between its last success before the event and the event.
-
-        A program that starts is new work, and so are more steps than the other ranks may still have to print.
-        """
+        """Return whether the log of the event shows new work between its last success and the event."""
+        # A program that starts is new work, and so are more steps than the other ranks may still have to print.
         own = [done for done in self._successes if done.source == event.source and done.order < event.order]
         if not own:
             return False
@@ -127,10 +123,8 @@ class Survival:
 
 
 def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iterable[Event]) -> list[Event]:
-    """Return `successes` without those that a script printed after the launcher had given up the job.
-
-    `deaths` are log lines about processes that ended. `starts` are log lines that a program prints when it starts.
-    """
+    """Return `successes` without the successes that a script printed after the launcher had given up the job."""
+    # `deaths` are log lines about processes that ended. `starts` are log lines that a program prints when it starts.
     given_up = [death for death in deaths if GIVEN_UP.search(death.text)]
     begun = tuple(starts)
 

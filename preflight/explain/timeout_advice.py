@@ -28,9 +28,9 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
 def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
     """Return the time of day (HH:MM:SS) when the ranks diverged, and the timeout in milliseconds.
 
-    Return None if the time or the timeout is unknown. The time of day is the time of the first timeout minus the length
-    of the wait.
+    Return None if the time or the timeout is unknown.
     """
+    # The time of day is the time of the first timeout minus the length of the wait.
     first = next((event for event in evidence.of("watchdog.caught") if event.moment.clock), None)
     reports = (report for report in evidence.waits.all() if report.timeout_ms)
     wait = next((report for report in reports if first is not None and report.rank == first.rank), None)

@@ -1,9 +1,9 @@
-"""Find log lines that no healthy run prints. These lines are quoted if a log names no cause, or only a symptom.
+"""Find log lines that no healthy run prints, to quote if a log names no cause or only a symptom.
 
-The file healthy_lines.bin holds hashes of the words in lines of healthy runs, and hashes of the first words of these
-lines. The file has no text. `python -m scripts.healthy_lines` writes the file. A line that is not in the file is shown
-to the reader, but never proves a cause.
+A quoted line never proves a cause.
 """
+# The file healthy_lines.bin holds hashes of the words in lines of healthy runs, and hashes of the first words of the
+# same lines. The file has no text. `python -m scripts.healthy_lines` writes the file.
 
 from __future__ import annotations
 
@@ -129,11 +129,12 @@ def digest(text: str) -> bytes:
 
 
 def packed(forms: Iterable[str], words: Iterable[str], earlier: Background | None = None) -> bytes:
-    """Return the content of the hash file.
+    """Return the content of the file that holds hashes of the lines and words of healthy runs.
 
-    The content is the number of forms, the hashes of the forms, and the hashes of the words. A form is the first words
-    of a line. The hashes in `earlier`, from an older file, are included.
+    The hashes in `earlier`, from an older file, are included.
     """
+    # The content is the number of forms, the hashes of the forms, and the hashes of the words. A form is the first
+    # words of a line.
     known = earlier or Background(frozenset(), frozenset())
     one = sorted({*map(digest, forms), *known.forms})
     other = sorted({*map(digest, words), *known.words})
@@ -172,9 +173,9 @@ class UnusualLines:
     def read(self, source: int, first_line: int, text: bytes, place: Callable[[int], int] = int) -> None:
         """Score the lines of `text` that contain a word of failure, and keep the best lines.
 
-        `text` is a part of log number `source`. `first_line` is the number of the first line. `place` converts a line
-        number to the number that is shown.
+        `first_line` is the number of the first line, and `place` converts a line number to the shown number.
         """
+        # `text` is a part of log number `source`.
         spans = []
         position = 0
         while (match := HITS.search(text, position)) is not None:

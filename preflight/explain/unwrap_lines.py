@@ -19,9 +19,10 @@ BEGINS = re.compile(
 def unwrapped(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], tuple[int, ...]]:
     """Return the log with its broken lines joined, and the original number of each line.
 
-    The numbers are () if nothing changed. Only a short log is examined. A log counts as broken if many lines have the
-    same full width and continue in a line without a prefix.
+    The numbers are () if nothing changed.
     """
+    # Only a short log is examined. A log counts as broken if many lines have the same full width and continue in a line
+    # without a prefix.
     head: list[bytes] = []
     rest = iter(chunks)
     size = 0

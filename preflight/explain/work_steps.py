@@ -44,10 +44,12 @@ def shows_work(lines: Iterable[str]) -> bool:
 
 
 class StepCounter:
-    """A counter of the distinct work steps in one log. `count` is the number of steps so far.
+    """A counter of the distinct work steps in one log, with the number so far in `count`.
 
-    To save time, the counter reads only a limited amount of text after an alarming line.
+    The counter reads only a limited amount of text after an alarming line.
     """
+
+    # The limit saves time.
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,8 +1,8 @@
 """Save everything that the probes read on a machine in one JSON document, a capture.
 
-Names that identify the machine or its users are replaced. With the capture, the probes can run again on any other
-machine.
+Names that identify the machine or its users are replaced.
 """
+# With the capture, the probes can run again on any other machine.
 
 from __future__ import annotations
 

@@ -66,9 +66,10 @@ def read_oom_kills(machine: Machine) -> int:
 def read_pids_refusals(machine: Machine) -> int:
     """Return how often a limit refused a new process or thread in this process's cgroup and the cgroups above.
 
-    Before Linux 6.11, the kernel counts a refusal in the cgroup that wanted to start the process. Since Linux 6.11, the
-    kernel counts a refusal in the cgroup that has the limit.
+    Raise UnreadableFact if there is no file with the number.
     """
+    # Before Linux 6.11, the kernel counts a refusal in the cgroup that wanted to start the process. Since Linux 6.11,
+    # the kernel counts a refusal in the cgroup that has the limit.
     texts = [*_texts(machine, "", "pids.events"), *_texts(machine, "pids", "pids.events")]
     if not texts:
         raise UnreadableFact("cgroup: no pids.events above this process")
@@ -104,11 +105,9 @@ def parse_cgroup_path(text: str, controller: str) -> str:
 
 
 def levels(path: str) -> tuple[str, ...]:
-    """Return the cgroup `path` and all paths above, the top first, such as `("", "/a", "/a/b")` for `/a/b`.
-
-    The limits of the upper levels apply too. In a container, `path` may be a path of the host, and only the top level
-    ("") exists in the container. `..` stands for a level outside the cgroup namespace.
-    """
+    """Return the cgroup `path` and all paths above, the top first, such as `("", "/a", "/a/b")` for `/a/b`."""
+    # The limits of the upper levels apply too. In a container, `path` may be a path of the host, and only the top level
+    # ("") exists in the container. `..` stands for a level outside the cgroup namespace.
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     return tuple("".join(f"/{part}" for part in parts[:depth]) for depth in range(len(parts) + 1))
 

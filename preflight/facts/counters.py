@@ -1,9 +1,9 @@
 """Read counters of the hardware and the kernel, such as memory errors, lost links, Xids and network bytes.
 
-Kernel counters include kills for lack of memory, refusals to start a process, and reports of faulty memory. The
-absolute value of a counter means little. A run is judged by the increase of the counters during the run
-(model/counters.py).
+Only the increase of a counter during a run is judged.
 """
+# Kernel counters include kills for lack of memory, refusals to start a process, and reports of faulty memory. The
+# absolute value of a counter means little. The increase is judged in model/counters.py.
 
 from __future__ import annotations
 
@@ -67,13 +67,12 @@ MEMORY_FAILURE = re.compile(r"memory failure: 0x|hardware memory corruption|unco
 
 
 def probe_counters(machine: Machine, limit_s: float = LIMIT_S, waking_s: float = WAKING.all_s) -> tuple[Counter, ...]:
-    """Return all counters of the machine. A counter that could not be read has a reason (Gap) as its value.
+    """Return all counters of the machine, with a reason (Gap) for a counter that could not be read.
 
-    The sources are read in parallel.
-
-    `waking_s` is added to the time limit of NVML, because a driver may first have to wake its GPUs. Call this function
-    from a process with a single thread, because the function forks.
+    Call this function from a process with a single thread, because the function forks.
     """
+    # The sources are read in parallel. `waking_s` is added to the time limit of NVML, because a driver may first have
+    # to wake its GPUs.
     readers: dict[str, Callable[[Machine], tuple[Counter, ...]]] = {
         NVML: _gpus,
         "the network's counters": lambda machine: (*_ports(machine), *_netifs(machine)),
@@ -224,8 +223,8 @@ READERS: dict[OutsideKind, tuple[Callable[[Machine], int], str]] = {
 def probe_outside_events(machine: Machine) -> Counts:
     """Return {kind: (count, source)} for events outside the run that may end the run, such as out-of-memory kills.
 
-    The counts begin with the boot of the machine or the creation of the cgroup. If a count could not be read, a Gap
-    with the reason replaces the count.
+    The counts begin with the machine's boot or the cgroup's creation, and an unreadable count is a Gap object with the
+    reason.
     """
     return {kind: (gap_or(partial(read, machine)), source) for kind, (read, source) in READERS.items()}
 

@@ -20,9 +20,9 @@ MOST_LINES = 10_000
 def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Gap | None:
     """Return the kernel log from before the run and the lost links of interfaces.
 
-    Return a Gap with the reason if the kernel log can't be read. Return None if `policy` is None or has no
-    `[lookback]`.
+    Return a Gap object with the reason if the log can't be read, and None if `policy` has no `[lookback]`.
     """
+    # The result is also None if `policy` is None.
     if policy is None or policy.lookback == Lookback():
         return None
     read = gap_or(lambda: parse_history(machine.ask("kernel_history")))

@@ -145,10 +145,8 @@ def _arp_ignore(machine: Machine, name: str) -> int:
 
 
 def netif_kind(marks: Marks) -> NetifKind:  # noqa: PLR0911 - one line a kind
-    """Return the kind of a network interface, from its sysfs properties (`marks`).
-
-    `lo` is the loopback interface. Other names matter only for container networks, if the interface has no device.
-    """
+    """Return the kind of a network interface, from its sysfs properties (`marks`)."""
+    # `lo` is the loopback interface. Other names matter only for container networks, if the interface has no device.
     if marks.arp_type == ARPHRD_LOOPBACK or marks.name == "lo":
         return NetifKind.LOOPBACK
     if "bonding" in marks.directories or marks.devtype == "bond":
@@ -192,10 +190,11 @@ def parse_flags(text: str) -> int:
 
 
 def parse_speed(text: str) -> int:
-    """Return the speed of an interface in Mbit/s. Raise UnreadableFact if the driver does not know the speed.
+    """Return the speed of an interface in Mbit/s.
 
-    For an unknown speed, drivers write -1, old kernels write 4294967295, and some drivers write 0.
+    Raise UnreadableFact if the driver does not know the speed.
     """
+    # For an unknown speed, drivers write -1, old kernels write 4294967295, and some drivers write 0.
     speed = parse_whole(text, "speed")
     if speed <= 0 or speed >= 0xFFFFFFFF:
         raise UnreadableFact(f"the driver does not know the speed of the interface (the kernel says {speed})")

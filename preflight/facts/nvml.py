@@ -47,9 +47,9 @@ class NvmlFacts:
 
 
 def probe_nvml(machine: Machine) -> NvmlFacts:
-    """Return the NVML values of the driver and the GPUs. Raise UnreadableFact if NVML does not start.
+    """Return the NVML values of the driver and the GPUs.
 
-    A GPU without a readable identity is only listed as an unreadable GPU of the driver.
+    A GPU without a readable identity is only listed as an unreadable GPU. Raise UnreadableFact if NVML does not start.
     """
     answer = machine.ask("nvml")
     if "error" in answer:
@@ -77,10 +77,8 @@ def _is_confidential(answer: Json) -> bool | Gap:
 
 
 def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
-    """Return the parsed value of `answer[key]` in NVML's reply, or a Gap with the reason if there is no value.
-
-    The key may be missing in a capture from another version of preflight. The result is then a Gap too.
-    """
+    """Return the parsed value of `answer[key]` in NVML's reply, or a Gap object with the reason."""
+    # The key may be missing in a capture from another version of preflight.
     if key not in answer:
         return Gap("the version that made the capture did not read this value")
     return gap_or(lambda: parse(answered(answer[key])))

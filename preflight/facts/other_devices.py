@@ -14,10 +14,8 @@ BY_VENDOR = {maker.vendor: maker for maker in OTHER_MAKERS}
 
 
 def probe_other_devices(machine: Machine) -> tuple[OtherDevice, ...]:
-    """Return the accelerators on the PCI bus in bus order, then the accelerators that exist only in /dev.
-
-    A display controller is included only if torch has builds for GPUs of the same maker.
-    """
+    """Return the accelerators on the PCI bus in bus order, then the accelerators that exist only in /dev."""
+    # A display controller is included only if torch has builds for GPUs of the same maker.
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     return (*_on_bus(machine), *_below_dev(machine))
 

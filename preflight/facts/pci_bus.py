@@ -119,11 +119,11 @@ def read_place(machine: Machine, bdf: str) -> Place:
 
 
 def parse_place(link: str) -> Place:
-    """Return the host bridge and the bridges above a device. `link` is the device's link target in sysfs.
+    """Return the host bridge and the bridges above a device, from `link`, the device's link target in sysfs.
 
-    An example of `link` is `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`. If the path has several roots (VMD,
-    Hyper-V), the last root counts.
+    If the path has several roots (VMD, Hyper-V), the last root counts.
     """
+    # An example of `link` is `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`.
     parts = link.lower().split("/")
     last = max((i for i, part in enumerate(parts) if ROOT.fullmatch(part)), default=-1)
     if last < 0:
@@ -192,8 +192,9 @@ def parse_speed(text: str) -> float:
 def parse_width(text: str) -> int:
     """Return the number of PCIe lanes in `text`, the content of a link width file in /sys.
 
-    Raise UnreadableFact if the device has no lanes. For a device inside a root complex, the kernel writes 0 or 255.
+    Raise UnreadableFact if the device has no lanes.
     """
+    # For a device inside a root complex, the kernel writes 0 or 255.
     lanes = parse_whole(text, "link width")
     if not 0 < lanes <= 32:
         raise UnreadableFact(f"link width: the kernel says {lanes}, so there is no link")
@@ -218,8 +219,9 @@ CONTROLS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "Eg
 def parse_acs(config: bytes) -> tuple[str, ...]:
     """Return the names of the enabled ACS controls in a PCI config space, or () if the device has no ACS.
 
-    Raise UnreadableFact if `config` is too short. Reading all of the config space needs root.
+    Raise UnreadableFact if `config` is too short.
     """
+    # Reading all of the config space needs root.
     if len(config) <= UNPRIVILEGED_BYTES:
         raise UnreadableFact(
             f"without root only {len(config)} bytes of config space are readable; ACS is after byte 256"

@@ -15,14 +15,13 @@ NO_PCI = "the device is not in the PCI tree that could be read"
 
 
 def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
-    """Return the distance between two PCI devices as PIX, PXB, PHB, NODE or SYS.
+    """Return the distance between two PCI devices as PIX, PXB, PHB, NODE or SYS, from near to far.
 
     Raise UnreadableFact if the PCI tree or the NUMA nodes do not show the distance.
-
-    PIX means that at most one bridge or switch is between the devices. PXB means that several are between the devices.
-    PHB means that the path goes through a host bridge. NODE means that the path goes through two host bridges of one
-    NUMA node. SYS means that the path goes between NUMA nodes.
     """
+    # PIX means that at most one bridge or switch is between the devices. PXB means that several are between the
+    # devices. PHB means that the path goes through a host bridge. NODE means that the path goes through two host
+    # bridges of one NUMA node. SYS means that the path goes between NUMA nodes.
     if not (a.host_bridge and b.host_bridge):
         raise UnreadableFact("/sys does not show the host bridges of both devices")
     if a.host_bridge != b.host_bridge:
@@ -50,7 +49,7 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return the paths between GPUs from NVML (`known`). The PCI tree adds the paths that NVML lacks.
+    """Return the paths between GPUs from NVML (`known`), and from the PCI tree if NVML lacks a path.
 
     If neither source has paths, return the Gap in `known`, which has NVML's reason.
     """

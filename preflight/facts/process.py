@@ -41,10 +41,10 @@ VALUE_CHARS = 1023  # NCCL cuts what is longer
 def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, ...]:
     """Return the effective settings of NCCL's configuration files, in reading order.
 
-    NCCL reads the file in NCCL_CONF_FILE, or else the user's file, and then always /etc/nccl.conf. The first value of a
-    name counts. A missing file adds no setting. The files are read from `machine`. The environment variables and the
-    home directory are read from `process`.
+    The files are read from `machine`, and the environment and the home directory from `process`.
     """
+    # NCCL reads the file in NCCL_CONF_FILE, or else the user's file, and then always /etc/nccl.conf. The first value of
+    # a name counts. A missing file adds no setting.
     variables, place = process.ask("environment"), process.ask("home")
     named, home = variables.get("NCCL_CONF_FILE", ""), place["home"]  # NCCL expands no `~`
     own = posixpath.join(place["working_directory"], named) if named else f"{home}/.nccl.conf" if home else ""
@@ -56,8 +56,9 @@ def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, 
 def parse_nccl_conf(file: str, text: str) -> tuple[NcclConfEntry, ...]:
     """Return the settings in `text`, the content of an NCCL configuration file, parsed as NCCL does.
 
-    A setting is a line `NAME=value`. `#` begins a comment only in the first column. Quotes and blanks are kept.
+    Quotes and blanks are kept.
     """
+    # A setting is a line `NAME=value`. `#` begins a comment only in the first column.
     found = re.findall(r"^([^#=\n][^=\n]*)=(.*)$", text, re.MULTILINE)
     return tuple(NcclConfEntry(file, name[:VALUE_CHARS], value[:VALUE_CHARS]) for name, value in found)
 
@@ -121,9 +122,9 @@ def parse_version(version_file: str, name: str) -> str:
 def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
     """Return the version of the installed NCCL wheel for `cuda`, torch's CUDA version.
 
-    Raise UnreadableFact if this wheel is not installed. `wheels` has the versions of all installed NCCL wheels, by the
-    names of the wheels. Other packages than torch may have installed wheels too.
+    Raise UnreadableFact if the wheel is not in `wheels`, which maps the names of installed NCCL wheels to versions.
     """
+    # Other packages than torch may have installed wheels too.
     wheel = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     if wheel not in wheels:
         raise UnreadableFact(f"{wheel} is not installed, so torch contains NCCL or uses the system's NCCL")

@@ -72,9 +72,9 @@ def probe_roce_links(machine: Machine) -> tuple[RoceLink, ...]:
 def with_links(ports: tuple[HcaPort, ...] | Gap, links: tuple[RoceLink, ...] | Gap) -> tuple[HcaPort, ...] | Gap:
     """Return the RDMA ports with their traffic classes and speeds from `links`.
 
-    A Gap is the reason why values could not be read. If `links` is a Gap, every Ethernet port gets this Gap. If `ports`
-    is a Gap, return `ports`.
+    If `ports` is a Gap object (the reason for values that could not be read), return `ports`.
     """
+    # If `links` is a Gap, every Ethernet port gets this Gap.
     if isinstance(ports, Gap):
         return ports
     by_port = {(each.hca, each.port): each for each in known_or(links, ())}
@@ -94,11 +94,11 @@ def _with_link(port: HcaPort, link: RoceLink | None, reason: Gap) -> HcaPort:
 
 
 def read_port_errors(machine: Machine) -> dict[str, dict[str, int]]:
-    """Return the error counters of the RDMA ports as {port: {counter: value}}. A port is a name such as `mlx5_0:1`.
+    """Return the error counters of the RDMA ports as {port: {counter: value}}, for ports such as `mlx5_0:1`.
 
-    Counters that could not be read are left out. The function is fast enough to be called before and after each test
-    run.
+    Counters that could not be read are left out.
     """
+    # The function is fast enough to be called before and after each test run.
     return {
         f"{hca}:{port}": _values(machine, f"{HCAS}/{hca}/ports/{port}", PORT_ERRORS.__contains__)
         for hca in machine.names(HCAS)
@@ -341,9 +341,9 @@ DMA_BUF_SINCE = (5, 12)  # ib_umem_dmabuf_get, Linux 5.12
 def probe_rdma(machine: Machine) -> RdmaFacts:
     """Return the uverbs device files, and whether RDMA adapters can access GPU memory.
 
-    The access uses nvidia-peermem or dma-buf. If a value could not be read, a Gap with the reason replaces the value.
-    The names of the files are always present.
+    If a value could not be read, a Gap object with the reason replaces the value.
     """
+    # The access uses nvidia-peermem or dma-buf. The names of the files are always present.
     need(machine, "dev")
     return RdmaFacts(
         uverbs=tuple(name for name in machine.names("dev/infiniband") if name.startswith("uverbs")),

@@ -68,10 +68,11 @@ def read_whole(machine: Machine, path: str) -> int:
 
 
 def parse_numa_node(text: str) -> int:
-    """Return the NUMA node in `text`, the content of a device's file in /sys. Raise UnreadableFact for -1.
+    """Return the NUMA node in `text`, the content of a device's file in /sys.
 
-    The kernel writes -1 in most virtual machines, and if the firmware does not name the NUMA node.
+    Raise UnreadableFact for -1, which means that the node is unknown.
     """
+    # The kernel writes -1 in most virtual machines, and if the firmware does not name the NUMA node.
     node = parse_whole(text, "numa_node")
     if node < 0:
         raise UnreadableFact(f"the kernel says {node}: the firmware does not tell which NUMA node it is near")
@@ -106,8 +107,9 @@ def parse_cpu_mask(text: str) -> tuple[int, ...]:
 def parse_meminfo(text: str, key: str) -> int:
     """Return the value of `key` in bytes, from the text of /proc/meminfo or of a NUMA node's meminfo.
 
-    The unit `kB` in these files means KiB. Raise UnreadableFact if `key` is missing.
+    Raise UnreadableFact if `key` is missing.
     """
+    # The unit `kB` in these files means KiB.
     match = re.search(rf"^(?:Node +[0-9]+ +)?{re.escape(key)}: +([0-9]{{1,15}}) kB *$", text, re.MULTILINE | re.ASCII)
     if match is None:
         raise UnreadableFact(f"meminfo: there is no {key}")

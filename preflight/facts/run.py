@@ -90,16 +90,15 @@ def probe_node(
 ) -> tuple[NodeFacts, dict[str, float]]:  # fmt: skip
     """Return the values that the probes read on the node, and the seconds that each probe took.
 
-    If a probe fails or stalls, a Gap with the reason replaces the value. Call this function from a process with a
-    single thread, because the function forks.
-
-    If `machine` is only a tree of files, the Python, environment and limits of the machine `software` count. A
-    `capture` receives every value that is read. `silent` names the groups of probes that gave no result when `machine`
-    was captured. `meanwhile` is called while the probes run, so that other modules can load without extra time. A value
-    that was not read by `ends_at` (monotonic seconds) is a Gap, and `cut_short` names these values. `waking_s` is added
-    to the time limit of NVML, because a driver may first have to wake its GPUs. `only` names the values to read. The
-    values from NVML have the common name `nvml`.
+    The function forks, so call the function only from a process with a single thread.
     """
+    # If a probe fails or stalls, a Gap with the reason replaces the value. If `machine` is only a tree of files, the
+    # Python, environment and limits of the machine `software` count. A `capture` receives every value that is read.
+    # `silent` names the groups of probes that gave no result when `machine` was captured. `meanwhile` is called while
+    # the probes run, so that other modules can load without extra time. A value that was not read by `ends_at`
+    # (monotonic seconds) is a Gap, and `cut_short` names these values. `waking_s` is added to the time limit of NVML,
+    # because a driver may first have to wake its GPUs. `only` names the values to read. The values from NVML have the
+    # common name `nvml`.
     process = software or machine
     wanted = [probe for probe in PROBES if only is None or probe.fact in only]
     groups = {probe.process: [each for each in wanted if each.process == probe.process] for probe in wanted}

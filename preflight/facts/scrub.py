@@ -1,9 +1,7 @@
-"""Replace names that identify a machine or its users. Equal names get equal replacements.
-
-The module replaces host names, MAC addresses, GUIDs, GIDs, IP addresses, UUIDs, serials, container ids, home
-directories and user names. Serials, user names and the names of other hosts match no pattern. These values are replaced
-only under JSON keys and variables that are known to hold them, such as `serial`, `user` and `NCCL_COMM_ID`.
-"""
+"""Replace names that identify a machine or its users, and give equal names equal replacements."""
+# The module replaces host names, MAC addresses, GUIDs, GIDs, IP addresses, UUIDs, serials, container ids, home
+# directories and user names. Serials, user names and the names of other hosts match no pattern. These values are
+# replaced only under JSON keys and variables that are known to hold them, such as `serial`, `user` and `NCCL_COMM_ID`.
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ class Scrubber:
     def value(self, value: Any, key: str = "") -> Any:
         """Return the JSON value `value` with identifying values replaced in all its texts.
 
-        `key` is the JSON key of the value. Under some keys, such as `serial` and `user`, all of the text is replaced.
+        Under some JSON keys (`key`), such as `serial` and `user`, all of the text is replaced.
         """
         if isinstance(value, dict):
             return {self.text(name): self.value(item, name) for name, item in value.items()}

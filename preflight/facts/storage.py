@@ -45,9 +45,9 @@ class _Run:
     def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
         """Run step `what` with `count` writers, and return the sum of the writers' speeds in bytes per second.
 
-        If the step fails, return a Gap with the reason. If `after`, the result of the previous step, is a Gap, skip
-        this step.
+        Return a Gap object with the reason if the step fails or if `after`, the previous result, is a Gap object.
         """
+        # If `after` is a Gap, the step is skipped.
         if isinstance(after, Gap):
             return self.skip(after)
         now = time.monotonic()
@@ -95,12 +95,12 @@ def measure_storage(
 ) -> StorageSpeed:
     """Return the speed at which `writers` processes write and read one file each, within `budget_s` seconds.
 
-    All files together take at most a tenth of the free space. The files have no names, so the files disappear when the
-    writing processes end. A symbolic link to a directory is followed. `watch` gets the completed share, from 0 to 1. If
-    a speed can't be measured, a Gap with the reason replaces the speed. Raise UsageError if the directory does not
-    exist, or Interrupted if a signal arrives. Call this function from a process with a single thread, because the
-    function forks.
+    The function forks, so call the function only from a process with a single thread. Raise UsageError if the directory
+    does not exist, or Interrupted if a signal arrives.
     """
+    # All files together take at most a tenth of the free space. The files have no names, so the files disappear when
+    # the writing processes end. A symbolic link to a directory is followed. `watch` gets the completed share, from 0 to
+    # 1. If a speed can't be measured, a Gap with the reason replaces the speed.
     if not 1 <= writers <= MOST_WRITERS:
         raise UsageError(f"{writers} writers: from 1 to {MOST_WRITERS} can be tried")
     start = time.monotonic()
@@ -146,8 +146,9 @@ def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
 def file_size_bytes(free_bytes: int, writers_count: int) -> int:
     """Return the size of each writer's file in bytes, a multiple of the block size.
 
-    The size is 0 if there is no space for one block. All files together take at most a tenth of `free_bytes`.
+    The size is 0 if there is no space for one block.
     """
+    # All files together take at most a tenth of `free_bytes`.
     size_bytes = min(MOST_FILE_BYTES, free_bytes // SHARE_OF_FREE // writers_count)
     return size_bytes // BLOCK_BYTES * BLOCK_BYTES
 
@@ -169,11 +170,11 @@ def _speeds(path: str, count: int, run: _Run, start: float, *speeds: float | Gap
 
 
 def parse_file_system(mountinfo: str, path: str) -> str:
-    """Return the type of the file system that holds `path`. `mountinfo` is the text of /proc/self/mountinfo.
+    """Return the type of the file system that holds `path`, from `mountinfo`, the text of /proc/self/mountinfo.
 
-    The longest mount point above the path decides. If several mounts have this mount point, the last mount decides.
     Raise UnreadableFact if no mount point is above the path.
     """
+    # The longest mount point above the path decides. If several mounts have this mount point, the last mount decides.
     best, found = -1, ""
     for line in mountinfo.splitlines():
         before, dash, after = line.partition(" - ")

@@ -117,11 +117,11 @@ def _read_dmi(machine: Machine, *names: str) -> str:
 
 
 def parse_cpu_model(cpuinfo: str) -> str:
-    """Return the name of the CPU in the text of /proc/cpuinfo.
+    """Return the name of the CPU in the text of /proc/cpuinfo, or the numbers of an Arm CPU.
 
-    Arm kernels write numbers instead of a name. The result then has the numbers, such as `Arm implementer 0x41 part
-    0xd0c`. Raise UnreadableFact if the text has no model.
+    Raise UnreadableFact if the text has no model.
     """
+    # Arm kernels write numbers instead of a name, such as `Arm implementer 0x41 part 0xd0c`.
     for key in ("model name", "cpu model", "cpu", "Processor"):
         match = re.search(rf"^{key}[ \t]*:[ \t]*(\S.*)$", cpuinfo, re.MULTILINE)
         if match:
@@ -173,9 +173,9 @@ def parse_systemd_container(text: str) -> ContainerKind:
 def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
     """Return the hypervisor of this machine, or "none" on bare metal.
 
-    `dmi` has the DMI names. `cpuinfo` is the text of /proc/cpuinfo, which has a CPU flag for hypervisors on x86. Raise
-    UnreadableFact if neither text shows the answer.
+    Raise UnreadableFact if neither `dmi` (the DMI names) nor `cpuinfo` (the text of /proc/cpuinfo) shows the answer.
     """
+    # On x86, /proc/cpuinfo has a CPU flag for hypervisors.
     words = dmi.lower()
     named = next((name for word, name in VIRTUAL if word in words), "")
     cloud = next((name for word, name in CLOUDS if word in words), "")
@@ -221,8 +221,9 @@ def _read_cpus(machine: Machine, directory: str) -> tuple[int, ...]:
 def parse_distances(text: str) -> tuple[int, ...]:
     """Return the distances from one NUMA node to all NUMA nodes, from a text such as `10 21`.
 
-    The distances are in the order of the node ids. The distance of a node to itself is 10.
+    The distances are in the order of the node ids.
     """
+    # The distance of a node to itself is 10.
     distances = tuple(parse_whole(word, "distance") for word in text.split())
     if not distances:
         raise UnreadableFact("distance: the file is empty")

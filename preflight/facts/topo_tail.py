@@ -39,11 +39,9 @@ class Affinity:
 
 
 def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Return the affinities in a row from position `at`, and a message about unreadable parts or "".
-
-    `text` is the row. `header` is the line of column names. `titles` are the titles of the affinity columns in
-    `header`.
-    """
+    """Return the affinities in a row from position `at`, and a message about unreadable parts or ""."""
+    # `text` is the row. `header` is the line of column names. `titles` are the titles of the affinity columns in
+    # `header`.
     # Two columns may run into each other: `0N/A` is `0` and `N/A`.
     piece = re.compile(rf"{re.escape(NOT_GIVEN)}|(?:(?!{re.escape(NOT_GIVEN)})\S)+")
     words = [(match.start(), match[0]) for match in piece.finditer(text, at)]
@@ -102,9 +100,10 @@ def _without(found: dict[str, str], titles: Sequence[str], why: str) -> tuple[Af
 def nvlink_end(text: str, at: int) -> int | None:
     """Return the position in `text` after the NVLink count that begins at `at`.
 
-    CPU numbers may follow the count without a blank. `NV212-23,36-47` means 2 links and the CPUs 12-23,36-47, because
-    only this split gives ranges of equal length. Return None if the text allows several splits.
+    Return None if the text allows several splits between the count and CPU numbers.
     """
+    # CPU numbers may follow the count without a blank. `NV212-23,36-47` means 2 links and the CPUs 12-23,36-47, because
+    # only this split gives ranges of equal length.
     run = re.compile(r"(\d+)[\d,-]*").match(text, at)
     if run is None:
         return None
@@ -127,8 +126,7 @@ def _column(text: str, place: int) -> int:
 def split_joined(word: str) -> tuple[str, str] | None:
     """Split a word that joins CPUs and a NUMA node, such as `0-47,96-1430` into `0-47,96-143` and `0`.
 
-    In this example, only this split gives ranges of equal length. Return None if no split, or more than one split,
-    gives ranges of equal length.
+    Return None unless exactly one split gives ranges of equal length.
     """
     good = []
     for digits in (1, 2):

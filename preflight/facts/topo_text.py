@@ -1,8 +1,8 @@
-"""Parse the text of `nvidia-smi topo -m` as people paste it.
+"""Parse the text of `nvidia-smi topo -m`, as pasted by a user.
 
-The text may have tabs or blanks, wrapped or cut lines, and ANSI codes. No value is guessed. A line that can't be read
-completely is reported with its line number.
+A line that can't be read completely is reported with its line number.
 """
+# The text may have tabs or blanks, wrapped or cut lines, and ANSI codes. No value is guessed.
 
 from __future__ import annotations
 

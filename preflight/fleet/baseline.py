@@ -35,9 +35,10 @@ Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
 def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline:
     """Return a baseline from `measured`, the speeds of known-good nodes by host.
 
-    The baseline has a reference speed for each collective and size, and for each group of sizes. `hardware` is the
-    hardware that all nodes have. Raise UsageError if there are too few nodes.
+    Raise UsageError if there are too few nodes, or if the nodes have no measured size in common.
     """
+    # The baseline has a reference speed for each collective and size, and for each group of sizes. `hardware` is the
+    # hardware that all nodes have.
     points = _common_points(measured)
     if len(measured) < LEAST_NODES or not points:
         raise UsageError(
@@ -55,11 +56,12 @@ def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline
 
 
 def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
-    """Return the sorted names of known-good hosts that the other hosts' baseline would reject.
+    """Return the sorted names of known-good hosts that the baseline of the other hosts would reject.
 
-    `measured` has the speeds of the hosts. With more than LEAVE_OUT hosts, or with LEAST_NODES or fewer, each host is
-    compared with `baseline`, which includes the host itself.
+    `measured` has the speeds of the hosts.
     """
+    # With more than LEAVE_OUT hosts, or with LEAST_NODES or fewer, each host is compared with `baseline`, which
+    # includes the host itself.
     found = []
     for host, times in measured.items():
         judges = baseline
@@ -71,11 +73,12 @@ def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
 
 
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
-    """Return how many good nodes a baseline needs to detect 95 of 100 nodes that lost `loss` of their speed.
+    """Return how many good nodes a baseline needs to detect 95 of 100 nodes that are slower by the share `loss`.
 
-    `reference` is one reference speed of the baseline, and `references` are all reference speeds. `loss` is a share,
-    such as 0.05. If no number of nodes is enough, return a Gap with the reason.
+    If no number of nodes is enough, return a Gap object with the reason.
     """
+    # `loss` is a share such as 0.05. `reference` is one reference speed of the baseline, and `references` are all
+    # reference speeds.
     wanted = -math.log1p(-loss)
     for nodes in _growing():
         grown = replace(reference, nodes=nodes)

@@ -1,8 +1,8 @@
 """Compare a node with its earlier state or with a similar node, and list all values that differ.
 
-The values are compared field by field, so every new field is compared too. A row of the table CHANGES says how
-suspicious a change of some values is. Changes without a row are shown last.
+The table CHANGES says how suspicious a change is.
 """
+# The values are compared field by field, so every new field is compared too. Changes without a row are shown last.
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table CHANGES. The row says how often a change of one value breaks or slows a job.
+    """A row of the table CHANGES, which says how often a change of one value breaks or slows a job.
 
     `path` is the place of the value in the records, with * for a name or a number.
     """
@@ -243,9 +243,9 @@ class Snapshot:
 def compare(before: Snapshot, now: Snapshot) -> Changes:
     """Return the differences between two snapshots, with new problems and slower collectives.
 
-    Only nodes that are in both snapshots are compared. If the snapshots have one node each and no common node, these
-    two nodes are compared.
+    Only nodes in both snapshots are compared, unless each snapshot has one node.
     """
+    # Two nodes with different names are compared only if the snapshots have one node each and no common node.
     old, new = ({node.host: node for node in each.nodes} for each in (before, now))
     pairs = [(old[host], new[host]) for host in old if host in new]
     if not pairs and len(before.nodes) == len(now.nodes) == 1:

@@ -1,8 +1,8 @@
-"""Reduce a report to the values that are compared within a fleet, which are hardware, settings and speeds.
+"""Reduce a report to the hardware, settings and speeds that are compared within a fleet.
 
-The module reads the JSON directly, because a fleet may have ten thousand reports. A missing or invalid part of a report
-only removes one metric.
+A missing or invalid part of a report only removes one metric.
 """
+# The module reads the JSON directly, because a fleet may have ten thousand reports.
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Select the reports of known-good nodes for a baseline.
 
-A report counts if its node was ready, if the speeds are not simulated, and if the default settings succeeded. All nodes
-must have equal hardware.
+A report counts if its node was ready, if the speeds are not simulated, and if the default settings succeeded.
 """
+# All nodes must have equal hardware.
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ LOSS = 0.05
 
 
 def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
-    """Return a baseline from the reports of known-good nodes. `documents` has (path, document, problem).
+    """Return a baseline from the reports of known-good nodes, given as (path, document, problem).
 
-    A report that can't be used is listed with the reason. Raise UsageError if the hardware differs, or if there are too
-    few good nodes.
+    Raise UsageError if the hardware differs, or if there are too few good nodes.
     """
+    # A report that can't be used is listed with the reason.
     measured: Measured = {}
     left_out: list[Unread] = []
     software: dict[str, set[str]] = {}

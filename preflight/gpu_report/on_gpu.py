@@ -1,7 +1,8 @@
-"""Programs that run on real GPUs. `on_gpu NAME [COUNT]` runs one program and prints one JSON document.
+"""Programs that run on real GPUs, started with `on_gpu NAME [COUNT]`.
 
-The exit code is 1 if the document shows a wrong result, or else 0. The caller kills a program that stalls.
+Each program prints one JSON document, and exits with 1 if the document shows a wrong result, or else with 0.
 """
+# The caller kills a program that stalls.
 
 from __future__ import annotations
 
@@ -52,9 +53,9 @@ def main() -> None:
 def torch_facts() -> dict[str, Any]:
     """Return the versions of torch, CUDA and NCCL, the GPUs, and thread counts.
 
-    The result also says whether a fork works after the import of torch. The threads are counted before and after the
-    import, and after CUDA has started.
+    The result also says whether a fork works after the import of torch.
     """
+    # The threads are counted before and after the import, and after CUDA has started.
     threads = [threading.active_count(), _os_threads()]
     since = time.monotonic()
     import torch  # noqa: PLC0415  seconds, and only some programs need it
@@ -127,9 +128,9 @@ def ranks(count: str) -> dict[str, Any]:
 def rank(number: str, count: str, folder: str, calls: str = "1") -> dict[str, Any]:
     """Take part in `calls` all_reduces as rank `number` of `count`, and return the number of wrong elements.
 
-    The ranks rendezvous in `folder`. If `calls` is 1, all ranks share GPU 0. Otherwise, each rank has its own GPU if
-    there are enough GPUs.
+    The ranks rendezvous in `folder`.
     """
+    # If `calls` is 1, all ranks share GPU 0. Otherwise, each rank has its own GPU if there are enough GPUs.
     import torch  # noqa: PLC0415  seconds, and only some programs need it
     import torch.distributed as dist  # noqa: PLC0415  seconds
     from torch._C._distributed_c10d import FileStore  # noqa: PLC0415  seconds

@@ -16,9 +16,11 @@ CLEAN_UP_S = 15.0  # for a check to end by itself, and to say what it knows
 class ReportPart:
     """A part of a GPU report, with a command, its limit in seconds, and the question that the result answers.
 
-    The command needs `least_gpus` GPUs. `program` is an external program that must be installed. A command that can end
-    early gets `--deadline`, `ends_before_s` seconds before the limit, so that a partial result is not lost.
+    The command needs `least_gpus` GPUs, and `program` is an external program that must be installed.
     """
+
+    # A command that can end early gets `--deadline`, `ends_before_s` seconds before the limit, so that a partial result
+    # is not lost.
 
     name: str
     answers: str

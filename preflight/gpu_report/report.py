@@ -34,11 +34,13 @@ CUT = b"\n... (cut here) ...\n"
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The result of one part of a GPU report. `outcome` is passed, found, failed, timed out or not run.
+    """The result of one part of a GPU report.
 
-    The exit codes 1 and 3 of `check`, `bench` and `probe` give "found", because the command says something about the
-    machine.
+    `outcome` is "passed", "found" (a problem of the machine), "failed", "timed out" or "not run".
     """
+
+    # The exit codes 1 and 3 of `check`, `bench` and `probe` give "found", because the command says something about the
+    # machine.
 
     name: str
     answers: str
@@ -56,10 +58,11 @@ def run_parts(
     environ: Mapping[str, str],
     tell: Callable[[PartResult], object],
 ) -> tuple[PartResult, ...]:
-    """Run the parts on the GPUs `uuids` until `until` (monotonic seconds). Write the archive after each part.
+    """Run the parts on the GPUs `uuids` until `until` (monotonic seconds), and write the archive after each part.
 
-    `tell` is called with each result. If this process is killed, the archive has the parts that ended before.
+    The function `tell` is called with each result.
     """
+    # If this process is killed, the archive has the parts that ended before.
     results = tuple(PartResult(part.name, part.answers, "not run", why="not reached") for part in parts)
     privacy = Privacy([socket.gethostname(), socket.getfqdn()], environ.get("HOME", ""), environ)
     own = {name: value for name, value in environ.items() if not name.startswith(TUNING)}

@@ -1,4 +1,2 @@
-"""The implementation of `preflight run`, which runs a job with a check before and an explanation after a failure.
-
-This package imports little, because it stays in memory during the job.
-"""
+"""The implementation of `preflight run`, which checks the node, runs the job and explains a failure."""
+# This package imports little, because the package stays in memory during the job.

@@ -1,11 +1,9 @@
-"""Run child processes one after another, and pass each signal on to the child exactly once.
-
-A Ctrl-C in the terminal reaches all processes of the foreground group, and so does `kill -- -GROUP`. The child has such
-a signal already. A signal to this process alone must be passed on. The kernel marks signals from a terminal. For every
-other signal, preflight uses a helper process in the same group that only listens for signals. If the helper got the
-signal too, the signal went to all processes of the group. No child may get a signal twice, because a second SIGTERM
-makes torchrun abort its own cleanup.
-"""
+"""Run child processes one after another, and pass each signal on to the child exactly once."""
+# A Ctrl-C in the terminal reaches all processes of the foreground group, and so does `kill -- -GROUP`. The child has a
+# signal of this kind already. A signal to this process alone must be passed on. The kernel marks signals from a
+# terminal. For every other signal, preflight uses a helper process in the same group that only listens for signals. If
+# the helper got the signal too, the signal went to all processes of the group. No child may get a signal twice, because
+# a second SIGTERM makes torchrun abort its own cleanup.
 
 from __future__ import annotations
 
@@ -59,11 +57,12 @@ class Children:
         self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | None, stdout: int | None,
         stderr: int | None, *, is_job: bool = False,
     ) -> Process:  # fmt: skip
-        """Start `argv` as the main child with the signals that preflight inherited. Return the child.
+        """Start `argv` as the main child with the signals that preflight inherited, and return the child.
 
-        Raise OSError if the child can't start. Only the job (`is_job`) inherits an ignored SIGCHLD, because preflight's
-        own programs must learn how their children end.
+        Raise OSError if the child can't start.
         """
+        # Only the job (`is_job`) inherits an ignored SIGCHLD, because preflight's own programs must learn how their
+        # children end.
         parent = os.getpid()
 
         def prepare() -> None:
@@ -79,12 +78,12 @@ class Children:
         return self._main
 
     def fork(self, name: str, run: Callable[[], None], holds: Sequence[int]) -> int:
-        """Start a helper process that runs `run`. Return the pid of the helper.
+        """Start a helper process that runs `run`, and return the pid of the helper.
 
-        The helper may die at any time and ends with preflight. `name` is the helper's name in `ps`. The helper has
-        preflight's stdin, stdout and stderr and the descriptors in `holds`. The helper ignores every signal except
-        SIGKILL and SIGSTOP, and exits with 0 after `run` returns. Raise OSError if the helper can't start.
+        The helper ignores every signal except SIGKILL and SIGSTOP. Raise OSError if the helper can't start.
         """
+        # The helper may die at any time and ends with preflight. The helper exits with 0 after `run` returns. `name` is
+        # the helper's name in `ps`. The helper has preflight's stdin, stdout and stderr and the descriptors in `holds`.
         parent, pid = os.getpid(), os.fork()
         if pid:
             return pid
@@ -126,9 +125,9 @@ class Children:
         self._main = None
 
     def hear(self, for_s: float) -> int:
-        """Wait at most `for_s` seconds for one signal. Pass the signal on if it concerns the main child.
+        """Wait at most `for_s` seconds for one signal, and pass a signal that concerns the main child on to the child.
 
-        Return the number of the signal. Return SIGCHLD if the signal concerns only preflight, or 0 if no signal came.
+        Return the number of the signal, SIGCHLD if the signal concerns only preflight, or 0 if no signal came.
         """
         info = signal.sigtimedwait(self._heard, for_s)
         if info is None:
@@ -146,10 +145,11 @@ class Children:
             pass
 
     def is_asked_to_end(self, for_s: float) -> bool:
-        """Wait at most `for_s` seconds for a signal. Return whether the signal asks a process to end.
+        """Wait at most `for_s` seconds for a signal, and return whether the signal asks a process to end.
 
-        SIGTERM asks a process to end, and SIGWINCH does not. The signal is handled.
+        The signal is handled.
         """
+        # SIGTERM asks a process to end, and SIGWINCH does not.
         number = self.hear(for_s)
         return number in PASSED_ON and number not in ENDS_NOTHING
 
@@ -237,12 +237,12 @@ class Children:
 
 
 def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | int], most_bytes: int) -> Process:
-    """Start `argv`, a program of preflight, while a job runs. Its stdout and stderr go to descriptor `output`.
+    """Start `argv`, a program of preflight that accompanies a job. Its output goes to the descriptor `output`.
 
-    The program starts with the signal mask `mask` and may use at most `most_bytes` of address space. The program ends
-    with this process. If memory is short, the kernel kills the program first. This process must have one thread. Raise
-    OSError if the program can't start.
+    This process must have one thread. Raise OSError if the program can't start.
     """
+    # The program starts with the signal mask `mask` and may use at most `most_bytes` of address space. The program ends
+    # with this process. If memory is short, the kernel kills the program first.
     parent = os.getpid()
 
     def prepare() -> None:

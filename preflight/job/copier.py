@@ -1,9 +1,9 @@
 """Move the job's output to preflight's output, and copy the output into files (the copier process).
 
-The copier may be killed at any time, and another copier continues. For a pipe, the bytes are duplicated (tee(2)) and
-kept, and then moved within the kernel (splice(2)). This process therefore never holds the only copy. With a terminal,
-this process briefly holds the only copy.
+If the copier is killed, another copier continues.
 """
+# For a pipe, the bytes are duplicated (tee(2)) and kept, and then moved within the kernel (splice(2)). This process
+# therefore never holds the only copy. With a terminal, this process briefly holds the only copy.
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class LostReader(Exception):
 def copy(source: int, target: int, is_terminal: bool, kept: Kept, counts: memoryview[int]) -> None:
     """Copy the job's output from `source` to `target` and into `kept`, until the job closes its output.
 
-    If the reader of preflight's output ends first, the job gets SIGPIPE. `counts` is shared memory. A later copier
-    reads there whether this copier was writing.
+    If the reader of preflight's output ends first, the job gets SIGPIPE.
     """
+    # `counts` is shared memory. A later copier reads there whether this copier was writing.
     counts[IS_WRITING] = 0
     with contextlib.suppress(LostReader):
         if is_terminal:

@@ -1,11 +1,10 @@
 """Find out which GPUs of this node a job's launcher uses, from the command line of the launcher.
 
 The check tests only these GPUs.
-
-The result is the CUDA_VISIBLE_DEVICES of the job's ranks. Rank k of torchrun uses entry k. accelerate's --gpu_ids and
-DeepSpeed's --include and --num_gpus replace the inherited list. vLLM and SGLang use the product of their parallel
-sizes.
 """
+# The result is the CUDA_VISIBLE_DEVICES of the job's ranks. Rank k of torchrun uses entry k. accelerate's --gpu_ids and
+# DeepSpeed's --include and --num_gpus replace the inherited list. vLLM and SGLang use the product of their parallel
+# sizes.
 
 from __future__ import annotations
 
@@ -33,8 +32,9 @@ def gpus_here() -> int:
 def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int) -> str:
     """Return the CUDA_VISIBLE_DEVICES of the ranks that `command` starts.
 
-    Return "" if the command uses all GPUs or does not select GPUs. `present` is the number of GPUs in this machine.
+    Return "" if the command uses all GPUs or does not select GPUs.
     """
+    # `present` is the number of GPUs in this machine.
     found = next(_launchers(command), None)
     if found is None:
         return ""

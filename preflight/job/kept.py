@@ -20,9 +20,11 @@ WRITTEN, ROOM, TAILS, IN_LINE = range(4)
 class Kept:
     """The beginning and the end of an output stream of the job, in files.
 
-    The job continues if the output can't be kept. The counters are shared with processes that are forked later. If such
-    a process is killed, another process continues with `take_over`.
+    The job continues if the output can't be kept.
     """
+
+    # The counters are shared with processes that are forked later. If a forked process is killed, another process
+    # continues with `take_over`.
 
     def __init__(self, path: str, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
         self.path = path
@@ -111,10 +113,11 @@ class Kept:
 
 
 def create(path: str) -> int:
-    """Create the file `path` or empty an existing regular file. Return the descriptor, or raise OSError.
+    """Create the file `path` or empty an existing regular file, and return the descriptor.
 
-    The function does not follow a link and does not wait for the reader of a FIFO.
+    Raise OSError for a link, another kind of file, or a failure.
     """
+    # The function does not wait for the reader of a FIFO.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_OWN
     descriptor = os.open(path, flags, PRIVATE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

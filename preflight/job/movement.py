@@ -1,8 +1,6 @@
-"""Find out cheaply whether a job makes progress. Progress means that the job prints, or reads or writes files.
-
-CPU time shows nothing, because a rank that waits in NCCL spins. If there is no progress, `preflight stuck` reads the
-stacks of the processes.
-"""
+"""Find out cheaply whether a job makes progress, which means that the job prints, or reads or writes files."""
+# CPU time shows nothing, because a rank that waits in NCCL spins. If there is no progress, `preflight stuck` reads the
+# stacks of the processes.
 
 from __future__ import annotations
 
@@ -32,9 +30,10 @@ class Look(Enum):
 class Movement:
     """A monitor that decides when `preflight stuck` should examine a job.
 
-    The monitor starts when this object is created. After `after_s` seconds without progress, an examination is due.
-    `clock` returns seconds. A replay of a log has its own clock.
+    After `after_s` seconds without progress, an examination is due.
     """
+
+    # The time starts when the object is created. `clock` returns seconds. A replay of a log has its own clock.
 
     def __init__(
         self, after_s: float, output_bytes: Callable[[], int], pid: int, clock: Callable[[], float] = time.monotonic

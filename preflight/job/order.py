@@ -39,9 +39,10 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
 def supervisor_argv(order: Order) -> list[str]:
     """Return the command line of the process that carries out the order.
 
-    The process must inherit the descriptor of the order. The order is in memory, because an argument holds at most 128
-    KiB, and because `pkill -f train.py` must match only the job. The order can be read only once.
+    The process must inherit the descriptor of the order, and can read the order only once.
     """
+    # The order is in memory, because an argument holds at most 128 KiB, and because `pkill -f train.py` must match only
+    # the job.
     descriptor = os.memfd_create("preflight-order", 0)  # without MFD_CLOEXEC
     with open(descriptor, "w", encoding="ascii", closefd=False) as file:
         json.dump(order._asdict(), file)
@@ -49,10 +50,8 @@ def supervisor_argv(order: Order) -> list[str]:
 
 
 def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:
-    """Replace this process by the process that carries out the order, so that the parent has only one child.
-
-    `ignored` are the signals that this process ignored when it started.
-    """
+    """Replace this process by the process that carries out the order, so that the parent has only one child."""
+    # `ignored` are the signals that this process ignored when it started.
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     argv = supervisor_argv(order)

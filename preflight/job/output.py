@@ -1,12 +1,9 @@
-"""Pass the job's output on to preflight's own output, and keep a part of the output.
-
-If preflight's output is a file, the job writes to this file directly. If it is a pipe or a terminal, a copier process
-passes the output on.
-
-The job gets a terminal if preflight has a terminal, and a pipe if preflight has a pipe. The job therefore buffers and
-colors its output as without preflight. If stdout and stderr are the same file, the job's streams go to one file in
-their order. A copier may be killed. This process keeps the pipes open and starts a new copier that continues.
-"""
+"""Pass the job's output on to preflight's own output, and keep a part of the output."""
+# If preflight's output is a file, the job writes to the file directly. If the output is a pipe or a terminal, a copier
+# process passes the output on. The job gets a terminal if preflight has a terminal, and a pipe if preflight has a pipe.
+# The job therefore buffers and colors its output as without preflight. If stdout and stderr are the same file, the
+# job's streams go to one file in their order. A copier may be killed. This process keeps the pipes open and starts a
+# new copier that continues.
 
 from __future__ import annotations
 
@@ -202,10 +199,10 @@ class Streams:
     def drain(self, children: Children) -> None:
         """Wait until the remaining output is copied.
 
-        preflight waits for processes that outlive the job as long as these processes write. preflight also waits for a
-        slow reader of the output. A copier that still waits after this time is ended. Output that the copier did not
-        pass on stays in the pipe.
+        The method waits while processes that outlive the job still write, or while the reader is slow.
         """
+        # A copier that still waits after a time limit is ended. Output that the copier did not pass on stays in the
+        # pipe.
         until, before = time.monotonic() + AFTERWARDS_S, self.written
         while any(stream.source >= 0 for stream in self._all) and time.monotonic() < until:
             self.look_after(children)

@@ -38,9 +38,9 @@ class Now:
 def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
     """Return why `report` can't be reused, or "" if the report can be reused.
 
-    The text follows the name of the report in a sentence. `most_s` is the greatest age in seconds. `nodes` is the
-    number of the job's nodes.
+    `most_s` is the greatest age in seconds, and `nodes` the number of the job's nodes.
     """
+    # The text follows the name of the report in a sentence.
     try:
         made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))
         age_s = (now.at - made_at).total_seconds()

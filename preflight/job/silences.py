@@ -1,8 +1,9 @@
 """Record how long a job prints nothing in each of its phases, for `preflight timeout --from-run`.
 
-A silence is the time between two pieces of output. If no line of the output counts steps, nothing is recorded. With
-several nodes, each node records only the lines that it prints itself.
+If no line of the output counts steps, nothing is recorded.
 """
+# A silence is the time between two pieces of output. With several nodes, each node records only the lines that it
+# prints itself.
 
 from __future__ import annotations
 

@@ -33,11 +33,12 @@ class Found(NamedTuple):
 
 
 class StuckLook:
-    """A runner of `preflight stuck` for one job. The last JSON report is kept while the report is valid.
+    """A runner of `preflight stuck` for one job, which keeps the last JSON report while the report is valid.
 
-    The callable `own(arguments, fd)` runs a command of preflight with its output in `fd`. `own` returns the exit code,
-    or None if the command was killed.
+    The callable `own(arguments, fd)` runs a command with its output in `fd`, and returns the exit code or None.
     """
+
+    # `own` returns None if the command was killed.
 
     def __init__(self, folder: Folder, own: Callable[[Sequence[str], int], int | None]) -> None:
         self.path = folder.file("stuck.json") if folder.path else ""
@@ -51,10 +52,11 @@ class StuckLook:
         return bool(self.path) and os.path.exists(self.path)
 
     def look(self, pid: int, *options: str) -> Found:
-        """Examine the process `pid` and its job once, and return the result. A valid JSON report stays at `path`.
+        """Examine the process `pid` and its job once, and return the result.
 
-        If the examination is inconclusive, an earlier report of a stuck job stays valid.
+        A valid JSON report stays at `path`.
         """
+        # If the examination is inconclusive, an earlier report of a stuck job stays valid.
         output = ["--json", self.path] if self.path else []
         self._rename(self.path, self._before)
         found = Found(None)
@@ -80,11 +82,12 @@ class StuckLook:
         return found
 
     def look_twice(self, pid: int, pause_s: float, has_ended: Callable[[float], bool]) -> Found:
-        """Examine the job of process `pid`. If the job is newly stuck, examine the job once more after a pause.
+        """Examine the job of process `pid`, and examine a newly stuck job once more after a pause.
 
-        Return the last result. At the first examination, a rank may have been between two steps. `has_ended(pause_s)`
-        waits at most `pause_s` seconds between the examinations, and returns whether the job has ended.
+        Return the last result.
         """
+        # At the first examination, a rank may have been between two steps. `has_ended(pause_s)` waits at most `pause_s`
+        # seconds between the examinations, and returns whether the job has ended.
         found = self.look(pid)
         if found.code == STUCK != self._last_code and not has_ended(pause_s):
             found = self.look(pid)

@@ -34,7 +34,7 @@ SOURCE = "env -0; printf '\\0\\0'; . \"$0\"; env -0"
 
 
 def main() -> NoReturn:
-    """Carry out the order and exit with the job's exit code. If the job did not start, the exit code says why.
+    """Carry out the order and exit with the job's exit code, or with a code for a failed start.
 
     The order is read from the descriptor with the number in the first argument.
     """

@@ -1,10 +1,9 @@
 """Wait for the job in the process that the caller of `preflight run` started.
 
 This process passes signals on, waits, and exits as the job did.
-
-Helper processes do everything else and may die at any time. The copiers pass the output on, and the watcher examines a
-hang and explains a failure. No failure in this module ends the job or changes how the job ends.
 """
+# Helper processes do everything else and may die at any time. The copiers pass the output on, and the watcher examines
+# a hang and explains a failure. No failure in this module ends the job or changes how the job ends.
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ USER_S_OWN_END = {signal.SIGINT, signal.SIGQUIT}
 
 
 def accompany(children: Children, job: Process, streams: Streams, watch: Callable[[int], None]) -> int:
-    """Wait for the job and pass signals on. Return the job's exit code, or -N if signal N ended the job.
+    """Wait for the job and pass signals on, and return the job's exit code, or -N if signal N ended the job.
 
-    `watch` runs in a separate process. Its argument is a descriptor on which the process receives the exit code.
+    The function `watch` runs in a separate process and gets a descriptor on which the exit code arrives.
     """
     children.on_resize = streams.resize
     watcher, tell = 0, -1

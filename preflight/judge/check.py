@@ -88,8 +88,9 @@ class _Check(CheckDescription):
     ) -> Finding:
         """Return a problem that this check found, in the check's fault domain unless `blame` gives another domain.
 
-        `parts` identify the faulty parts, so that later runs recognize these parts (judge/seen_again.py).
+        `parts` identify the faulty parts, so that later runs recognize these parts.
         """
+        # The parts are compared in judge/seen_again.py.
         blamed = blame or self.blame
         return Finding(
             self.name, blamed, severity, subject, problem, fix, evidence, parts=parts, workaround=workaround
@@ -120,16 +121,15 @@ def node_check(
 ) -> Callable[[Callable[[NodeFacts, Case], Findings]], NodeCheck]:
     """Return a decorator that turns a generator function into a check of one node.
 
-    `blame` is the usual fault domain of a problem. `unseen` is the effect on the verdict if the check is inconclusive.
-    `reads` names the values that the check reads. `bounds` has the thresholds of the check. The first paragraph of the
-    generator's docstring says what is true if the check finds no problem. The last paragraph, after "Can't see:", says
-    what the check does not prove.
-
-    If the generator yields nothing, the check passes. The generator raises NotApplicable if there is nothing to check,
-    and NotRun if a measurement is missing because it was not made. The generator raises UnreadableFact if a value is
-    missing, or DispensableFact if a node can be accepted without this value. Problems that were yielded before an
-    exception are kept.
+    The generator yields problems, and its docstring must end with a paragraph "Can't see: ...".
     """
+    # `blame` is the usual fault domain of a problem. `unseen` is the effect on the verdict if the check is
+    # inconclusive. `reads` names the values that the check reads. `bounds` has the thresholds of the check. The first
+    # paragraph of the generator's docstring says what is true if the check finds no problem. The last paragraph, after
+    # "Can't see:", says what the check does not prove. If the generator yields nothing, the check passes. The generator
+    # raises NotApplicable if there is nothing to check, and NotRun if a measurement is missing because it was not made.
+    # The generator raises UnreadableFact if a value is missing, or DispensableFact if a node can be accepted without
+    # this value. Problems that were yielded before an exception are kept.
 
     def check_of(judge: Callable[[NodeFacts, Case], Findings]) -> NodeCheck:
         promise, blind_to = _documented(judge)
@@ -192,7 +192,7 @@ class CheckResults(NamedTuple):
 
 
 def run_checks(checks: tuple[Check, ...], case: Case) -> CheckResults:
-    """Run `checks` on `case`. Return the problems found and how each check ended.
+    """Run `checks` on `case`, and return the problems found and how each check ended.
 
     An unexpected exception is recorded as a defect of the check and does not end the run.
     """
@@ -252,11 +252,11 @@ def _skipped(why: str) -> Findings:
 
 
 def probe_exit_code(checked: CheckResults, *, strict: bool, is_cut_short: bool = False) -> int:
-    """Return the exit code of `preflight probe`, which is 1 if a check failed.
+    """Return the exit code of `preflight probe`: 1 if a check failed, 3 if the probe is incomplete, or else 0.
 
-    The exit code is 3 if a check crashed, if time ran out (`is_cut_short`), or if preflight itself failed. Otherwise,
-    the exit code is 0. With `strict`, a warning counts as a failure.
+    If `strict` is true, a warning counts as a failure.
     """
+    # The exit code is 3 if a check crashed, if time ran out (`is_cut_short`), or if preflight itself failed.
     failing = [f for f in checked.findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     if any(finding.blame is not Blame.HARNESS for finding in failing):
         return 1
@@ -272,10 +272,11 @@ BY_WEIGHT = (
 
 
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
-    """Return how a check ended on all nodes together. `ended` has the outcome and the reason of each node.
+    """Return how a check ended on all nodes together, from the outcome and the reason of each node (`ended`).
 
-    The most important outcome counts (BY_WEIGHT), with the reasons of the nodes that had this outcome.
+    The most important outcome counts, with the reasons of the nodes that had this outcome.
     """
+    # BY_WEIGHT sorts the outcomes by importance.
     outcomes = [outcome for outcome, _ in ended]
     outcome = next((each for each in BY_WEIGHT if each in outcomes), CheckOutcome.NOT_RUN)
     reason = "; ".join(dict.fromkeys(reason for each, reason in ended if each is outcome and reason))
@@ -289,10 +290,11 @@ def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanC
 
 
 def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple[RanCheck, ...]:
-    """Return how each check ended on all nodes together. `by_host` has the results of each node.
+    """Return how each check ended on all nodes together, from the results of each node (`by_host`).
 
-    The most important outcome counts (BY_WEIGHT), with the hosts that had this outcome and their reasons.
+    The most important outcome counts, with the hosts that had this outcome and their reasons.
     """
+    # BY_WEIGHT sorts the outcomes by importance.
     ended: dict[str, list[tuple[str, RanCheck]]] = {}
     for host, checks in by_host:
         for each in checks:

@@ -40,9 +40,11 @@ VERSION = Kind(
 class Expectation:
     """A key of `[expect]` in a policy, with the kind of its value and a function that tests a node.
 
-    `reads` names the values of a node that the function `missed` needs. `missed` yields the differences between the
-    node and the policy. `missed` raises UnreadableFact if a value of the node is missing.
+    The function `missed` yields the differences between a node and the policy, or raises UnreadableFact for a missing
+    value.
     """
+
+    # `reads` names the values of a node that the function `missed` needs.
 
     reads: tuple[str, ...]
     kind: Kind

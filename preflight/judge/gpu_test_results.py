@@ -40,10 +40,11 @@ def gpu_results_of(case: Case) -> Hardware:
 
 
 def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
-    """Raise NotRun if there are no `tests`. Raise UnreadableFact if a GPU test at the start has no result.
+    """Raise NotRun if there are no `tests`, and UnreadableFact if a GPU test at the start has no result.
 
-    `hardware` has the reason if there are no tests. Call this function after all tests were judged.
+    Call this function after all tests were judged.
     """
+    # `hardware` has the reason if there are no tests.
     listed = list(tests)
     if not listed:
         raise NotRun(hardware.untested)
@@ -90,10 +91,11 @@ def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[
 def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float) -> list[tuple[int, float, float]]:
     """Return (GPU, value, median of the others) for each GPU far below the other GPUs of its model.
 
-    A value is far below if two conditions hold. The value is less than the share `below` of the median. The value is
-    also more than SIGMAS robust standard deviations (from the MAD) less than the median. If there is only one other
-    GPU, the share is the square of `below`, because either of the two may be unusual.
+    `below` is the share of the median that a value must reach.
     """
+    # A value is far below if two conditions hold. The value is less than the share `below` of the median. The value is
+    # also more than SIGMAS robust standard deviations (from the MAD) less than the median. If there is only one other
+    # GPU, the share is the square of `below`, because either of the two may be unusual.
     found = []
     for gpu, value in values.items():
         others = [other for each, other in values.items() if each != gpu and model.get(each) == model.get(gpu)]

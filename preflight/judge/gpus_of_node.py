@@ -138,12 +138,12 @@ def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
 
 
 def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
-    """Raise UnreadableFact for the first value that could not be read (a Gap).
+    """Raise UnreadableFact for the first value that could not be read, or NotApplicable if no value is known.
 
-    Raise NotApplicable if no value is known. `what` names the values in the error message. A value that the driver does
-    not offer for a GPU does not raise UnreadableFact. Call this function after all judgments, so that earlier problems
-    are kept.
+    Call this function after all judgments.
     """
+    # `what` names the values in the error message. A value that the driver does not offer for a GPU does not raise
+    # UnreadableFact. The call comes after all judgments, so that earlier problems are kept.
     listed = list(values)
     for gpu, value in listed:
         if isinstance(value, Gap) and not value.reason.startswith(NOT_OFFERED):
@@ -153,12 +153,10 @@ def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
 
 
 def is_busy(gpu: Gpu) -> bool:
-    """Return whether the GPU was in use when preflight read its state.
-
-    A process on the GPU proves use, and so does utilization together with used memory. Utilization alone proves
-    nothing. NVML may report utilization right after the driver was loaded, and long after a process was killed in a
-    kernel.
-    """
+    """Return whether the GPU was in use when preflight read its state."""
+    # A process on the GPU proves use, and so does utilization together with used memory. Utilization alone proves
+    # nothing. NVML may report utilization right after the driver was loaded, and long after a process was killed in a
+    # kernel.
     own_bytes = CONTEXT_BYTES.value if isinstance(gpu.memory_reserved_bytes, int) else IDLE_BYTES
     holds_memory = known_or(gpu.memory_used_bytes, 0) >= own_bytes
     return bool(known_or(gpu.processes, ())) or (
@@ -167,7 +165,7 @@ def is_busy(gpu: Gpu) -> bool:
 
 
 def why_disturbed(gpus: Sequence[Gpu]) -> str:
-    """Return a text that names the GPUs that another process used, or "" if no GPU was used.
+    """Return a text that names the GPUs that another process used, or "" if no other process used a GPU.
 
     If the text is not "", the speeds of the run do not count.
     """

@@ -69,8 +69,9 @@ class IbPath:
 def failed_paths(case: Case, trial: TrialResult) -> tuple[IbPath, ...]:
     """Return each failed path in NCCL's logs, once for each host that reports the path.
 
-    Return () if a rank died, because the dead rank's peers log such errors too.
+    Return () if a rank died.
     """
+    # The dead rank's peers log failed paths too.
     if trial.outcome not in FAILED - {Outcome.WRONG_DATA} or any(end.ended in DIED for end in trial.ranks):
         return ()
     found: dict[tuple[str, str, str], IbPath] = {}
@@ -88,11 +89,9 @@ class FaultyEnd:
 
 
 def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> FaultyEnd | None:
-    """Return the host and adapter that are likely at fault, or None if either end may be at fault.
-
-    An adapter is likely at fault if its paths to two other nodes failed, or if only its port counted errors of its own
-    link. Errors of the path do not count, because a faulty peer causes such errors too.
-    """
+    """Return the host and adapter that are likely at fault, or None if either end may be at fault."""
+    # An adapter is likely at fault if its paths to two other nodes failed, or if only its port counted errors of its
+    # own link. Errors of the path do not count, because a faulty peer causes errors of the path too.
     if end := common_end(paths):
         return FaultyEnd(end, "every path that failed ends there")
     ends = {path.end for path in paths} | {path.peer for path in paths}  # of some peers only the host is known
@@ -137,7 +136,7 @@ def _host_of(hosts: Sequence[str], rank: int) -> str:
 def common_end(paths: Sequence[IbPath]) -> str:
     """Return the host and adapter that all `paths` share, such as `node2 mlx5_0`, or "" if no adapter is shared.
 
-    The paths must lead to at least two other nodes, and all peers must be known.
+    The result is also "" unless the paths lead to at least two other nodes and all peers are known.
     """
     pairs = {frozenset({path.host, path.peer_host}) for path in paths}
     hosts = frozenset.intersection(*pairs) if pairs else frozenset[str]()
@@ -148,10 +147,8 @@ def common_end(paths: Sequence[IbPath]) -> str:
 
 
 def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
-    """Return text about the failed `paths`, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`.
-
-    If `faulty` is given, the text names this host and adapter as likely at fault.
-    """
+    """Return text about the failed `paths`, such as `no data passed between node0 mlx5_0 and node1 mlx5_0`."""
+    # If `faulty` is given, the text names the given host and adapter as likely at fault.
     if faulty:
         return f"{faulty.end} is likely at fault, because {faulty.why}"
     alone = [path for path in paths if not path.peer]

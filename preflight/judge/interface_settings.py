@@ -14,11 +14,9 @@ MOST_NAMED = 8
 
 
 def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the interfaces in `names` that NCCL selects if NCCL_SOCKET_IFNAME is `value`.
-
-    The value lists prefixes of names. After `=`, the value lists full names. A `^` in front selects all other
-    interfaces.
-    """
+    """Return the interfaces in `names` that NCCL selects if NCCL_SOCKET_IFNAME is `value`."""
+    # The value lists prefixes of names. After `=`, the value lists full names. A `^` in front selects all other
+    # interfaces.
     is_excluding, rest = value.startswith("^"), value.removeprefix("^")
     is_exact, rest = rest.startswith("="), rest.removeprefix("=")
     words = [word for word in rest.split(",") if word]

@@ -63,10 +63,8 @@ def must_have_ranks(node: NodeFacts, case: Case) -> int:
 
 
 def nccl_shm_bytes(local_ranks: int) -> int:
-    """Return the number of bytes that NCCL may use in /dev/shm if all local ranks communicate through /dev/shm.
-
-    Each rank has at most two connections per channel to other ranks on the node.
-    """
+    """Return the number of bytes that NCCL may use in /dev/shm if all local ranks communicate through /dev/shm."""
+    # Each rank has at most two connections per channel to other ranks on the node.
     if local_ranks < 2:
         return 0
     return local_ranks * min(local_ranks - 1, 2) * CHANNELS.whole * BYTES_PER_CONNECTION.whole

@@ -1,8 +1,9 @@
 """Find failures with a cause outside the run, such as a kill by another process or a limit.
 
-Such a failure says nothing about the node. The container is responsible if its cgroup shows the kill or the limit. The
-host is responsible only if its memory failed. Otherwise the environment that started preflight is responsible.
+A failure of this kind says nothing about the node.
 """
+# The container is responsible if its cgroup shows the kill or the limit. The host is responsible only if its memory
+# failed. Otherwise the environment that started preflight is responsible.
 
 from __future__ import annotations
 
@@ -64,9 +65,9 @@ def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
 def traced(problem: str, outside: Sequence[OutsideEvent], limits: Mapping[str, int]) -> str:
     """Return `problem`, the text of a failure, with the cause and the fix added if the cause is known.
 
-    `outside` lists what the kernel did to processes. `limits` are the limits of this process: `bytes` of mapped memory
-    and `cpu_s` seconds of CPU time.
+    `limits` are the limits of this process: `bytes` of mapped memory and `cpu_s` seconds of CPU time.
     """
+    # `outside` lists what the kernel did to processes.
     counted = {each.kind: f"{each.source}: {each.times}" for each in outside}
     if OutsideKind.OOM_KILL in counted and signal_from_outside(problem) == "SIGKILL":
         return f"{problem}: the host ran out of memory ({counted[OutsideKind.OOM_KILL]} OOM kills); {MORE_MEMORY}"

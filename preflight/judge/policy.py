@@ -24,11 +24,12 @@ SEVERITY = {Level.FATAL: Severity.FAIL, Level.WARN: Severity.WARN, Level.INFO: S
 
 
 def parse_policy(text: str, source: str, checks: Collection[str], today: str) -> Policy:
-    """Return the policy in a TOML text. Raise MalformedInput with the first unknown key, check or value.
+    """Return the policy in a TOML text, which `source` names in messages.
 
-    `source` names the text in messages. `checks` are the names of all checks. `today` (YYYY-MM-DD) decides which
-    waivers have expired. The tables are [checks], [[waivers]], [expect], [lookback] and [floors].
+    The date `today` (YYYY-MM-DD) decides which waivers have expired. Raise MalformedInput with the first unknown key,
+    check or value.
     """
+    # `checks` are the names of all checks. The tables are [checks], [[waivers]], [expect], [lookback] and [floors].
     tables = read_toml(text, source)
     _only(tables, TABLES, source, "table")
     return Policy(
@@ -45,9 +46,9 @@ def parse_policy(text: str, source: str, checks: Collection[str], today: str) ->
 def apply_policy(findings: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
     """Return the problems found, with the severities that the policy demands.
 
-    If a check is fatal, its warnings become failures. A milder level lowers the severity. A waived problem becomes a
-    note. A note never becomes more severe.
+    A waived problem becomes a note, and a note never becomes more severe.
     """
+    # If a check is fatal, its warnings become failures. A milder level lowers the severity.
     levels = dict(policy.levels)
     judged = []
     for finding in findings:

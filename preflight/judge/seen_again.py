@@ -1,7 +1,5 @@
-"""Confirm a failure that occurred only once, with earlier runs or a hardware counter.
-
-A node is rejected if the same part fails in two of three runs, or if a counter confirms the failure.
-"""
+"""Confirm a failure that occurred only once, with earlier runs or a hardware counter."""
+# A node is rejected if the same part fails in two of three runs, or if a counter confirms the failure.
 
 from __future__ import annotations
 
@@ -26,8 +24,9 @@ SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-u
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
     """Return the problems found, with a decision on each failure that occurred only once.
 
-    A failure is confirmed if earlier runs (`past`) or a counter of this run show a failure of the same part.
+    Earlier runs (`past`) or a counter of this run can confirm a failure.
     """
+    # A failure is confirmed if the earlier runs or the counter show a failure of the same part.
     counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
     return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)
 
@@ -72,7 +71,7 @@ def _evidence(run: Report, what: Finding) -> Evidence:
 def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
     """Return the UUIDs of the GPUs of `ranks`, or () if the UUIDs are unknown.
 
-    If `ranks` is empty and the run has two ranks, return their GPUs as one pair.
+    If `ranks` is empty and the run has two ranks, return their two GPUs as one pair.
     """
     uuids = _uuids_by_rank(case)
     named = sorted({rank for rank in ranks if rank < len(uuids)})

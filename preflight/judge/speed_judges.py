@@ -44,8 +44,9 @@ class Measured:
 def judged_by(case: Case) -> tuple[JudgedBy, ...]:
     """Return what a run's speeds were compared with: the policy, the baseline or the rates of the links.
 
-    The links count only if there is no policy and no baseline. Return () if there were no test runs.
+    Return () if there were no test runs.
     """
+    # The links count only if there is no policy and no baseline.
     if not case.trials:
         return ()
     judges: list[JudgedBy] = []

@@ -37,8 +37,9 @@ class Symptom:
 def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
     """Return the output lines of a failed test run that match one of `texts`, at most one line per rank.
 
-    `texts` are names of rows in model/error_texts.py. Return () if the test run did not fail.
+    Return () if the test run did not fail.
     """
+    # `texts` are names of rows in model/error_texts.py.
     if trial.outcome not in FAILED:
         return ()
     says = any_of(*texts).search

@@ -62,10 +62,10 @@ def decide(
 ) -> Decision:
     """Return the verdicts, the exit code and the headline that follow from the results.
 
-    With `strict`, a warning counts as a failure. With `accept`, the verdict on the node decides the exit code. With
-    `refuses_sockets`, the verdict is `not_ready` if the job would not use RDMA ports between nodes. If a check crashed
-    or preflight failed to do a part, the verdict is never `ready`.
+    With `strict`, a warning counts as a failure, and with `accept`, the verdict on the node decides the exit code.
     """
+    # With `refuses_sockets`, the verdict is `not_ready` if the job would not use RDMA ports between nodes. If a check
+    # crashed or preflight failed to do a part, the verdict is never `ready`.
     failing = [f for f in findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     verdict, why = _for_the_job(failing, skipped, trials, advice, problems)
     if verdict in (Verdict.READY, Verdict.READY_WITH_ENV):

@@ -73,9 +73,9 @@ def default_works(case: Case) -> bool:
 def cures(case: Case) -> tuple[TrialResult, ...]:
     """Return the successful test runs of workarounds, or () if the default settings work.
 
-    After an A/B confirmation, return only the confirmed workaround. Otherwise, leave out workarounds with more settings
-    than needed.
+    Workarounds with more settings than needed are left out.
     """
+    # After an A/B confirmation, only the confirmed workaround is returned.
     if default_works(case):
         return ()
     if case.control is not None:  # a cure is what was shown by going back
@@ -110,10 +110,8 @@ def is_seen_once(case: Case) -> bool:
 
 
 def hidden_faults(case: Case) -> tuple[Hidden, ...]:
-    """Return the faults that a workaround hides, or () if a workaround turns off no transport.
-
-    If there are several workarounds, the workaround with the first fault in FAULTS counts.
-    """
+    """Return the faults that a workaround hides, or () if a workaround turns off no transport."""
+    # If there are several workarounds, the workaround with the first fault in FAULTS counts.
     found = [_hidden_by(trial) for trial in cures(case)]
     if not found or set() in found:
         return ()

@@ -1,9 +1,7 @@
-"""The speeds that known-good nodes reach, and thresholds computed from these speeds.
-
-Calculations use the logarithm of the bus bandwidth, because noise is proportional to the speed. `between_nodes` is the
-spread between good nodes. `between_repetitions` is the spread between measurements of one node. Averaging repetitions
-reduces only `between_repetitions`.
-"""
+"""The speeds that known-good nodes reach, and thresholds computed from these speeds."""
+# Calculations use the logarithm of the bus bandwidth, because noise is proportional to the speed. `between_nodes` is
+# the spread between good nodes. `between_repetitions` is the spread between measurements of one node. Averaging
+# repetitions reduces only `between_repetitions`.
 
 from __future__ import annotations
 
@@ -161,9 +159,9 @@ def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
 
 
 def other_software(baseline: Baseline, node: NodeFacts) -> str:
-    """Return the software versions of `node` that no node of `baseline` had, as text.
+    """Return the software versions of `node` that no node of `baseline` had, as text with the baseline's versions.
 
-    The text also has the versions of the baseline. Return "" if there is no such version.
+    Return "" if there is no different version.
     """
     theirs = dict(baseline.software)
     mine = [(name, value, theirs.get(name, value)) for name, value in software_of(node)]
@@ -173,7 +171,7 @@ def other_software(baseline: Baseline, node: NodeFacts) -> str:
 def speeds_of(trial: TrialResult) -> dict[Point, float]:
     """Return the bus bandwidths of a test run in GB/s, by (collective, size).
 
-    The result is empty if the test run failed or had wrong data. Unknown speeds are left out.
+    The result is empty if the test run failed or had wrong data, and unknown speeds are left out.
     """
     if trial.outcome is not Outcome.OK or not all(result.verified for result in trial.results):
         return {}
@@ -234,11 +232,12 @@ def false_rejections(references: Sequence[Reference], reference: Reference) -> f
 
 
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the minimum share of the reference speed. A slower node is rejected.
+    """Return the share of the reference speed below which a node is rejected.
 
-    The minimum is at most 1 - REJECTED_LOSS. The minimum is lower if the speeds of good nodes differ by more.
-    `measured` and `probability` are as in `usual_share`.
+    `measured` is the number of repetitions, and `probability` the share of good nodes that may be rejected.
     """
+    # The share is at most 1 - REJECTED_LOSS. The share is lower if the speeds of good nodes differ by more. `measured`
+    # and `probability` are as in `usual_share`.
     most = 1 - REJECTED_LOSS.value
     if reference.size_bytes or reference.group != "large":
         return min(most, usual_share(reference, measured, probability))
@@ -252,8 +251,9 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 def usual_share(reference: Reference, measured: int, probability: float) -> float:
     """Return the share of the reference speed that a good node misses with at most `probability`.
 
-    The node's speed is the mean of `measured` repetitions. The result is at most 1 - LEAST_LOSS.
+    The node's speed is the mean of `measured` repetitions.
     """
+    # The result is at most 1 - LEAST_LOSS.
     freedom = _freedom(reference)
     factor = max(t_quantile(freedom, 1 - probability), tolerance_factor(freedom, 1 - probability, CONFIDENCE.value))
     return min(1 - LEAST_LOSS.value, math.exp(-factor * spread(reference, measured)))

@@ -9,10 +9,9 @@ JUDGMENT = "judgment"  # the value was not measured; a better one is welcome
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A threshold with its unit, the reason for its value, and the cost of a wrong value.
+    """A threshold with its unit, the reason for its value, and the cost of a wrong value."""
 
-    Define a threshold in the module that uses it. Each check lists its thresholds in `bounds`.
-    """
+    # Define a threshold in the module that uses the threshold. Each check lists its thresholds in `bounds`.
 
     value: float
     unit: str  # the words after the value: "of the median GPU", "bytes per rank"

@@ -50,7 +50,7 @@ class NodeChanges:
 class Changes:
     """The result of `preflight diff`.
 
-    The exit code is 0 if no change matters, 1 if a change matters, and 3 if the two reports have no node in common.
+    The exit code is 0 if no change matters, 1 if a change matters, and 3 if the reports share no node.
     """
 
     exit_code: int

@@ -1,9 +1,10 @@
 """Convert records to JSON values and back.
 
-A record becomes an object, a tuple becomes an array, and an enum becomes its value. Pairs (`tuple[tuple[K, V], ...]`)
-become an object. A Gap becomes null, and the `gaps` array of the outermost record holds its path and its reason. A
-record with `gaps_of_its_own` also has such an array.
+A value that could not be read (Gap) becomes null, and its path and reason go to the array `gaps`.
 """
+# A record becomes an object, a tuple becomes an array, and an enum becomes its value. Pairs (`tuple[tuple[K, V], ...]`)
+# become an object. The `gaps` array belongs to the outermost record. A record with `gaps_of_its_own` also has a `gaps`
+# array.
 
 from __future__ import annotations
 
@@ -39,11 +40,12 @@ def encode(record: object) -> dict[str, Any]:
 
 
 def decode(kind: type[T], value: object) -> T:
-    """Return the record of type `kind` in the JSON object `value`. Raise MalformedInput with the first wrong path.
+    """Return the record of type `kind` in the JSON object `value`.
 
-    Unknown keys are ignored. If a key is missing, its field gets the default. Without a default, the field becomes a
-    Gap if its type allows a Gap.
+    Unknown keys are ignored. Raise MalformedInput with the first wrong path.
     """
+    # If a key is missing, its field gets the default. Without a default, the field becomes a Gap if its type allows a
+    # Gap.
     return typing.cast(T, _decode(kind, value, "", _gap_reasons(value)))
 
 

@@ -30,8 +30,7 @@ def bus_factor(collective: Collective, world_size: int) -> float:
 def algbw_gb_s(size_bytes: int, time_s: float) -> float:
     """Return the algorithm bandwidth in GB/s (1e9 bytes/s): `size_bytes` / `time_s`.
 
-    The size is one rank's buffer for all_reduce, all_to_all and broadcast. For all_gather and reduce_scatter, the size
-    is the total (n times one rank's share).
+    `size_bytes` is one rank's buffer, but for all_gather and reduce_scatter the total (n times one rank's share).
     """
     return size_bytes / time_s / 1e9
 

@@ -1,8 +1,8 @@
 """Counters of the hardware and the kernel, read before and after a run.
 
-Only the increase during the run is judged. The hardware counts errors and bytes. The kernel counts processes that it
-killed or kept from starting.
+Only the increase during the run is judged.
 """
+# The hardware counts errors and bytes. The kernel counts processes that it killed or kept from starting.
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Options of serving engines that work around faults of the node.
 
-preflight has not tried these options. The NCCL settings that preflight tries do not affect the engines' own all-reduce.
+preflight has not tried these options.
 """
+# The NCCL settings that preflight tries do not affect the engines' own all-reduce.
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Error texts that several parts of preflight recognize.
-
-`preflight explain`, the checks and the search for settings use these texts. The texts come from NCCL, torch, CUDA,
-libraries and the kernel (docs/dev/nccl-facts.md, sections 1.1, 2.2, 2.3 and 7). Texts that only `preflight explain`
-uses are defined with their cause.
-"""
+"""Error texts that several parts of preflight recognize, from NCCL, torch, CUDA, libraries and the kernel."""
+# The sources are in docs/dev/nccl-facts.md, sections 1.1, 2.2, 2.3 and 7. `preflight explain`, the checks and the
+# search for settings use these texts. Texts that only `preflight explain` uses are defined with their cause.
 
 from __future__ import annotations
 
@@ -17,8 +14,10 @@ from preflight.model.nccl_diagnostics import PAIR_FAILED, printed
 class ErrorText(NamedTuple):
     """The pattern of a log line, its meaning, and the groups of settings that may be the cause.
 
-    The pattern has no look-around and no nested repetition, so matching takes linear time.
+    The pattern must have no look-around and no nested repetition.
     """
+
+    # Without look-around and nested repetition, matching takes linear time.
 
     means: str
     pattern: str

@@ -64,9 +64,10 @@ class PortCounter:
 class PortError:
     """The meaning of a port's error counter.
 
-    With `is_of_link`, the counter counts errors of the port's own link. Otherwise it counts errors of the path, which a
-    dead peer also causes.
+    With `is_of_link`, the errors are of the port's own link, otherwise of the path.
     """
+
+    # A dead peer also causes errors of the path.
 
     words: str
     is_of_link: bool = False

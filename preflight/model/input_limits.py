@@ -1,7 +1,8 @@
 """Limits on every input from outside: bytes, depth and number of values.
 
-No input within its limits costs more than 500 MB and 5 s. Logs are read piece by piece and have no size limit.
+Logs are read piece by piece and have no size limit.
 """
+# No input within its limits costs more than 500 MB and 5 s.
 
 from __future__ import annotations
 

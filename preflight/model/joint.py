@@ -16,10 +16,9 @@ PROTOCOL = 2  # of these records and of the messages around them
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of a node that connects to node 0, with the identity of the node and its run.
+    """The first message of a node that connects to node 0, with the identity of the node and its run."""
 
-    Node 0 reads nothing else from the connection before it has accepted the node.
-    """
+    # Node 0 reads nothing else from the connection before node 0 has accepted the node.
 
     protocol: int
     preflight: str  # version

@@ -95,8 +95,7 @@ class KnownBug:
     def fits(self, around: Surroundings) -> BugFit:
         """Return whether the bug can affect a job in `around`.
 
-        The result is UNKNOWN if a needed value is not known, or if the bug has a condition (`where`) that preflight
-        does not read.
+        The result is UNKNOWN if a needed value is not known, or if preflight can't read a condition (`where`).
         """
         loaded = around.versions.get(self.component, ())
         contradicts = (

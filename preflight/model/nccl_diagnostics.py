@@ -1,7 +1,6 @@
-"""The lines of NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS=1 since NCCL 2.31, NCCL_RUN_RAS_DIAGNOSTICS=1 since 2.32).
-
-Each form is a row, in NCCL's words. A test compares the rows with the strings of a real library.
-"""
+"""The lines of NCCL's own diagnostics, in NCCL's words."""
+# The variables are NCCL_RUN_DIAGNOSTICS=1 (since NCCL 2.31) and NCCL_RUN_RAS_DIAGNOSTICS=1 (since NCCL 2.32). Each form
+# is a row. A test compares the rows with the strings of a real library.
 
 from __future__ import annotations
 

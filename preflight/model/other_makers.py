@@ -1,9 +1,9 @@
-"""GPUs and accelerators that are not NVIDIA's: how to recognize them, and their makers' test tools.
+"""GPUs and accelerators that are not NVIDIA's: how to recognize the devices, and their makers' test tools.
 
-Only devices made for computing count. The PCI class and vendor alone do not distinguish a display controller from an
-accelerator. The identities come from amdgpu_drv.c and include/drm/intel/pciids.h (Linux), from pci.ids and from
-Google's tpu-info.
+Only devices made for computing count.
 """
+# The PCI class and vendor alone do not distinguish a display controller from an accelerator. The identities come from
+# amdgpu_drv.c and include/drm/intel/pciids.h (Linux), from pci.ids and from Google's tpu-info.
 
 from __future__ import annotations
 
@@ -71,8 +71,9 @@ def other_gpus(node: NodeFacts) -> tuple[OtherDevice, ...]:
 def called(devices: tuple[OtherDevice, ...]) -> str:
     """Return the number of devices of each kind, such as `8 AMD GPUs`.
 
-    If any device is on the PCI bus, device files are not counted, because they may belong to the same devices.
+    Device files are not counted if any device is on the PCI bus.
     """
+    # A device on the PCI bus and a device file may belong to the same device.
     on_bus = [each for each in devices if each.is_on_bus]
     counted = on_bus or devices
     names = dict.fromkeys(each.what for each in counted)

@@ -22,10 +22,8 @@ def part_of_pair(node: NodeFacts, a: int, b: int) -> tuple[str, ...]:
 
 
 def part_of_port(node: NodeFacts, hca: str, port: int) -> tuple[str, ...]:
-    """Return the name of an RDMA port as a tuple with one item, or () if the port's GID could not be read.
-
-    The name contains the GUID, which is the lower half of the port's first GID.
-    """
+    """Return the name of an RDMA port as a tuple with one item, or () if the GID is unknown."""
+    # The name contains the GUID, which is the lower half of the port's first GID.
     gids = (known_or(each.gids, ()) for each in known_or(node.hca_ports, ()) if (each.hca, each.port) == (hca, port))
     first = next((gid.gid for gid in next(gids, ()) if gid.gid_index == 0), "")
     return (f"port {':'.join(first.split(':')[-4:])}",) if first else ()

@@ -43,9 +43,10 @@ class NodeEnv:
 class Advice:
     """The recommended settings, variables to remove, timeouts and GPUs.
 
-    `evidence` names the test run that justifies each change. Variables in `one_node_only` must not be set for jobs on
-    several nodes.
+    Variables in `one_node_only` must not be set for jobs on several nodes.
     """
+
+    # `evidence` names the test run that justifies each change.
 
     env: tuple[tuple[str, str], ...]
     unset: tuple[str, ...]

@@ -33,8 +33,9 @@ class StageLimits:
     def own_timeout_s(self, stage: str, expected_s: float = 0.0) -> float:
         """Return the timeout in seconds after which a rank that waits for other ranks raises an error.
 
-        The timeout is shorter than the stage's limit, so that the waiting ranks report their errors before the limit.
+        The timeout is shorter than the stage's limit.
         """
+        # A waiting rank reports its error before the limit.
         return OWN_TIMEOUT_SHARE * self.for_stage(stage, expected_s)
 
     def watchdog_s(self, stage: str, expected_s: float = 0.0) -> float:
@@ -46,10 +47,8 @@ class StageLimits:
 
 
 def stretched_s(expected_s: float) -> float:
-    """Return the time limit in seconds of a step that should take `expected_s`.
-
-    The limit is 20 times the expected time, or 3 times the expected time plus 60 s if this is shorter.
-    """
+    """Return the time limit in seconds of a step that should take `expected_s`."""
+    # The limit is 20 times the expected time, or 3 times the expected time plus 60 s if the sum is shorter.
     return min(20 * expected_s, 3 * expected_s + 60)
 
 
@@ -207,9 +206,10 @@ class Duel:
 class StorePlace:
     """The location of the store that the ranks use for their rendezvous.
 
-    If `host` is set, the store is a server on this host, and `path` is a prefix of the keys. Otherwise, the store is
-    the file `path`.
+    If `host` is "", the store is the file `path`, otherwise `path` is a prefix of the keys.
     """
+
+    # If `host` is set, the store is a server on this host.
 
     path: str
     host: str = ""
@@ -218,10 +218,9 @@ class StorePlace:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The input of a child process for one rank: its rank number, GPUs, environment and measurements.
+    """The input of a child process for one rank: its rank number, GPUs, environment and measurements."""
 
-    A forked child inherits the Assignment. A child started by exec reads the Assignment from a JSON file.
-    """
+    # A forked child inherits the Assignment. A child started by exec reads the Assignment from a JSON file.
 
     label: str  # unique within the run, names its files
     rank: int

@@ -1,7 +1,6 @@
-"""Compute the result of a collective from the raw timings of all ranks.
-
-The ranks send their timings as base64 text with 4 bytes per timing. JSON numbers would be slow for thousands of ranks.
-"""
+"""Compute the result of a collective from the raw timings of all ranks."""
+# The ranks send their timings as base64 text with 4 bytes per timing. JSON numbers would be slow for thousands of
+# ranks.
 
 from __future__ import annotations
 
@@ -58,9 +57,9 @@ def result_of(
 ) -> CollectiveResult:
     """Return the result of a collective, computed from the slowest rank's time in each repetition.
 
-    `slowest_us` has the slowest rank's time in µs for each repetition. `proof` is the result of the verification.
-    `took_s` is the duration of the entire step in seconds.
+    `slowest_us` has one time in µs per repetition, and `took_s` is the duration of the entire step in seconds.
     """
+    # `proof` is the result of the verification.
     median_us = statistics.median(slowest_us)
     p95_us = percentile(slowest_us, 0.95)
     return CollectiveResult(
@@ -96,12 +95,12 @@ def percentile(values: Sequence[float], fraction: float) -> float:
 def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
     """Return the median time and the slowdown of each rank in the collective, in rank order.
 
-    All ranks wait for the slowest rank, so the duration of a rank's call says little. Instead, a rank's time is the sum
-    of the shortest call of any rank, the rank's own pause before the call, and the rank's lateness at the next barrier.
-
-    The lateness at a barrier is the longest wait of any rank minus the rank's own wait. The clocks of different ranks
-    are never compared.
+    A rank's time leaves out the time that the rank waits for other ranks.
     """
+    # All ranks wait for the slowest rank, so the duration of a rank's call says little. Instead, a rank's time is the
+    # sum of the shortest call of any rank, the rank's own pause before the call, and the rank's lateness at the next
+    # barrier. The lateness at a barrier is the longest wait of any rank minus the rank's own wait. The clocks of
+    # different ranks are never compared.
     by_kind = ([each.call_us for each in ranks], [each.gap_us for each in ranks], [each.barrier_us for each in ranks])
     calls, gaps, barriers = (list(zip(*each, strict=True)) for each in by_kind)
     own: list[list[float]] = []

@@ -23,9 +23,9 @@ MOST_SPREAD = 10.0  # of a logarithm: e^10 between good nodes would be no bound 
 def load_report(text: str, name: str = "the report") -> Report:
     """Return the report in the JSON text `text`.
 
-    Raise MalformedInput if the text is not a report or if its schema version is not supported. The error message begins
-    with `name`.
+    Raise MalformedInput if the text is not a report or has an unsupported schema version.
     """
+    # The error message begins with `name`.
     return as_report(parse_json(text, REPORT, name), name)
 
 

@@ -39,9 +39,9 @@ def stuck_schema() -> dict[str, Any]:
 def schema_of(kind: type, identifier: str, title: str) -> dict[str, Any]:
     """Return the JSON schema of a document that holds a record of the type `kind`.
 
-    `identifier` and `title` are the values of `$id` and `title`. Keys with a default are not required. Additional keys
-    are allowed.
+    Keys with a default are not required, and additional keys are allowed.
     """
+    # `identifier` and `title` are the values of `$id` and `title`.
     definitions: dict[str, Any] = {}
     root = _described(kind, _record(kind, definitions))
     root["properties"]["schema_version"] = {"type": "integer", "minimum": 1}

@@ -1,8 +1,6 @@
-"""Show a result of the Python API as text in `print` and as HTML in a notebook.
-
-The API registers the functions that build the text and the HTML in WRITERS. A record without registered functions
-prints its short form.
-"""
+"""Show a result of the Python API as text in `print` and as HTML in a notebook."""
+# The API registers the functions that build the text and the HTML in WRITERS. A record without registered functions
+# prints its short form.
 
 from __future__ import annotations
 

@@ -166,9 +166,9 @@ def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
 def rank_names(places: Sequence[RankPlace]) -> str:
     """Return the names of the ranks in `places`, such as `rank 3`, `ranks 1, 2` or `ranks 0-3`.
 
-    If a rank number is unknown, the name has the process ID. Processes of a serving engine have the engine's names. At
-    most MOST_RANKS numbers or names are listed.
+    At most MOST_RANKS numbers or names are listed.
     """
+    # If a rank number is unknown, the name has the process ID. Processes of a serving engine have the engine's names.
     if places and all(place.name for place in places):
         names = [place.name for place in places]
         more = f" and {len(names) - MOST_RANKS} more" if names[MOST_RANKS:] else ""

@@ -1,8 +1,8 @@
 """The data that one node collects about a hung job.
 
-The processes are sampled several times during a short interval, called the watch. All amounts are changes during the
-watch.
+All amounts are changes during the short interval in which the processes are sampled.
 """
+# The interval is called the watch, and the processes are sampled several times.
 
 from __future__ import annotations
 
@@ -184,8 +184,9 @@ class Process:
     def native_cpu_s(self) -> float:
         """The CPU time in seconds of the threads that run no Python, such as threads of numpy.
 
-        The time is 0 if the process uses NCCL or if the stacks were not read. NCCL's threads always use CPU time.
+        The time is 0 if the process uses NCCL or if the stacks were not read.
         """
+        # NCCL's threads always use CPU time.
         if isinstance(self.stacks, Gap) or self.uses_nccl:
             return 0.0
         known = {self.pid, *(stack.tid for stack in self.stacks)}

@@ -103,8 +103,10 @@ class FrameworkLine:
 class SafeTimeout:
     """The safe timeouts for the start of a job and for its training, and how they were computed.
 
-    `pg_timeout_s` is the larger timeout, because torch has one timeout for the start and the training.
+    `pg_timeout_s` is the larger timeout.
     """
+
+    # torch has one timeout for the start and the training.
 
     init_timeout_s: int
     training_timeout_s: int  # after the first step, for a framework that has two

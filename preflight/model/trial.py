@@ -87,11 +87,10 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveResult:
-    """The result of one collective at one size. The time of a repetition is the time of the slowest rank.
+    """The result of one collective at one size. The time of a repetition is the time of the slowest rank."""
 
-    If another job used the GPUs, the speeds are not known and `ranks` is empty. With 256 ranks or more, `ranks` has
-    only the earliest rank and the 63 latest ranks.
-    """
+    # If another job used the GPUs, the speeds are not known and `ranks` is empty. With 256 ranks or more, `ranks` has
+    # only the earliest rank and the 63 latest ranks.
 
     collective: Collective
     size_bytes: int
@@ -211,8 +210,9 @@ NOT_REGISTERED = "usage"  # RankEnd.ended if the module of --backend does not re
 def unregistered_backend(trial: TrialResult) -> str:
     """Return the error message of the ranks if the module of --backend did not register the backend.
 
-    The result is "" if any rank ended in another way. Killed ranks are ignored.
+    The result is "" if any rank ended in another way.
     """
+    # Killed ranks are ignored.
     said = [end.detail for end in trial.ranks if end.ended == NOT_REGISTERED]
     others = {end.ended for end in trial.ranks} - {NOT_REGISTERED, "killed"}
     return said[0] if said and not others else ""

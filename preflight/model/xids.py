@@ -1,12 +1,12 @@
 """The meaning of each Xid error number, and the immediate action that NVIDIA's Xid catalog gives.
 
-CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer, as of September
-2026). `where` holds the GPU columns of the catalog, and `recovery` holds the column "Xid 154 linkage". The driver's own
-requests take precedence over the catalog. Separate checks read these requests from NVML.
-
-An Xid means the same in all drivers. Only `recovery` depends on the branch of the driver. The mapping of
-NVIDIA/NVSentinel (xiderrorsmapping.csv at 6f8b0fc) is older, and differs for 160 and 162.
+The driver's own requests take precedence over the catalog.
 """
+# CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer, as of September
+# 2026). `where` holds the GPU columns of the catalog, and `recovery` holds the column "Xid 154 linkage". Separate
+# checks read the driver's requests from NVML. An Xid means the same in all drivers. Only `recovery` depends on the
+# branch of the driver. The mapping of NVIDIA/NVSentinel (xiderrorsmapping.csv at 6f8b0fc) is older, and differs for 160
+# and 162.
 
 from __future__ import annotations
 

@@ -44,10 +44,11 @@ def choose_backend(
 ) -> BackendChoice:  # fmt: skip
     """Return the backend, the GPUs and the number of ranks for the given options.
 
-    `visible` is CUDA_VISIBLE_DEVICES, or None if this variable is not set. If `is_elsewhere` is true, `node` describes
-    another machine, and a simulated backend runs one rank for each chosen GPU. Raise UsageError if the options
-    contradict each other or name something that does not exist.
+    `visible` is CUDA_VISIBLE_DEVICES, or None if the variable is not set. Raise UsageError if the options contradict
+    each other or name something that does not exist.
     """
+    # If `is_elsewhere` is true, `node` describes another machine, and a simulated backend runs one rank for each chosen
+    # GPU.
     if is_elsewhere:
         return _elsewhere(backend, gpus, nproc, visible, node)
     name, module = parse_backend(backend) if backend is not None else ("", "")

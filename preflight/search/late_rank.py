@@ -40,10 +40,8 @@ class Late:
 
     @property
     def others_us(self) -> float:
-        """Return the median time in µs that the other ranks take without waiting.
-
-        The median is computed from the slowdown of the late rank, because `result.ranks` may not have all ranks.
-        """
+        """Return the median time in µs that the other ranks take without waiting."""
+        # The median is computed from the slowdown of the late rank, because `result.ranks` may not have all ranks.
         return self.time.own_us / self.time.slowdown if self.time.slowdown else 0.0
 
 
@@ -61,11 +59,9 @@ def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
 
 
 def decision_results(trial: TrialResult, on_gpus: bool) -> list[CollectiveResult]:
-    """Return the results of `trial` at the sizes that are used for comparisons.
-
-    On GPUs, these sizes are 32 MiB and the largest size. On the CPU, these sizes are the two largest sizes. Sizes below
-    64 KiB are never used.
-    """
+    """Return the results of `trial` at the sizes that are used for comparisons."""
+    # On GPUs, the sizes for comparisons are 32 MiB and the largest size. On the CPU, the sizes are the two largest
+    # sizes. Sizes below 64 KiB are never used.
     chosen: list[CollectiveResult] = []
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):
         results = sorted((r for r in trial.results if r.collective is collective), key=lambda r: r.size_bytes)

@@ -21,8 +21,9 @@ def sizes(
 ) -> tuple[int, ...]:  # fmt: skip
     """Return the message sizes in bytes that fit into a rank's free memory, in ascending order.
 
-    If `asked` is not empty, `asked` replaces the profile's sizes. The result is (8,) if no size fits.
+    Return (8,) if no size fits.
     """
+    # If `asked` is not empty, `asked` replaces the profile's sizes.
     largest = free_bytes_per_rank // BUFFERS_PER_SIZE
     return tuple(size for size in asked or _wanted(profile, on_gpu) if size <= largest) or (8,)
 
@@ -76,14 +77,13 @@ def trial_measures(
 
 
 def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_per_cpu: float = 1.0) -> StageLimits:
-    """Return the time limit of each stage. If `override_s` is given, every stage has this limit in seconds.
+    """Return the time limit of each stage, which is `override_s` seconds for every stage if given.
 
-    NCCL's own retries end before the limit, because NCCL's error is better evidence than a killed process
-    (docs/dev/nccl-facts.md, sections 1.2 and 1.3).
-
-    `ranks_per_cpu` is the number of ranks that compute on each processor. If this number is above 1, the limits without
-    NCCL are longer, because ranks wait for each other.
+    `ranks_per_cpu` is the number of ranks that compute on each processor.
     """
+    # NCCL's own retries end before the limit, because NCCL's error is better evidence than a killed process
+    # (docs/dev/nccl-facts.md, sections 1.2 and 1.3). If `ranks_per_cpu` is above 1, the limits without NCCL are longer,
+    # because ranks wait for each other.
     if override_s is not None:
         return StageLimits(override_s, override_s, override_s, override_s, stretches=False)
     if backend == "nccl":

@@ -31,9 +31,9 @@ UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
 def bench_page(report: Report, written: str = "") -> Page:
     """Return the page of `preflight bench`: the failures, and the speed of each collective at a few sizes.
 
-    With -v, the page also has a table in the format of nccl-tests. `written` is the name of the file that was written,
-    or "".
+    `written` is the name of the file that was written, or "".
     """
+    # With -v, the page also has a table in the format of nccl-tests.
     trial = _default(report)
     findings = by_weight(report)
     failed = [each for each in findings if each.severity is Severity.FAIL]

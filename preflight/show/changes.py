@@ -91,10 +91,8 @@ def since_good(report: Report) -> list[str]:
 
 
 def change_lines(changes: Sequence[Change], host: str = "") -> list[str]:
-    """Return a line for each change. The line has the name `host`, unless `host` is "".
-
-    Changes that differ only in their subject, such as a GPU, share a line.
-    """
+    """Return a line for each change. The line has the name `host`, unless `host` is ""."""
+    # Changes that differ only in their subject, such as a GPU, share a line.
     subjects: dict[tuple[str, str, str, str], list[str]] = {}
     for each in changes:
         subjects.setdefault((each.what, each.before, each.now, each.why), []).append(each.subject)

@@ -82,7 +82,7 @@ NO_FILES, NO_JOB = Written(), JobToStart()
 def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO_JOB) -> Page:
     """Return the page of `preflight check`: the verdict, the problems found, the settings and the next step.
 
-    `written` has the names of the files that were written. `job` is the job that starts after the check.
+    `written` has the names of the files that were written, and `job` is the job that starts after the check.
     """
     (verdict,) = (each for each in verdict_section(report) if isinstance(each, Text) and each.label_tone)
     simulated = f"{SIMULATED}  " if report.simulated else ""

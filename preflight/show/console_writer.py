@@ -101,10 +101,11 @@ def _from_the_part(text: str, part: str, room: int) -> str:
 
 
 def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) -> list[str]:
-    """Return `items` as lines of a name and a value. The values form a column, and a long value wraps in the column.
+    """Return `items` as lines of a name and a value, with the values in a column.
 
-    `width` is the largest width of a line in columns. `indent` is put in front of each line.
+    A line has at most `width` columns and starts with `indent`.
     """
+    # A long value wraps in the column.
     column = min(max((width_of(name) for name, _ in items), default=0), width // 3)
     lines: list[str] = []
     for name, value in items:

@@ -1,7 +1,8 @@
-"""The blocks of a page, such as tables and paragraphs. Each output format has its own writer for these blocks.
+"""The blocks of a page, such as tables and paragraphs.
 
-The texts may come from outside. The writers escape the texts and make invisible characters visible.
+The writer for each output format must escape the texts, because a text may come from outside.
 """
+# Each output format has its own writer for the blocks. The writers also make invisible characters visible.
 
 from __future__ import annotations
 
@@ -110,8 +111,10 @@ class Table:
 class Matrix:
     """A matrix of cells by row name and column name.
 
-    `rows` and `columns` have the names in groups, such as the GPUs of one NUMA node. `notes` has a remark for each row.
+    `rows` and `columns` have the names in groups, such as the GPUs of one NUMA node.
     """
+
+    # `notes` has a remark for each row.
 
     rows: Sequence[Sequence[str]]
     columns: Sequence[Sequence[str]]
@@ -139,9 +142,9 @@ def table(headers: Sequence[str | Column], rows: Iterable[Sequence[str]], captio
 def right(title: str, over: str = "", drop: int = 0) -> Column:
     """Return a column of right-aligned numbers with the title `title`.
 
-    `over` is printed above the title. If there is no room, columns with the highest `drop` are left out first. A column
-    with `drop` 0 is never left out.
+    If there is no room, columns with the highest `drop` are left out first, except columns with `drop` 0.
     """
+    # `over` is printed above the title.
     return Column(title, is_right=True, over=over, drop=drop)
 
 

@@ -102,9 +102,9 @@ def _perfdata(report: Report) -> list[str]:
 def render_k8s(report: Report) -> str:
     """Return the verdict as a YAML patch for the node's status in Kubernetes.
 
-    The user applies the patch with `kubectl patch node N --subresource=status --patch-file F`. The condition is Unknown
-    if the result is inconclusive.
+    The user applies the patch with `kubectl patch node N --subresource=status --patch-file F`.
     """
+    # The condition is Unknown if the result is inconclusive.
     condition = {
         "type": f"{CONDITION}{SHADOW.title()}" if report.shadow else CONDITION,
         "status": "True" if is_good(report) else "False" if is_bad(report) else "Unknown",

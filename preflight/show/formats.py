@@ -6,11 +6,10 @@ from enum import Enum
 
 
 class Format(Enum):
-    """A report format. The value is the format's name on the command line.
+    """A report format. The value is the format's name on the command line."""
 
-    `function` renders the report. `suffix` is the file suffix that selects the format. `own_option` is the option that
-    writes only this format.
-    """
+    # `function` renders the report. `suffix` is the file suffix that selects the format. `own_option` is the option
+    # that writes only this format.
 
     function: str
     suffix: str

@@ -62,10 +62,8 @@ def render_junit(report: Report) -> str:
 
 
 def test_cases(report: Report) -> tuple[TestCase, ...]:
-    """Return the test cases of the run, of the checks, and of the test runs, in this order.
-
-    A check has one test case for each failure and for each node that skipped the check.
-    """
+    """Return the test cases of the run, of the checks, and of the test runs, in this order."""
+    # A check has one test case for each failure and for each node that skipped the check.
     return (*_run_cases(report), *_check_cases(report), *_trial_cases(report))
 
 

@@ -100,8 +100,9 @@ def jobs_page(rows: Sequence[JobRow]) -> Page:
 def job_title(row: JobRow, *, is_first: bool, is_quiet: bool) -> str:
     """Return the title that is printed above the page of a job.
 
-    If `is_quiet` is True, the title is the start of the job's line. If `is_first` is False, an empty line comes first.
+    If `is_quiet` is true, the title is the start of the job's line.
     """
+    # If `is_first` is False, an empty line comes first.
     if is_quiet:
         return f"{row.pid}: "
     title = f"Job {row.pid}: {clean(row.command)[:MOST_TITLE]}\n"

@@ -1,8 +1,8 @@
 """Read the files in a tar or zip archive from a stream, one after another.
 
-The archive can come through a pipe, and a truncated zip archive can be read. `ARCHIVE` of the input limits bounds the
-cost of one archive.
+The archive can come through a pipe, and a truncated zip archive can be read.
 """
+# `ARCHIVE` of the input limits bounds the cost of one archive.
 
 from __future__ import annotations
 

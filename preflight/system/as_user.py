@@ -1,6 +1,6 @@
 """Switch a process permanently to another user, so that root reads a job's data with that user's rights.
 
-The process keeps only one right of root, the right to inspect processes (CAP_SYS_PTRACE).
+The process keeps only the right to inspect processes (CAP_SYS_PTRACE).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Child processes that may hang. The parent sends questions as lines of JSON, and kills a child at its time limit.
+"""Child processes that may hang.
 
-It is no error if a child has already ended or was reaped elsewhere.
+The parent sends questions as lines of JSON, and kills a child at its time limit.
 """
+# There is no error if a child has already ended or was reaped elsewhere.
 
 from __future__ import annotations
 
@@ -57,8 +58,9 @@ class ChildProcess:
     def receive(self) -> list[Json]:
         """Return the messages that have arrived, in order. After the child's last message, `fd` is -1.
 
-        Call this method when `fd` is readable, because it may wait for data. Raise ValueError if a message is not JSON.
+        Raise ValueError if a message is not JSON.
         """
+        # The method is called when `fd` is readable, because the method may wait for data.
         try:
             data = os.read(self.fd, PIECE_BYTES)
         except BlockingIOError:
@@ -114,9 +116,9 @@ class ChildProcess:
     def reap_group(self, until: float) -> None:
         """Wait for the child's end at most until `until`, and reap the child.
 
-        `until` is in seconds of the monotonic clock. If this process adopts orphans, also reap the child's process
-        group.
+        `until` is in seconds of the monotonic clock.
         """
+        # If this process adopts orphans, the method also reaps the child's process group.
         self.reap(until)
         with contextlib.suppress(ChildProcessError):  # there is no process left
             while os.waitpid(-self.pid, os.WNOHANG) != (0, 0) or time.monotonic() < until:
@@ -159,12 +161,12 @@ class Parent:
 def fork_child(
     main: Callable[[Parent], object], *, is_heard: bool = True, is_asked: bool = False, keeps_signals: bool = False
 ) -> ChildProcess:
-    """Fork a child that runs `main`. The child dies with this process.
+    """Fork a child that runs `main` and dies with this process.
 
-    The child exits with 0, or with 1 if `main` raises. With `is_heard`, there is a pipe for the child's messages. With
-    `is_asked`, there is also a pipe for questions. Unless `keeps_signals` is set, the child ignores Ctrl-C. Call this
-    function from a process with a single thread.
+    Call this function from a process with a single thread.
     """
+    # The child exits with 0, or with 1 if `main` raises. With `is_heard`, there is a pipe for the child's messages.
+    # With `is_asked`, there is also a pipe for questions. Unless `keeps_signals` is set, the child ignores Ctrl-C.
     parent_pid = os.getpid()
     with _pipes(is_heard, is_asked) as (reader, writer, questions_reader, questions_writer):
         pid = os.fork()
@@ -188,12 +190,12 @@ def start_program(
     command: Sequence[str], environ: Mapping[str, str], log: int | None = None, *, is_asked: bool = True,
     errors: int | None = None,
 ) -> ChildProcess:  # fmt: skip
-    """Start `command` in its own session. The program dies with this process.
+    """Start `command` in its own session, as a program that dies with this process.
 
-    Raise OSError if the program can't be started. With `is_asked`, the program reads questions from standard input.
-    With `log` (a descriptor), all output of the program goes to `log`. Otherwise, standard error goes to the descriptor
-    `errors`. Call this function from a process with a single thread.
+    Call this function from a process with a single thread. Raise OSError if the program can't be started.
     """
+    # With `is_asked`, the program reads questions from standard input. With `log` (a descriptor), all output of the
+    # program goes to `log`. Otherwise, standard error goes to the descriptor `errors`.
     parent_pid, is_heard = os.getpid(), log is None
     errors = subprocess.DEVNULL if errors is None else errors
 
@@ -212,11 +214,11 @@ def start_program(
 
 
 def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequence[int] = ()) -> tuple[int, str, str]:
-    """Run `command` to its end. Return the exit code, the standard output and the standard error.
+    """Run `command` to its end, and return the exit code (-N for signal N), standard output and standard error.
 
-    The exit code is -N if signal N ended the program. The program dies with this process, and inherits the descriptors
-    `fds`. Raise OSError if the program can't be started. Call this function from a process with a single thread.
+    Call this function from a process with a single thread. Raise OSError if the program can't be started.
     """
+    # The program dies with this process, and inherits the descriptors `fds`.
     with open(os.memfd_create("stdout"), "w+b") as out, open(os.memfd_create("stderr"), "w+b") as err:
         code = subprocess.run(
             command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False,
@@ -231,9 +233,9 @@ def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequenc
 def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
     """Answer the parent's questions from stdin until stdin ends.
 
-    The value of `what` in a question is the name of a function in `answers`. The answer on stdout is {"value": ...} or
-    {"failure": reason}.
+    The answer on stdout is {"value": ...} or {"failure": reason}.
     """
+    # The value of `what` in a question is the name of a function in `answers`.
     parent = Parent(sys.stdout.fileno(), sys.stdin.fileno())
     for asked in parent.questions():
         try:

@@ -1,10 +1,9 @@
 """A crew: any number of child processes that may stall.
 
-Only this module waits for the children, limits them and ends them. A child that dies, is late or writes invalid
-messages is ended with its process group and reported once.
-
-The time limits do not count the time in which this process was stopped.
+A child that dies, is late or writes invalid messages is ended with its process group and reported once.
 """
+# Only this module waits for the children, limits the children and ends the children. The time limits do not count the
+# time in which this process was stopped.
 
 from __future__ import annotations
 
@@ -69,8 +68,9 @@ class Crew(Generic[K]):
     ) -> None:  # fmt: skip
         """Start `command` as the child `key`. The program reads questions on stdin and answers on stdout.
 
-        Raise OSError if the program can't start. The program's stderr goes to the descriptor `errors`.
+        Raise OSError if the program can't start.
         """
+        # The program's stderr goes to the descriptor `errors`.
         with held_back():
             self._take_on(key, start_program(command, environ, errors=errors), limit_s)
 
@@ -83,8 +83,9 @@ class Crew(Generic[K]):
     def ask(self, key: K, question: Json, limit_s: float = math.inf) -> None:
         """Send the child `key` a question, to be answered within `limit_s` seconds.
 
-        Raise OSError if the child has closed its end. This call does not wait for the child to read the question.
+        Raise OSError if the child has closed its end.
         """
+        # This call does not wait for the child to read the question.
         self.expect(key, limit_s)
         self.children[key].send(question)
 
@@ -104,7 +105,7 @@ class Crew(Generic[K]):
         return self._own_time.lost_s
 
     def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:
-        """Return the next messages as (key, message, None). A child that has left the crew gives (key, None, reason).
+        """Return the next messages as (key, message, None), or (key, None, reason) for a child that has left the crew.
 
         The list is empty if the crew has no children, or if no child writes within `timeout_s` seconds.
         """

@@ -33,8 +33,8 @@ WAIT_S = 1.0  # for the answer; the kernel may take longer to accept the questio
 def traffic_classes() -> Json:
     """Return the traffic classes of each network interface of an RDMA adapter, by interface name.
 
-    A value is `{pfc, dscp}` or `{"unreadable": reason}`. `pfc` lists the priorities with priority flow control. `dscp`
-    lists pairs of DSCP and priority.
+    A value is `{pfc, dscp}` (priorities with priority flow control, and pairs of DSCP and priority) or `{"unreadable":
+    reason}`.
     """
     return ask_rdma_interfaces(_asked)
 

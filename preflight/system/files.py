@@ -1,7 +1,5 @@
-"""Write results atomically: a reader always finds the complete old file or the complete new file.
-
-`check_writable` resolves the path of an output before the run. The result goes to the resolved path at the end.
-"""
+"""Write results atomically: a reader always finds the complete old file or the complete new file."""
+# `check_writable` resolves the path of an output before the run. The result goes to the resolved path at the end.
 
 from __future__ import annotations
 
@@ -51,9 +49,10 @@ def check_writable(path: str) -> None:
 def write_atomically(path: str, text: str, mode: int = MODE) -> None:
     """Write `text` to a temporary file next to `path`, and rename the temporary file to `path`.
 
-    A symbolic link is followed, unless another user created the link. A target that is not a regular file is written
-    directly. Raise OutputError if the file can't be written.
+    Raise OutputError if the file can't be written.
     """
+    # A symbolic link is followed, unless another user created the link. A target that is not a regular file is written
+    # directly.
     write_bytes_atomically(path, encoded(text), mode)
 
 

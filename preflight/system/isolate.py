@@ -39,12 +39,11 @@ def run_isolated(
 ) -> dict[str, Answer]:  # fmt: skip
     """Run the functions in parallel child processes, and return {name: Answer}.
 
-    A function that raises, dies or takes longer than its limit (`limits_s`, in seconds) has a `failure`.
-
-    `meanwhile` is called after the functions start. After a signal, `when_stopped` gets the signal, and the answers so
-    far are returned. Without `when_stopped`, the signal is raised. Call this function from a process with a single
-    thread, because the function forks.
+    Call this function from a process with a single thread, because the function forks.
     """
+    # A function that raises, dies or takes longer than its limit (`limits_s`, in seconds) has a `failure`. `meanwhile`
+    # is called after the functions start. After a signal, `when_stopped` gets the signal, and the answers so far are
+    # returned. Without `when_stopped`, the signal is raised.
     start = time.monotonic()
     answers: dict[str, Answer] = {}
     with Crew[str]() as crew:
@@ -82,11 +81,10 @@ def _answer(outcome: Json, lost: Lost | None, elapsed_s: float) -> Answer:
 
 @dataclass(slots=True)
 class Asker:
-    """A proxy for a library, whose calls may hang or kill the child that makes the calls.
+    """A proxy for a library, whose calls may hang or kill the child that makes the calls."""
 
-    `ask` makes each call only once, because a new child gets the results so far. A key names a function and its
-    arguments, such as `nvmlDeviceGetName/3`. The first argument is the device.
-    """
+    # `ask` makes each call only once, because a new child gets the results so far. A key names a function and its
+    # arguments, such as `nvmlDeviceGetName/3`. The first argument is the device.
 
     reason: Callable[[Exception], Json]  # makes the answer that replaces a value that could not be read
     failures: tuple[type[Exception], ...]
@@ -105,9 +103,9 @@ class Asker:
     def again(self, key: str, call: Callable[[], Any]) -> Any:
         """Make `call` in this child, and return its result, or None if the call failed.
 
-        Use this method for calls with an effect on only one process, such as nvmlInit. The call is skipped if it hung
-        before, or if too many similar calls hung.
+        Use this method for calls with an effect on only one process, such as nvmlInit.
         """
+        # The call is skipped if the same call hung before, or if too many similar calls hung.
         got: list[Any] = [None]
 
         def keep(value: Any) -> Json:
@@ -196,11 +194,11 @@ def isolate_calls(
 ) -> Json:
     """Return the result of `program`, which makes library calls through an Asker in a child process.
 
-    A call fails if it hangs, dies, is too late, or raises one of `failures`. `reason` makes the JSON value of such an
-    exception. If a call stalls, a new child takes over the answers so far and skips the call. `total_s` is the limit in
-    seconds for all calls, without the `slow` calls. Call this function from a process with a single thread, because the
-    function forks.
+    Call this function from a process with a single thread, because the function forks.
     """
+    # A call fails if the call hangs, kills the child, is too late, or raises one of `failures`. `reason` makes the JSON
+    # value of the exception. If a call stalls, a new child takes over the answers so far and skips the call. `total_s`
+    # is the limit in seconds for all calls, without the `slow` calls.
     asker = Asker(reason, failures)
     with Crew[str]() as crew:
         clock = _Clock(crew.now, crew.now() + total_s, slow or Slow("", 0.0, 0.0))

@@ -74,8 +74,9 @@ def kernel_alarms() -> Json:
 def kernel_history() -> Json:
     """Return the kernel log's lines about the NVIDIA driver and links, as `{now_s, begins_s, lines}`.
 
-    All times are in seconds since boot. `begins_s` is the time of the oldest line, or 0 if no line has been dropped.
+    All times are in seconds since boot.
     """
+    # `begins_s` is the time of the oldest line, or 0 if no line has been dropped.
     begins_s, lines = 0.0, []
     for number, (head, text) in enumerate(_kernel_records()):
         _, sequence, at_us = head.split(",")[:3]  # Documentation/ABI/testing/dev-kmsg

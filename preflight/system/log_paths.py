@@ -45,9 +45,10 @@ class LogPaths:
 def find_logs(paths: Iterable[str]) -> LogPaths:
     """Return the logs at `paths`, which are files, folders, or `-` for stdin.
 
-    From a folder, only the newest run's files are taken, at most MOST_FILES. Raise UsageError if a path does not exist,
-    or if a folder is empty or can't be read.
+    Only a folder's newest run counts. Raise UsageError if a path does not exist, or if a folder is empty or can't be
+    read.
     """
+    # From a folder, at most MOST_FILES files are taken.
     found = LogPaths()
     for path in dict.fromkeys(paths):
         if path == STDIN or not _is_folder(path):

@@ -1,8 +1,9 @@
 """The interface to a machine's files and to queries of its kernel.
 
-Probes read only through a Machine, so that probes work on the live machine, a recorded tree or a capture. A Recorder
-writes a capture, and a Replay reads a capture.
+A machine may be live, a recorded tree or a capture.
 """
+# Probes read only through a Machine, so that probes work on all three. A Recorder writes a capture, and a Replay reads
+# a capture.
 
 from __future__ import annotations
 
@@ -35,9 +36,9 @@ class Machine(ABC):
     def read(self, kind: str, key: str) -> Json:
         """Return the result of one read as JSON.
 
-        `kind` is the name of the method that reads: `text`, `data`, `names`, `link`, `exists` or `ask`. `key` is the
-        path, or the question if `kind` is `ask`.
+        `key` is the path, or the question if `kind` is `ask`.
         """
+        # `kind` is the name of the method that reads: `text`, `data`, `names`, `link`, `exists` or `ask`.
 
     def text(self, path: str) -> str:
         """Return the text of the file `path` without surrounding white space."""

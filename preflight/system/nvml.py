@@ -1,8 +1,7 @@
-"""Queries to the NVIDIA driver through NVML. No other module loads pynvml.
-
-Known problems of pynvml and NVML: P2P capabilities are passed as numbers, because `NVML_P2P_CAPS_INDEX_READ` is a
-tuple. The indices of links may have gaps up to 36. Each field value and the fabric's state have their own return code.
-"""
+"""Queries to the NVIDIA driver through NVML. No other module loads pynvml."""
+# Known problems of pynvml and NVML: P2P capabilities are passed as numbers, because `NVML_P2P_CAPS_INDEX_READ` is a
+# tuple. The indices of links may have gaps up to 36. Each field value and the fabric's state have their own return
+# code.
 
 from __future__ import annotations
 
@@ -44,9 +43,10 @@ NOT_AT_ALL = ("NVMLError_FunctionNotFound", "NVMLError_GpuIsLost", "NVMLError_Re
 def ask_nvml(library_path: str | None = None) -> Json:
     """Return `{driver_version, cuda_version, is_confidential, gpus, pairs}`, or `{error}` if NVML does not start.
 
-    An unreadable value or GPU is `{"unreadable": reason, "error": NVML's name of the error}`. `library_path` replaces
-    the system's library. Call this function from a process with a single thread, because the function forks.
+    Call this function from a process with a single thread, because the function forks.
     """
+    # An unreadable value or GPU is `{"unreadable": reason, "error": NVML's name of the error}`. `library_path` replaces
+    # the system's library.
     if library_path is None and not is_installed():  # asked first: pynvml takes longer to load than all other probes
         name = "NVMLError_LibraryNotFound"
         return {"error": f"{name}: {MEANINGS[name]}"}
@@ -59,10 +59,11 @@ def ask_nvml(library_path: str | None = None) -> Json:
 
 
 def open_nvml(library_path: str | None = None) -> Any:
-    """Return pynvml with NVML started. Raise UnreadableFact if NVML does not start.
+    """Return pynvml with NVML started.
 
-    Calls may hang in the driver, so use the result in a process that another process can end.
+    Calls may hang in the driver, so use the result in a child process. Raise UnreadableFact if NVML does not start.
     """
+    # The process must be one that another process can end.
     nvml = _bindings()
     with _as_unreadable(nvml):
         _start(nvml, library_path)
@@ -72,9 +73,10 @@ def open_nvml(library_path: str | None = None) -> Any:
 def open_load_reader(uuid: str, library_path: str | None = None) -> Callable[[], Json]:
     """Return a function that reads the values of the GPU `uuid` under load, such as clocks and power.
 
-    Raise UnreadableFact if the GPU can't be opened. Calls may hang in the driver, so use the function in a process that
-    another process can end.
+    Calls may hang in the driver, so use the function in a child process. Raise UnreadableFact if the GPU can't be
+    opened.
     """
+    # The process must be one that another process can end.
     nvml = open_nvml(library_path)
     with _as_unreadable(nvml):
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid.encode())

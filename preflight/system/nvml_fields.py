@@ -37,12 +37,12 @@ def row(
     key: str, function: str, *arguments: int, into: Callable[[Any], Json] = int, call: Call | None = None,
     older: str = "", fact: str | None = None, read: Read = int, facts: Mapping[str, Read] | None = None, load: str = "",
 ) -> NvmlField:  # fmt: skip
-    """Return a row of the table.
+    """Return a row of the table of NVML queries.
 
-    `function` is the NVML call without `nvmlDeviceGet`, and `older` is the call to try if `function` is missing. `into`
-    converts the result to JSON. `read` converts this JSON to the field `fact`, and `facts` is for several fields.
-    `load` is the field of LoadSample that has the value.
+    `into` converts the result of the NVML call `function` to JSON, and `read` converts the JSON to the field `fact`.
     """
+    # `function` is the NVML call without `nvmlDeviceGet`, and `older` is the call to try if `function` is missing.
+    # `facts` is for several fields. `load` is the field of LoadSample that has the value.
     names = [f"nvmlDeviceGet{each}" for each in (function, older) if each]
     # A function is looked up at the call: one that this pynvml lacks costs its value only.
     given = f"({','.join(map(str, arguments))})" if arguments else ""

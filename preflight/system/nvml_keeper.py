@@ -1,10 +1,10 @@
-"""`python -m preflight.system.nvml_keeper [LIBRARY]`: a process that keeps NVML open as long as its parent lives.
+"""`python -m preflight.system.nvml_keeper [LIBRARY]`: a process that keeps NVML open while its parent lives.
 
-An open NVML keeps the driver loaded, so that no test run waits for the driver. Each line on stdin gets one line of JSON
-as answer: the memory in use in bytes by GPU UUID, without the GPUs that could not be read.
-
-If `watch_xids` forks the process, the process wakes all GPUs, and then reports the Xids of a run from NVML events.
+Each line on stdin gets one line of JSON as answer: the memory in use in bytes by GPU UUID.
 """
+# An open NVML keeps the driver loaded, so that no test run waits for the driver. GPUs that could not be read are left
+# out of the answer. If `watch_xids` forks the process, the process wakes all GPUs, and then reports the Xids of a run
+# from NVML events.
 
 from __future__ import annotations
 

@@ -102,8 +102,9 @@ def process_records(entries: Any) -> Json:
 def field_value(nvml: Any, handle: Any, field_id: int) -> Json:
     """Return the value of the NVML field `field_id` of the GPU `handle`.
 
-    Raise NVMLError if the field can't be read. If the driver does not offer the field, the code is NOT_SUPPORTED.
+    Raise NVMLError if the field can't be read.
     """
+    # If the driver does not offer the field, the code is NOT_SUPPORTED.
     value = nvml.nvmlDeviceGetFieldValues(handle, [field_id])[0]
     code = int(value.nvmlReturn)
     if code == INVALID_ARGUMENT or (code == UNKNOWN_ERROR and _code_of_no_field(nvml, handle) == code):

@@ -30,10 +30,9 @@ def own_argv(*arguments: str, module: str = "preflight.__main__", options: Seque
 def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[bytes]:
     """Run `preflight` in a separate process, and return its exit status and output.
 
-    If `folder` is given, the process uses `folder` as TMPDIR.
-
-    Raise UsageError if the arguments are wrong. Raise LaunchError if the process can't start or a signal ended it.
+    Raise UsageError for wrong arguments, and LaunchError if the process can't start or a signal ended the process.
     """
+    # If `folder` is given, the process uses `folder` as TMPDIR.
     argv = own_argv(*arguments)
     environ = None if folder is None else os.environ | {"TMPDIR": folder}
     try:

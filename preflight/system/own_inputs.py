@@ -19,9 +19,9 @@ MOST_NAMES = 100_000  # of a folder: half a second
 def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> str:
     """Return the text of the file `path`, if only this user or root can write the file.
 
-    Raise UsageError for any other file, and for a file larger than `limit`. If `folder` (an open folder's descriptor)
-    is given, `path` is the name of a file in this folder.
+    Raise UsageError for any other file, and for a file larger than `limit`.
     """
+    # If `folder` (an open folder's descriptor) is given, `path` is the name of a file in this folder.
     try:
         with opened_own(path, folder) as descriptor:
             data = read_descriptor(descriptor, limit)
@@ -35,8 +35,9 @@ def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> s
 def newest_first(folder: int) -> list[tuple[str, int]]:
     """Return (name, size in bytes) of each *.json file in the open folder, the newest file first.
 
-    Links are left out, and at most MOST_NAMES entries of the folder are read.
+    Links are left out.
     """
+    # At most MOST_NAMES entries of the folder are read.
     found = []
     with os.scandir(folder) as entries:
         for entry in islice(entries, MOST_NAMES):

@@ -48,9 +48,9 @@ def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False)
 def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> int:
     """Open a file or folder that this user or root owns, for reading, and return the descriptor.
 
-    Raise OSError for anything else. With `folder` (the descriptor of an open folder), `path` is a name in this folder
-    and must not be a link.
+    Raise OSError for anything else.
     """
+    # With `folder` (the descriptor of an open folder), `path` is a name in this folder and must not be a link.
     link = 0 if folder is None else os.O_NOFOLLOW
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | link, dir_fd=folder)
     status = os.fstat(descriptor)

@@ -1,10 +1,11 @@
 """End processes with their parent, kill all descendants, and read what /proc shows about a process.
 
-preflight sends signals only to its own processes. A pid is not enough to identify a process, because another process
-may have reused the pid. preflight therefore opens a pidfd and compares the start time of the process. If /proc belongs
-to another PID namespace (`unshare -pf`, `docker run -v /proc:/proc`), the numbers in /proc are not the pids that kill()
-takes. The file /proc/PID/status has both numbers.
+preflight sends signals only to its own processes.
 """
+# A pid is not enough to identify a process, because another process may have reused the pid. preflight therefore opens
+# a pidfd and compares the start time of the process. If /proc belongs to another PID namespace (`unshare -pf`, `docker
+# run -v /proc:/proc`), the numbers in /proc are not the pids that kill() takes. The file /proc/PID/status has both
+# numbers.
 
 from __future__ import annotations
 
@@ -59,9 +60,9 @@ def outlive_parent() -> None:
 def stop_with_parent(parent_pid: int, lifeline: str) -> None:
     """Have the kernel stop this process if its parent dies, and kill this process if the launcher dies.
 
-    `lifeline` is a FIFO that the launcher holds open for writing. If the FIFO can't be opened, this process dies with
-    its parent.
+    `lifeline` is a FIFO that the launcher holds open for writing.
     """
+    # If the FIFO can't be opened, this process dies with its parent.
     try:
         fd = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
@@ -106,10 +107,8 @@ def state(pid: int) -> str:
 
 
 def number_of(pid: int) -> int:
-    """Return the number that the descendant `pid` has in /proc, or 0 if the descendant does not exist.
-
-    The number differs from `pid` only if /proc belongs to another PID namespace.
-    """
+    """Return the number that the descendant `pid` has in /proc, or 0 if the descendant does not exist."""
+    # The number differs from `pid` only if /proc belongs to another PID namespace.
     if _level() == 0:
         return pid
     found = _descendants(os.getpid()).get(pid)
@@ -167,8 +166,9 @@ def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
 def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
     """Kill and reap every descendant of this process except those in `spared`, and return the pids still alive.
 
-    The function gives up after `wait_s` seconds. Call adopt_orphans() first, or orphaned descendants are missed.
+    Call adopt_orphans() first, or orphaned descendants are missed.
     """
+    # The function gives up after `wait_s` seconds.
     until = time.monotonic() + wait_s
     quiet = 0
     while quiet < QUIET_LOOKS:

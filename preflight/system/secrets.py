@@ -26,10 +26,8 @@ def shown(name: str, value: str) -> str:
 
 
 def hide(text: str) -> str:
-    """Return the text with this process's secrets and the passwords in URLs replaced by HIDDEN.
-
-    The secrets are the values of environment variables with a name that suggests a secret.
-    """
+    """Return the text with this process's secrets and the passwords in URLs replaced by HIDDEN."""
+    # The secrets are the values of environment variables with a name that suggests a secret.
     text = URL.sub(rf"\1{HIDDEN}@", text)
     for secret in _secrets():
         text = text.replace(secret, HIDDEN)

@@ -31,10 +31,8 @@ class _Segment:
 
 
 def nccl_segments(shm: str = "/dev/shm", proc: str = "/proc") -> Json:
-    """Return `{name, size_bytes, stale}` for each nccl-* file. `stale` is true only if no process can use the file.
-
-    A file counts as used if a process that might use the file can't be inspected.
-    """
+    """Return `{name, size_bytes, stale}` for each nccl-* file. `stale` is true only if no process can use the file."""
+    # A file counts as used if a process that might use the file can't be inspected.
     segments = _segments(shm)
     if not segments:
         return []

@@ -33,10 +33,10 @@ def run_side_by_side(
 ) -> dict[K, Ended]:  # fmt: skip
     """Run `commands` in parallel, at most `most_at_once` at a time, and return how each command ended.
 
-    Each command has `each_s` seconds, and all commands together have `all_s` seconds. A command that never started is
-    not in the result. If this process runs as root, the commands run as the user `uid`. This process must have a single
-    thread, since this function forks.
+    Call this function from a process with a single thread, because the function forks.
     """
+    # Each command has `each_s` seconds, and all commands together have `all_s` seconds. A command that never started is
+    # not in the result. If this process runs as root, the commands run as the user `uid`.
     waiting, ended = list(commands), dict[K, Ended]()
     with Crew[K]() as crew:
         end_at = crew.now() + all_s

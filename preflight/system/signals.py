@@ -1,7 +1,8 @@
 """Stop a run in an orderly way after Ctrl-C, SIGTERM or SIGHUP.
 
-The first signal raises Interrupted, and later signals are ignored. A deadline can stop a run in the same way.
+The first signal raises Interrupted, and later signals are ignored.
 """
+# A deadline can stop a run in the same way.
 
 from __future__ import annotations
 
@@ -45,9 +46,9 @@ def raise_on_signals() -> None:
 def end_with_stdin() -> None:
     """Have the kernel send SIGTERM to this process when its stdin ends or has input.
 
-    The end of stdin means that the program that started this process no longer needs it. A stdin from /dev/null or a
-    file never triggers the signal.
+    A stdin from /dev/null or a file never triggers the signal.
     """
+    # The end of stdin means that the program that started this process no longer needs this process.
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGTERM)
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)

@@ -36,8 +36,9 @@ Report = Callable[[int], None]
 def look_at(directory: str) -> Json:
     """Return `{path, free_bytes}`: the real path of `directory`, and its free space for an ordinary user.
 
-    A symbolic link is followed. Raise UsageError if `directory` does not exist or is not a directory.
+    Raise UsageError if `directory` does not exist or is not a directory.
     """
+    # A symbolic link is followed.
     if "\0" in directory:
         raise UsageError(f"{directory!r}: no path holds a NUL byte")
     path = os.path.realpath(directory)
@@ -63,10 +64,9 @@ def reason(error: OSError) -> str:
 
 @dataclass(slots=True)
 class StorageFile:
-    """A file without a name. The kernel frees the file when the process ends, even after a crash.
+    """A file without a name. The kernel frees the file when the process ends, even after a crash."""
 
-    If the file system does not support unnamed files, the file has a name for a moment after its creation.
-    """
+    # If the file system does not support unnamed files, the file has a name for a moment after its creation.
 
     directory: str
     name: str  # for that instant
@@ -79,9 +79,10 @@ class StorageFile:
     def write(self, size_bytes: int, stop_at: float, report: Report) -> Json:
         """Write and fsync a new file of `size_bytes`, but stop early at `stop_at` (monotonic seconds).
 
-        At least one block is written. Return `{done_bytes, start, end, is_direct}`. `is_direct` is false if O_DIRECT
-        did not work. `report` receives the number of bytes written so far.
+        Return `{done_bytes, start, end, is_direct}`.
         """
+        # At least one block is written. `is_direct` is false if O_DIRECT did not work. `report` receives the number of
+        # bytes written so far.
         self.close()
         self._open()
         self.block[:] = os.urandom(BLOCK_BYTES)  # what compresses would be faster than a checkpoint

@@ -102,9 +102,9 @@ class Writers:
 def start_writers(directory: str, count: int) -> Iterator[Writers]:
     """Start `count` writer processes, each with its own file in `directory`, and yield the processes.
 
-    The end of the block ends the processes and removes their files, even after an exception. The calling process must
-    have a single thread, since this function forks.
+    Call this function from a process with a single thread, because the function forks.
     """
+    # The end of the block ends the processes and removes their files, even after an exception.
     token = os.urandom(6).hex()
     files = [StorageFile(directory, f".preflight-{token}-{number}") for number in range(count)]
     with Crew[int](reap_s=REAP_S) as crew:

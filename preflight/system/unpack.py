@@ -35,10 +35,11 @@ class Unpacker(Protocol):
 def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
     """Yield the content of a stream in pieces of bounded size, unpacked if the stream is compressed.
 
-    `head` has the first bytes of the stream, which show the compression. `read` returns the bytes of the stream from
-    its start. Raise MalformedInput if the data are damaged or truncated. Raise UsageError if the library that unpacks
-    zstd is not installed.
+    Raise MalformedInput if the data are damaged or truncated. Raise UsageError if the library that unpacks zstd is not
+    installed.
     """
+    # `head` has the first bytes of the stream, which show the compression. `read` returns the bytes of the stream from
+    # its start.
     try:
         if head.startswith(GZIP):
             yield from _members(read, PACKED_BYTES, partial(zlib.decompressobj, GZIP_WINDOW), _inflated)

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
     """Return the descriptors that are ready within `timeout_s` seconds, or [] if no descriptor is ready.
 
-    A descriptor in `reading` is ready if it can be read. A descriptor in `sending` is ready if it can be read or
-    written.
+    `reading` descriptors are ready if they can be read, and `sending` descriptors if they can be read or written.
     """
     poller = select.poll()
     for fd in reading:

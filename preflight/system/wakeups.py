@@ -72,11 +72,11 @@ class OwnTime:
         self._looked_at = clock()
 
     def look(self, waited_s: float = 0.0) -> float:
-        """Return for how many seconds this process did not run since the last call, or 0 if it ran as usual.
+        """Return for how many seconds this process did not run since the last call, or 0 if the process ran as usual.
 
-        `waited_s` is the time that the process waited on purpose, which does not count. Less than GAP_S seconds count
-        as 0.
+        `waited_s` is the time that the process waited on purpose, which does not count.
         """
+        # Less than GAP_S seconds count as 0.
         now = self._clock()
         gap_s = now - self._looked_at - waited_s
         self._looked_at = now

@@ -33,9 +33,9 @@ def framework_lines(
 ) -> tuple[FrameworkLine, ...]:
     """Return each framework's timeout setting, and the largest checkpoint that the framework's default allows.
 
-    `training_s` and `init_s` are the timeouts for training and for the start. A framework with only one timeout gets
-    the longer timeout. `versions` has the versions of the installed packages.
+    `training_s` and `init_s` are the timeouts for training and for the start, in seconds.
     """
+    # A framework with only one timeout gets the longer timeout. `versions` has the versions of the installed packages.
     pg_s = max(training_s, init_s)
 
     def line(name: str, text: str, value: int, unit: str, default_s: int | Gap, note: str) -> FrameworkLine:
@@ -108,9 +108,9 @@ def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:
 def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> tuple[tuple[str, str], ...]:
     """Return the environment variables that set the timeouts.
 
-    If `dialect` is "nccl", the result also has the variables of torch's flight recorder. `dialect` is the library whose
-    variables the backend reads.
+    If `dialect` is "nccl", the result also has the variables of torch's flight recorder.
     """
+    # `dialect` is the library whose variables the backend reads.
     own = (
         (PG_TIMEOUT, str(safe.pg_timeout_s)),
         (INIT_TIMEOUT, str(safe.init_timeout_s)),

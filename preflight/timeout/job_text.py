@@ -28,9 +28,9 @@ FEWEST, MOST = 1000, 10**14  # parameters
 def parse_params(text: str) -> ParamCount:
     """Return the number of parameters in a text such as `7B`, `1.5B`, `7e9`, `7_000_000_000` or `47B/13B`.
 
-    `47B/13B` means 47B parameters in total and 13B active parameters per token. `8x7B` counts as eight full models,
-    which is the maximum size, and all parameters count as active.
+    `47B/13B` means 47B parameters in total and 13B active parameters per token.
     """
+    # `8x7B` counts as eight full models, which is the maximum size, and all parameters count as active.
     total_text, slash, active_text = text.strip().partition("/")
     total = _count(total_text, text)
     active = _count(active_text, text) if slash else total

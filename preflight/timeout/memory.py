@@ -1,9 +1,9 @@
 """The minimum memory that a job needs, and the memory that frameworks usually keep.
 
-The minimum can show that a job does not fit, but not that the job fits. The bytes per parameter come from
-docs/dev/nccl-facts.md, section 10.2. The real need is lower for jobs that offload to the CPU, quantize trained weights,
-or use tensor or pipeline parallelism.
+The minimum can show that a job does not fit, but not that the job fits.
 """
+# The bytes per parameter come from docs/dev/nccl-facts.md, section 10.2. The real need is lower for jobs that offload
+# to the CPU, quantize trained weights, or use tensor or pipeline parallelism.
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.NOT_AS_USUAL: 2
 def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit:
     """Return the memory that the job needs on each GPU and on this host, compared with the free memory.
 
-    Without `batch`, the memory for activations is left out. If the job does not fit, the result also lists changes to
-    the job that help.
+    Without `batch`, the memory for activations is left out.
     """
+    # If the job does not fit, the result also lists changes to the job that help.
     fit = _fit(job, headroom, batch)
     is_short = fit.verdict in (FitVerdict.NOT_AS_USUAL, FitVerdict.CANNOT_FIT)
     return replace(fit, ways_out=ways_out(job, headroom, batch, fit.verdict)) if is_short else fit
@@ -161,9 +161,10 @@ def host_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]
 def activation_terms(job: Job, batch: Batch) -> Iterator[MemoryTerm]:
     """Yield an estimate of the memory for activations and logits, after Korthikanti et al. 2022.
 
-    The estimate assumes attention that stores no scores. For each token, a block stores 7 times the hidden size and 4
-    times the intermediate size.
+    The estimate assumes attention that stores no scores.
     """
+    # The formula is the one of Korthikanti et al. 2022. For each token, a block stores 7 times the hidden size and 4
+    # times the intermediate size.
     shape, tokens = batch.shape, batch.seq_len * batch.micro_batch
     width = WEIGHT_BYTES[job.dtype]
     block = tokens * width * (7 * shape.hidden_size + 4 * shape.intermediate_size)

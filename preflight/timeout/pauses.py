@@ -64,9 +64,10 @@ PICKLE_BYTES_PER_S = Bound(
 class Pause:
     """A phase in which one rank works while the other ranks wait.
 
-    `value_s` is the duration of the phase in seconds, and `source` says how the duration is known. `parts` names the
-    timeouts (start, training) that must cover the phase.
+    `value_s` is the duration in seconds, and `parts` names the timeouts (start, training) that must cover the phase.
     """
+
+    # `source` says how the duration is known.
 
     name: str
     value_s: float
@@ -76,11 +77,9 @@ class Pause:
 
 
 def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
-    """Return the phases of `job` in which one rank works while the other ranks wait.
-
-    The durations come from the record of an earlier run, or else from the model's size and the storage speeds in
-    `timings`. Durations that the user gave are added.
-    """
+    """Return the phases of `job` in which one rank works while the other ranks wait."""
+    # The durations come from the record of an earlier run, or else from the model's size and the storage speeds in
+    # `timings`. Durations that the user gave are added.
     both, training = (Part.INIT, Part.TRAINING), (Part.TRAINING,)
     if job.silences:
         known = [_silence(each) for each in job.silences]

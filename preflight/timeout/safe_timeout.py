@@ -81,9 +81,9 @@ def safe_timeout(
 ) -> SafeTimeout:
     """Return the safe timeouts, how they were computed, and the setting for each framework.
 
-    `current_s` is the job's own timeout in seconds, or None if unknown. The result has a verdict on the job's own
-    timeout.
+    `current_s` is the job's own timeout in seconds, or None if unknown.
     """
+    # The result has a verdict on the job's own timeout.
     found = pauses(job, timings)
     longest = max(found, key=lambda pause: pause.value_s, default=None)
     terms = _terms(found, job, timings)

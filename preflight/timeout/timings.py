@@ -1,7 +1,5 @@
-"""The timings that determine a timeout, from test runs, a measured directory and NCCL's own retries.
-
-NCCL reports its own error only after its retries. A shorter timeout would hide this error.
-"""
+"""The timings that determine a timeout, from test runs, a measured directory and NCCL's own retries."""
+# NCCL reports its own error only after its retries. A shorter timeout would hide this error.
 
 from __future__ import annotations
 
@@ -107,9 +105,9 @@ def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
 def ib_retries_s(exponent: int, retries: int) -> float:
     """Return for how many seconds InfiniBand retries, at most LONGEST_S.
 
-    `exponent` is the exponent of the InfiniBand timeout. The result is 0.0 if the retries never end (an exponent of 0,
-    or of 32 and above).
+    The result is 0.0 if the retries never end (an exponent of 0, or of 32 and above).
     """
+    # `exponent` is the exponent of the InfiniBand timeout.
     if not 0 < exponent < 32:
         return 0.0
     return min(LONGEST_S, IB_UNIT_S * float(1 << exponent) * max(0, min(retries, MOST_IB_RETRIES)))

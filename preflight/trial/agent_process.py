@@ -1,7 +1,5 @@
-"""Start the slow parts of a run first: the agent that imports torch, and the process that wakes the GPUs.
-
-At the same time, preflight itself is loaded, and the node is probed.
-"""
+"""Start the slow parts of a run first: the agent that imports torch, and the process that wakes the GPUs."""
+# At the same time, preflight itself is loaded, and the node is probed.
 
 from __future__ import annotations
 
@@ -30,9 +28,10 @@ WORKER = (sys.executable, "-m", "preflight.trial.worker")
 class AgentProcess:
     """torchrun's agent, which imports torch and then waits for an order.
 
-    `process` is None if there is no agent, and `problem` is then the reason. `log` is the descriptor of the agent's
-    output.
+    `process` is None if there is no agent, and `problem` is then the reason.
     """
+
+    # `log` is the descriptor of the agent's output.
 
     process: ChildProcess | None
     log: int  # a file in memory: until the agent gets an order, no folder may hold a file of this run
@@ -70,10 +69,9 @@ class AgentProcess:
 def started_agent(environ: Mapping[str, str], wakes_gpus: bool = False) -> Iterator[AgentProcess]:
     """Start the agent for the duration of the block. If torch is not installed, the agent has no process.
 
-    If `wakes_gpus` is true, all GPUs of this machine stay awake until the end of the block.
-
     Raise BrokenInstallation if the limit of CPU time (`ulimit -t`) is too low to load torch.
     """
+    # If `wakes_gpus` is true, all GPUs of this machine stay awake until the end of the block.
     if (cpu_s := own_limits().get("cpu_s", LEAST_CPU_S)) < LEAST_CPU_S:
         raise BrokenInstallation(
             f"`ulimit -t` allows only {cpu_s} s of CPU time, but torch needs more to load; run `ulimit -t unlimited`, "

@@ -43,9 +43,9 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 
 @dataclass(slots=True)
 class HardwareWatch:
-    """A watch on this node's hardware during a run, by counters and by a process that listens for Xids.
+    """A watch on this node's hardware during a run, by counters and by the process `xids`, which listens for Xids.
 
-    The code that starts the process `xids` must also end this process. `xids` is None on a simulated machine.
+    The code that starts `xids` (None on a simulated machine) must also end the process.
     """
 
     machine: Machine
@@ -72,9 +72,10 @@ class HardwareWatch:
     def stop(self, left_s: float) -> tuple[CounterChange, ...]:
         """Stop the watch, and return how much each counter has grown since `begin`.
 
-        `left_s` is the time until the deadline in seconds. If the kernel log can't be read, the Xids come from NVML. An
-        Xid 45 of a preflight process is left out, because preflight itself killed this process.
+        `left_s` is the time until the deadline in seconds.
         """
+        # If the kernel log can't be read, the Xids come from NVML. An Xid 45 of a preflight process is left out,
+        # because preflight itself killed this process.
         ours = {f"{XID}{KILLED}{OF_PROCESS}{pid}" for pid in _own_pids(self.run_dir)}
         limit_s = min(left_s, LIMIT_S)
         waking_s = min(left_s - limit_s, WAKING.all_s)  # needed if no XidWatch keeps the GPUs awake
@@ -142,10 +143,10 @@ def hardware_results(
 ) -> Hardware | Gap:
     """Return the results of the GPU tests and the changes of the hardware counters, computed only once.
 
-    The result is a Gap with the reason if the GPUs were not tested. If `disturbed` says that another process used the
-    GPUs, the speeds are left out. `left_s` is the time until the deadline in seconds. On several nodes, make the first
-    call before the test runs on all nodes.
+    The result is a Gap object with the reason if the GPUs were not tested.
     """
+    # If `disturbed` says that another process used the GPUs, the speeds are left out. `left_s` is the time until the
+    # deadline in seconds. On several nodes, make the first call before the test runs on all nodes.
     if watching.results is None:
         watching.results = _results(launched, node, path, watching, disturbed, left_s, tests)
     return watching.results

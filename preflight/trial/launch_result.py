@@ -107,10 +107,11 @@ class Launch:
         self.result = replace(self.result, problem=self.result.problem or problem)
 
     def end_solo(self, problem: str) -> None:
-        """Record that this node has finished its own test runs. All later test runs are on all nodes together.
+        """Record that this node has finished its own test runs, so that all later test runs are on all nodes together.
 
-        A `problem` does not end the launch, because the other nodes must still be informed.
+        A `problem` does not end the launch.
         """
+        # The other nodes must still be informed of a problem.
         now = self.result
         self.result = replace(
             now, solo=SoloPhase(now.trials, problem, now.control), trials=(), control=NO_CONTROL,
@@ -192,10 +193,8 @@ class Launch:
 
 
 def parse_event(line: bytes) -> dict[str, Any]:
-    """Return the event on a line, or an event of the kind `garbled` if the line has no valid event.
-
-    An incomplete line remains if a process is killed while it writes the line.
-    """
+    """Return the event on a line, or an event of the kind `garbled` if the line has no valid event."""
+    # An incomplete line remains if a process is killed while it writes the line.
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):

@@ -39,10 +39,10 @@ def launch(
 ) -> None:
     """Run `spec` on the agent, and record the agent's events in `launched` until the run ends.
 
-    The run ends at the latest at `kill_at` (monotonic seconds). `watch` receives the results so far, to show the
-    progress. At the end, no process of the run is left, even after an exception. Raise LaunchError if the agent has no
-    process.
+    The run ends at the latest at `kill_at` (monotonic seconds). Raise LaunchError if the agent has no process.
     """
+    # `watch` receives the results so far, to show the progress. At the end, no process of the run is left, even after
+    # an exception.
     if agent.process is None:
         raise LaunchError(agent.problem)
     write_spec(spec)
@@ -82,8 +82,9 @@ def rank_environment(spec: RunSpec) -> dict[str, str]:
 def meet_without_ranks(peers: Peers, launched: Launch, watch: Watcher, kill_at: float) -> None:
     """Tell the other nodes that this node could not start its ranks, and return when the run is over.
 
-    The run ends at the latest at `kill_at` (monotonic seconds). `watch` receives the results so far.
+    The run ends at the latest at `kill_at` (monotonic seconds).
     """
+    # `watch` receives the results so far.
     while not launched.is_over:
         reading, writing = peers.files()
         wait_for(reading, writing, POLL_S)

@@ -1,10 +1,9 @@
 """`python -m preflight.trial.worker`: the process that becomes torchrun's agent and forks this node's ranks.
 
-The process imports torch and then reads its order from standard input. The order is a line of JSON with the path of the
-specification and with variables. If no order comes, the process ends.
-
-`python -m preflight.trial.worker RUN_SPEC` is the per-rank agent (supervisor) of one rank, if a fork is not safe.
+With the argument RUN_SPEC, the process is the agent (supervisor) of one rank.
 """
+# The process imports torch and then reads its order from standard input. The order is a line of JSON with the path of
+# the specification and with variables. If no order comes, the process ends. RUN_SPEC is used if a fork is not safe.
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ MIN_ROUNDS = 6
 def compare(duel: Duel) -> Comparison:
     """Return the result of the paired comparison `duel`.
 
-    The configuration wins if three conditions hold. The mean gain is above MIN_GAIN. The one-sided 99% lower bound of
-    the gain is above 0. At every collective and size, the loss is below MIN_GAIN.
-
-    A configuration can't win with a wrong result, a problem or fewer than MIN_ROUNDS rounds. A round is one new pair of
-    process groups. All rounds must have measured the same collectives and sizes.
+    The configuration wins if the mean speed is reliably higher, and if no collective or size loses MIN_GAIN or more.
     """
+    # The configuration wins if three conditions hold. The mean gain is above MIN_GAIN. The one-sided 99% lower bound of
+    # the gain is above 0. At every collective and size, the loss is below MIN_GAIN. A configuration can't win with a
+    # wrong result, a problem or fewer than MIN_ROUNDS rounds. A round is one new pair of process groups. All rounds
+    # must have measured the same collectives and sizes.
     if not _is_usable(duel):
         rounds = len({turn.pair for turn in duel.turns})
         return Comparison(duel.candidate, rounds, mean_gain=0.0, lower_bound=0.0, worst_gain=0.0, wins=False)

@@ -66,15 +66,12 @@ def recommend(
     context: MachineContext = NO_CONTEXT,
     control: Control = NO_CONTROL,
 ) -> Advice:
-    """Return the settings to recommend, or no settings and the reason.
-
-    A workaround is recommended only if repeated test runs with and without the workaround (`control`) support it. If
-    the same settings both worked and failed, nothing else is recommended.
-
-    If the default settings work, another configuration is recommended only if it won a comparison. If the default
-    settings fail but the inherited settings work, the needed inherited settings are kept. If the default and the
-    inherited settings fail, the settings that the search found are recommended.
-    """
+    """Return the settings to recommend, or no settings and the reason."""
+    # A workaround is recommended only if repeated test runs with and without the workaround (`control`) support it. If
+    # the same settings both worked and failed, nothing else is recommended. If the default settings work, another
+    # configuration is recommended only if it won a comparison. If the default settings fail but the inherited settings
+    # work, the needed inherited settings are kept. If the default and the inherited settings fail, the settings that
+    # the search found are recommended.
     run = _TrialsOfRun(
         trials=tuple(trials),
         default=next((trial for trial in trials if trial.candidate == DEFAULT), None),
@@ -321,11 +318,11 @@ def gpu_env(
 ) -> tuple[tuple[str, str], ...]:
     """Return the environment variables that restrict the job to the GPUs of `--gpus`.
 
-    The result is () if `--gpus` was not given (`asked`), or if CUDA_VISIBLE_DEVICES is set (`visible`). The result is
-    also () if all GPUs are chosen. The variables contain the CUDA index of each GPU if the CUDA indices are known.
-    Otherwise the variables contain UUIDs. The CUDA indices are unknown if a bus address is unknown, or if CUDA can't
-    open some of the GPUs (`some_closed`).
+    Return () if `--gpus` was not given (`asked`), if all GPUs are chosen, or if CUDA_VISIBLE_DEVICES is set
+    (`visible`).
     """
+    # The variables contain the CUDA index of each GPU if the CUDA indices are known, otherwise UUIDs. The CUDA indices
+    # are unknown if a bus address is unknown, or if CUDA can't open some of the GPUs (`some_closed`).
     if not asked or visible is not None or not 0 < len(chosen) < len(listed):
         return ()
     places = None if some_closed else cuda_places(listed)
@@ -334,11 +331,11 @@ def gpu_env(
 
 
 def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
-    """Return {NVML index: CUDA index} of the GPUs in `listed`.
+    """Return {NVML index: CUDA index} of the GPUs in `listed`, for CUDA_DEVICE_ORDER=PCI_BUS_ID.
 
-    The CUDA indices hold for CUDA_DEVICE_ORDER=PCI_BUS_ID, which counts the GPUs by bus address. Return None if a bus
-    address is unknown or occurs twice.
+    Return None if a bus address is unknown or occurs twice.
     """
+    # CUDA_DEVICE_ORDER=PCI_BUS_ID counts the GPUs by bus address.
     addresses = {gpu.bdf for gpu in listed}
     if any(isinstance(address, Gap) for address in addresses) or len(addresses) < len(listed):
         return None
@@ -347,11 +344,11 @@ def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
 
 
 def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
-    """Return `advice` with the timeouts in `safe` and the environment variables that set these timeouts.
+    """Return `advice` with the timeouts in `safe` and the environment variables that set the timeouts.
 
-    `dialect` names the library whose variables the backend reads. If `dialect` is "nccl", a variable for torch's flight
-    recorder may be added.
+    `dialect` names the library whose variables the backend reads, for example "nccl".
     """
+    # If `dialect` is "nccl", a variable for torch's flight recorder may be added.
     return replace(
         advice,
         pg_timeout_s=safe.pg_timeout_s,

@@ -1,7 +1,6 @@
 """The settings that the job needs because the default settings fail.
 
-For each setting, this module finds the test results with and without the setting. The module also finds the cost in
-speed, and how to repair the cause.
+For each setting, this module finds the test results with and without the setting, the cost in speed, and the repair.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def why_needed(
 ) -> tuple[RequiredSetting, ...]:
     """Return the settings of the working test run `best`, each with the test run that failed without the setting.
 
-    The failed test run lacks only this setting. If there is no such test run, its place is None.
+    The failed test run lacks only this setting, and None takes its place if there is no such test run.
     """
     there = dict(best.env).items()
     on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
@@ -77,10 +76,10 @@ def comments_of(
 ) -> Iterator[Comment]:
     """Yield pairs of a variable and a comment line about the setting `required`.
 
-    The comments say why the setting is needed, how much speed it costs, and how to repair the cause. The cost comes
-    from the test run `best`. If the setting has two variables, the comment of the second variable refers to the first
-    variable.
+    The comments give the reason for the setting, its cost in speed, and the repair of the cause.
     """
+    # The cost comes from the test run `best`. If the setting has two variables, the comment of the second variable
+    # refers to the first variable.
     (name, value), *others = sorted(required.setting.env, reverse=True)  # NCCL's before gloo's
     lines = [
         _without(required.failed),
@@ -160,9 +159,9 @@ def ending(trial: TrialResult) -> str:
 def repair_of(name: str, value: str, *, contained: bool, inherited: bool) -> str:
     """Return the repair that makes the setting `name`=`value` unnecessary, or "" if no repair is known.
 
-    If `contained` is true, the repair changes the container runtime, otherwise the host. If `inherited` is true, the
-    repair is to find the place that sets the variable.
+    If `contained` is true, the repair changes the container runtime, otherwise the host.
     """
+    # If `inherited` is true, the repair is to find the place that sets the variable.
     if inherited:
         return INHERITED.replace("NAME", name)
     if not value or name == "NCCL_CONF_FILE":

@@ -27,11 +27,9 @@ PLOG = (
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the conclusion that the Ascend runtime or HCCL failed, with the error code if `events` has one.
-
-    The confidence is high if the rank itself failed. The confidence is medium for a timeout and for an error of all
-    ranks, because another rank may be the cause.
-    """
+    """Return the conclusion that the Ascend runtime or HCCL failed, with the error code if `events` has one."""
+    # The confidence is high if the rank itself failed. The confidence is medium for a timeout and for an error of all
+    # ranks, because another rank may be the cause.
     code = next((match[0] for event in events if (match := CODE.search(event.text))), "")
     peers = (match for event in events if (match := PEER.search(event.text)))
     peer = next((f", rank {next(filter(None, match.groups()))}" for match in peers), "")

@@ -29,9 +29,10 @@ DEADLOCK = (
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that ranks timed out during or right after a checkpoint.
 
-    Return None without a timeout, or if nothing in the logs shows a checkpoint before the timeout. If ranks waited in
-    different collectives, the conclusion is that only some ranks entered the call that writes the checkpoint.
+    Return None if there is no timeout, or if nothing in the logs shows a checkpoint before the timeout.
     """
+    # If ranks waited in different collectives, the conclusion is that only some ranks entered the call that writes the
+    # checkpoint.
     timeouts, waits = evidence.timeouts(), evidence.waits.all()
     if not timeouts:
         return None
@@ -89,11 +90,9 @@ def _command(evidence: LogEvidence) -> str:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Return the repair steps for a timeout during a checkpoint.
-
-    If the ranks called different collectives, the steps repair the call. Otherwise the steps show how to tell a slow
-    checkpoint from a missing rank, before they raise timeouts.
-    """
+    """Return the repair steps for a timeout during a checkpoint."""
+    # If the ranks called different collectives, the steps repair the call. Otherwise the steps show how to tell a slow
+    # checkpoint from a missing rank, before they raise timeouts.
     all_ranks = (
         "Call the checkpoint code on all ranks. With FSDP and ZeRO-3, save_pretrained, state_dict and "
         "save_checkpoint gather the weights, so rank 0 must not call them alone. Put only file writes under `if "

@@ -20,11 +20,9 @@ WAITED = re.compile(rf"{TIMED_OUT.pattern}|gloo[^\n]{{0,90}}Connection closed by
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that ranks called different collectives or used different sizes, or return None.
-
-    The evidence is the library's own comparison (`events`), two timed-out waits, the tracebacks of all ranks, or two
-    flight recorder dumps, in this order.
-    """
+    """Return the conclusion that ranks called different collectives or used different sizes, or return None."""
+    # The evidence is the library's own comparison (`events`), two timed-out waits, the tracebacks of all ranks, or two
+    # flight recorder dumps, in this order.
     if events:
         because = "the library compared the ranks and says so"
         return Claim(Authority.MISMATCH, events, Confidence.HIGH, because, fill_in(VERDICT, events))

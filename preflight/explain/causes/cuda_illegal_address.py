@@ -15,9 +15,9 @@ CRASHED = by_signs(
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a CUDA kernel failed.
 
-    Return None for an illegal memory access if an NCCL transfer of the same rank failed before. After such a transfer,
-    NCCL frees memory that its kernels still use, which causes the same error.
+    Return None for an illegal memory access if an NCCL transfer of the same rank failed before.
     """
+    # After a failed transfer, NCCL frees memory that its kernels still use, which causes the same error.
     first = events[0]
     lost = (
         event for event in evidence.of("ib.completion")

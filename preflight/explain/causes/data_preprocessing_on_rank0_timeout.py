@@ -17,12 +17,10 @@ WAITING = ("store_wait_timeout", "rendezvous_failed", "watchdog_timeout_straggle
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that one rank prepared data while other ranks timed out, or return None.
-
-    The evidence is that data preparation was the last activity before the timeout. A progress bar that ran as long as
-    the timeout (within 3%) also counts as data preparation. Without a timeout, such a progress bar and a traceback give
-    low confidence.
-    """
+    """Return the conclusion that one rank prepared data while other ranks timed out, or return None."""
+    # The evidence is that data preparation was the last activity before the timeout. A progress bar that ran as long as
+    # the timeout (within 3%) also counts as data preparation. Without a timeout, a progress bar of that length and a
+    # traceback give low confidence.
     waits = (event for cause in WAITING for event in without_echoes(evidence, evidence.best(cause)))
     timeouts = evidence.timeouts() or tuple(each for each in waits if each.authority is not Authority.ECHO)
     phase = evidence.phase(Phase.PREPROCESSING, Phase.LOADING, Phase.TRAINING)

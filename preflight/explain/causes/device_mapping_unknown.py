@@ -24,9 +24,9 @@ VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a rank uses the wrong GPU, because of a warning from torch.
 
-    The warning must come before a timeout or at the end of the log. Otherwise return None, because healthy logs contain
-    the warning, too.
+    Return None unless the warning comes before a timeout or at the end of the log.
     """
+    # Healthy logs contain the warning, too.
     if evidence.successes() or evidence.exceptions:
         return None
     others = [event for event in evidence.failures() if event.cause != ID]

@@ -17,8 +17,9 @@ PARTLY = "A file was only partly written{host}. A full disk or a used-up quota c
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a disk or a quota is full.
 
-    Return None if no line of `own_events` is about a disk. A full /dev/shm and the limit of file watches do not count.
+    Return None if no line of `own_events` is about a disk.
     """
+    # A full /dev/shm and the limit of file watches do not count.
     events = tuple(event for event in own_events if not NO_DISK.search(event.text))
     if not events or (evidence.has("shm.nccl", "shm.loader") and events[0].sign == "disk.full"):
         return None

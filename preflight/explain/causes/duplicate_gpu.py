@@ -17,9 +17,9 @@ TWICE = by_signs("Two ranks use the same GPU{host}; NCCL refuses this.")
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that two ranks use one GPU.
 
-    The confidence is high if NCCL reports this. The confidence is medium if CUDA only reports that the GPU is busy,
-    because a GPU can also be busy after a fault.
+    The confidence is high if NCCL reports the shared GPU, and medium if CUDA only reports that the GPU is busy.
     """
+    # A GPU can also be busy after a fault.
     if any(event.sign == "duplicate.nccl" for event in events):
         return TWICE(evidence, tuple(event for event in events if event.sign == "duplicate.nccl"))
     because = "CUDA reports that it can't use the GPU, but not which process uses the GPU"

@@ -36,8 +36,9 @@ LONGEST = 160
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a framework refused its configuration, or return None.
 
-    The conclusion quotes the framework. Ray's line about a pending resource request counts only at the end of the log.
+    The conclusion quotes the framework.
     """
+    # Ray's line about a pending resource request counts only at the end of the log.
     events = tuple(event for event in events if not event.match.endswith(PENDING) or _is_last(event, evidence))
     if not events:
         return _by_check(evidence)

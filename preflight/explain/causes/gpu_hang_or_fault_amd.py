@@ -12,11 +12,8 @@ FAULT = "A kernel on an AMD GPU accessed memory outside its own ({who}{host}), o
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the conclusion that an AMD GPU had a memory fault, hung or was reset.
-
-    The first event decides which of the three happened. The program may have caused a memory fault. A hang or a
-    hardware error comes from the node.
-    """
+    """Return the conclusion that an AMD GPU had a memory fault, hung or was reset, based on the first event."""
+    # The program may have caused a memory fault. A hang or a hardware error comes from the node.
     is_fault = events[0].sign == "amd.fault"
     verdict = fill_in(FAULT if is_fault else HANG, events)
     because = "ROCm's runtime says so" if is_fault else "the driver or ROCm's runtime says so"
@@ -26,8 +23,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the repair steps for an AMD GPU.
 
-    After a memory fault, the first step is to examine the program. After a hang or a reset, the first step is to
-    examine the node.
+    The first step examines the program after a memory fault, and the node after a hang or a reset.
     """
     driver = (
         "Read the driver's messages on that host: sudo dmesg -T | grep -i -e amdgpu -e ras. For error counters, run "

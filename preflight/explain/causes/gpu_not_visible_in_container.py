@@ -76,8 +76,9 @@ ANSWERS = (
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a process does not see the GPUs that the process must use.
 
-    Return None if the first line says that the driver was replaced, because the versions are then the cause.
+    Return None if the first line says that the driver was replaced.
     """
+    # After a driver replacement, the versions are the cause.
     if DRIVER.search(events[0].text):
         return None
     verdict = fill_in(_answer(events).verdict, events)

@@ -38,9 +38,10 @@ FEW = 4  # collectives; more of them mean that data did flow
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that the job hung without an error.
 
-    Return None if the log shows a failure, an exception, a success or progress. The evidence is a stack or a last line
-    that shows a wait, or a log that ends during NCCL's start or first collectives. Return None without this evidence.
+    Return None if the log shows a failure, an exception, a success or progress, or if nothing shows a wait.
     """
+    # The evidence is a stack or a last line that shows a wait, or a log that ends during NCCL's start or first
+    # collectives.
     if evidence.failures() or evidence.exceptions or evidence.successes() or evidence.has("context.progress"):
         return None
     if (waiting := _stack_waits(evidence) or _last_words(evidence) or _engine_waits(evidence)) is not None:

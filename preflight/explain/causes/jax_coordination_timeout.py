@@ -20,10 +20,8 @@ OTHER = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Return the conclusion that processes of a JAX job did not start in time or stopped sending heartbeats.
-
-    If `events` has only secondary errors, the conclusion is that another task failed, with low confidence.
-    """
+    """Return the conclusion that processes of a JAX job did not start in time or stopped sending heartbeats."""
+    # If `events` has only secondary errors, the conclusion is that another task failed, with low confidence.
     if events[0].authority is Authority.ECHO:
         because = "the coordinator says that a task failed, but not which task or why"
         return Claim(Authority.ECHO, events, Confidence.LOW, because, OTHER)

@@ -19,9 +19,10 @@ BUGS = {f"bug.{bug.id}": bug for bug in load_known_bugs() if bug.cause == ID}
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that the run failed because of a known bug, or return None.
 
-    The log must have the line that the bug prints, and the library's version must have the bug. If the log has no
-    version, the confidence is lower. For a bug that makes a job hang, the log must also have a timeout.
+    The confidence is lower if the log does not show the library's version.
     """
+    # The log must have the line that the bug prints, and the library's version must have the bug. For a bug that makes
+    # a job hang, the log must also have a timeout.
     timeouts = evidence.timeouts()
     for event in evidence.of(*BUGS):
         bug = BUGS[event.sign]

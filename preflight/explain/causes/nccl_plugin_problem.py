@@ -78,8 +78,9 @@ UNEQUAL = (
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a network plugin of NCCL failed, or that only some hosts loaded a plugin.
 
-    Return None if the log shows no such problem. A difference between hosts does not count if the run succeeded.
+    Return None if the log shows no problem of a plugin.
     """
+    # A difference between hosts does not count if the run succeeded.
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports the error"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_variant(events).verdict, events))

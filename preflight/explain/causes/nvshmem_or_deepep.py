@@ -16,9 +16,9 @@ TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} tim
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """Return the conclusion that NVSHMEM or DeepEP failed at start or timed out.
 
-    `events` are the errors of these libraries, the earliest first. A later illegal access or lost peer is a
-    consequence.
+    `events` are the errors of these libraries, the earliest first.
     """
+    # A later illegal access or lost peer is a consequence.
     is_start = events[0].sign == "nvshmem.start"
     because = "the library says so explicitly"
     words = SPLIT if TEAMS in events[0].text else START if is_start else TIMEOUT

@@ -72,11 +72,11 @@ FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that direct copies between GPUs failed, because of NCCL or CUDA errors in `events`.
+    """Return the conclusion that direct copies between GPUs failed, or None without evidence.
 
-    Without such errors, the evidence is that all ranks wait in the first collective and the log shows no network path.
-    Return None without this evidence.
+    The evidence is NCCL or CUDA errors in `events`, or all ranks waiting in the first collective.
     """
+    # The wait in the first collective counts only if `events` has no errors and the log shows no network path.
     if events and events[0].authority is Authority.SILENCE:
         return _refused(evidence) or _stopped_with_iommu(evidence)
     if events and (pairs := [pair for event in events if (pair := PAIR.search(event.text))]):

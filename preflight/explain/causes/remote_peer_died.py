@@ -28,11 +28,12 @@ FEWEST = 2  # logs of ranks: of two, the other one's error says as much
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the claim that another process died first, with its address or rank if known.
+    """Return the conclusion that another process died first, with its address or rank if known.
 
-    Return None if `events` has only a SIGTERM or transfers over TCP, or only the end of children whose own errors the
-    log shows.
+    Return None if the lines in `events` do not show a lost peer.
     """
+    # `events` shows no lost peer if the lines have only a SIGTERM or transfers over TCP, or only the end of children
+    # whose own errors the log shows.
     no_proof = ("peer.sigterm", "peer.over_tcp", *(("peer.child",) if _of_engine(evidence) else ()))
     if all(event.sign in no_proof for event in events):
         return None

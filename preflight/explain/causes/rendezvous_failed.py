@@ -24,11 +24,11 @@ PORT = re.compile(r"(?:\bport(?::| number| is)? ?\[?|\[::\]:|\*:)(\d{2,5})\b")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that the processes never joined, because a port was in use or an endpoint did not answer.
+    """Return the conclusion that the processes never joined, because a port was in use or an endpoint was silent.
 
-    Web requests do not count. An endpoint that torchrun lost after the job had begun does not count either. Return None
-    if no other event remains.
+    Return None if only unrelated connection errors are found.
     """
+    # Unrelated errors are those of web requests, and of an endpoint that torchrun lost after the job had begun.
     events = without_echoes(evidence, events)
     events = tuple(event for event in events if not _is_of_the_web(evidence, event))
     if not events:

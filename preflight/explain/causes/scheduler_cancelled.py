@@ -24,12 +24,12 @@ VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that the job was cancelled before it succeeded.
+    """Return the conclusion that the job was cancelled before the job succeeded.
 
-    Return None if the scheduler only stopped the job after a process had died. If another error came before the
-    cancellation, the cancellation counts as a consequence. SIGTERM alone does not prove a cancellation, because any
-    program may send this signal.
+    Return None if the scheduler only stopped the job after a process had died.
     """
+    # If another error came before the cancellation, the cancellation counts as a consequence. SIGTERM alone does not
+    # prove a cancellation, because any program may send this signal.
     if not events:
         return _by_signal(evidence)
     if all(map(evidence.survival.is_after_success, events)):

@@ -27,9 +27,9 @@ ABORTED = (
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a process crashed in native code.
 
-    Return None for an abort if another failure may explain the abort. A watchdog timeout or a C++ exception also aborts
-    the process.
+    Return None for an abort if another failure may explain the abort.
     """
+    # A watchdog timeout or a C++ exception also aborts the process.
     crashes = evidence.of("segv.text", "segv.signal", "segv.fatal_bus", "shm.sigbus")
     loading = [
         event

@@ -27,9 +27,9 @@ BUS_ERROR = "{who}{host} died of a bus error. A full /dev/shm or a truncated dat
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that /dev/shm is too small, or return None.
 
-    The evidence is an error about /dev/shm, or a bus error (SIGBUS) without a reason. The bus error does not count if a
-    native stack shows another cause.
+    The evidence is an error about /dev/shm, or a bus error (SIGBUS) without a reason.
     """
+    # The bus error does not count if a native stack shows another cause.
     full = tuple(event for event in evidence.of("disk.full") if SHARED.search(event.text))
     if full and (not events or events[0].authority is Authority.UNEXPLAINED_DEATH):
         because = "a shared-memory file had no room left"

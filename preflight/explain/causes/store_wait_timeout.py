@@ -20,9 +20,9 @@ VERDICT = (
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a rank waited for a key that no rank wrote to the key-value store.
 
-    The evidence is an error of the store, or a wait at the end of the log. Return None if the log continues after the
-    wait.
+    Return None if the log continues after the wait.
     """
+    # The evidence is an error of the store, or a wait at the end of the log.
     if events[0].authority is Authority.SILENCE:
         return _still_waiting(evidence, events)
     because = "the store names the key that no rank wrote, or counts the ranks that joined"

@@ -16,9 +16,9 @@ VERDICT = "The job had finished. The errors came later, because the processes of
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that processes aborted after the job had succeeded.
 
-    Return None if no process aborted, or if there was another failure. An error with its own message counts as a
-    failure even after the success, because one log may hold two runs.
+    Return None if no process aborted, or if there was another failure.
     """
+    # An error with its own message counts as a failure even after the success, because one log may hold two runs.
     successes = evidence.successes()
     crashes = evidence.of(ABORT, *NATIVE)
     if not crashes:

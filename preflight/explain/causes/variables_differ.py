@@ -19,9 +19,9 @@ SHOWN = 3
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that an NCCL variable differs between ranks.
 
-    The conclusion names the first variable that should be equal. Return None if no such variable differs, or if no rank
-    timed out.
+    Return None if no variable that should be equal differs, or if no rank timed out.
     """
+    # The conclusion names the first variable that should be equal.
     found = [(match, event) for event in events if (match := VALUE.search(event.text))]
     found = [(match, event) for match, event in found if not MAY_DIFFER.match(match[1])]
     if not found:

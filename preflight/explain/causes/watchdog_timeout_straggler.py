@@ -29,9 +29,10 @@ ON_RANK_0 = "work on rank 0 only (evaluation, plotting, uploading), "
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a rank did not join the collective in which other ranks timed out.
 
-    Return None if no rank timed out, or if another event explains the timeout. The conclusion names the missing rank if
-    a flight recorder dump or the sequence numbers of collectives show this rank.
+    Return None if no rank timed out, or if another event explains the timeout.
     """
+    # The conclusion names the missing rank if a flight recorder dump or the sequence numbers of collectives show the
+    # missing rank.
     if (lag := find_lag(evidence.recordings)) is not None:
         behind_it = (
             f"rank {', '.join(lag.ranks)} enqueued {lag.seq} collectives of group {lag.group}, others {lag.ahead_seq}"

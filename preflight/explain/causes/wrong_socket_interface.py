@@ -30,10 +30,8 @@ HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that a network interface is missing, unreachable or unsuitable, or return None.
-
-    If NCCL's socket transport refuses the address of a peer, the cause is nccl_plugin_problem instead.
-    """
+    """Return the conclusion that a network interface is missing, unreachable or unsuitable, or return None."""
+    # If NCCL's socket transport refuses the address of a peer, the cause is nccl_plugin_problem instead.
     hosts = {event.host for event in evidence.of("plugin.foreign_address")}
     if hosts:
         events = tuple(event for event in events if event.sign != "interface.no_address" or event.host not in hosts)

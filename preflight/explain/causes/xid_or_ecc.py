@@ -62,11 +62,11 @@ def _which(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that a GPU is faulty, because of the driver's errors in `own_events`.
+    """Return the conclusion that a GPU is faulty, or return None.
 
-    Without these errors, the conclusion has low confidence if GPU memory was full before the job began. Otherwise
-    return None.
+    The evidence is the driver's errors in `own_events`, or GPU memory that was full before the job began.
     """
+    # The conclusion has low confidence if the only evidence is that GPU memory was full.
     if own_events and all(event.sign == "xid.999" for event in own_events):
         because = "CUDA names no reason, but the kernel log may show it"
         return Claim(Authority.UNEXPLAINED_DEATH, own_events, Confidence.LOW, because, fill_in(UNKNOWN, own_events))

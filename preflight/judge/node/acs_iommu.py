@@ -16,12 +16,12 @@ MOST_NAMED = 8
 def acs_redirects(node: NodeFacts, case: Case) -> Findings:
     """No bridge between the chosen GPUs redirects their traffic to the root complex.
 
-    If ACS is on, a bridge sends traffic between GPUs up through the root complex. The traffic is then slow or hangs.
-    Yields a WARN if bridges redirect traffic between chosen GPUs. The check does not apply in a virtual machine,
-    because ACS must stay on there.
+    Yields a WARN if bridges send traffic between chosen GPUs through the root complex, which is slow or hangs.
 
     Can't see: bridges whose config space only root can read; the check is then skipped and says so.
     """
+    # On the way through the root complex, traffic is slow or hangs. The check does not apply in a virtual machine,
+    # because ACS must stay on there.
     pairs = pcie_pairs(node, case)
     must_be_bare_metal(node)
     between = _bridges_between(node, case, pairs)
@@ -61,11 +61,12 @@ def _bridges_between(node: NodeFacts, case: Case, pairs: list[tuple[int, int]]) 
 def iommu_translates(node: NodeFacts, case: Case) -> Findings:
     """No IOMMU translates the copies between chosen GPUs that are connected by PCIe only.
 
-    On bare metal, an IOMMU that translates addresses can lose PCIe copies between GPUs, although CUDA reports success.
     Yields a WARN on bare metal if at least two chosen GPUs without NVLink are in IOMMU groups that translate.
 
     Can't see: whether data is really lost. Only the verified copies of a trial show that.
     """
+    # On bare metal, an IOMMU that translates addresses can lose PCIe copies between GPUs, although CUDA reports
+    # success.
     pairs = pcie_pairs(node, case)
     must_be_bare_metal(node)
     devices = chosen_devices(node, case)

@@ -12,13 +12,12 @@ from preflight.model.hca import PortState
 def bar1_small(node: NodeFacts, case: Case) -> Findings:
     """The BAR1 of each chosen GPU covers at least half of its memory, if RDMA or another GPU of its model needs that.
 
-    NICs and PCIe peers can reach only the part of a GPU's memory that the BAR1 covers. Yields a WARN for a smaller BAR1
-    if an RDMA port is active, or if another GPU of the model has a larger BAR1.
-
-    Desktop GPUs have a small BAR1 by design, and NCCL uses host memory for these GPUs.
+    Yields a WARN for a smaller BAR1 if an RDMA port is active, or if another GPU of the model has more.
 
     Can't see: how much of the BAR1 is in use.
     """
+    # NICs and PCIe peers can reach only the part of a GPU's memory that the BAR1 covers. Desktop GPUs have a small BAR1
+    # by design, and NCCL uses host memory for these GPUs.
     gpus = chosen_gpus(node, case)
     has_rdma = any(port.state is PortState.ACTIVE for port in known_or(node.hca_ports, ()))
     for gpu in gpus:
@@ -43,11 +42,11 @@ def bar1_small(node: NodeFacts, case: Case) -> Findings:
 def pcie_width(node: NodeFacts, case: Case) -> Findings:
     """Every chosen GPU has all PCIe lanes that it can use.
 
-    A GPU with a part of its PCIe lanes moves data at that part of its speed. Yields a WARN for each chosen GPU if its
-    link is narrower than the link's maximum width. Idle GPUs keep their width.
+    Yields a WARN for each chosen GPU if its link is narrower than the link's maximum width.
 
     Can't see: the PCIe generation, which drops while a GPU is idle, and links further up the PCI tree.
     """
+    # A GPU with a part of its PCIe lanes moves data at that part of its speed. Idle GPUs keep their width.
     gpus = chosen_gpus(node, case)
     for gpu in gpus:
         if isinstance(gpu.pcie, Gap) or not isinstance(gpu.pcie.width, int) or not isinstance(gpu.pcie.width_max, int):

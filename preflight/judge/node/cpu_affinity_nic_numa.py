@@ -14,11 +14,11 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
 def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
     """This process may use CPUs near every chosen GPU.
 
-    If a job may not run near a GPU, every kernel launch and every host copy crosses the CPU sockets. Yields a WARN if
-    this process may not use any CPU near some chosen GPUs.
+    Yields a WARN if this process may not use any CPU near some chosen GPUs.
 
     Can't see: to which CPUs the job itself will be bound.
     """
+    # If a job may not run near a GPU, every kernel launch and every host copy crosses the CPU sockets.
     gpus = chosen_gpus(node, case)
     if not any(_cpus_near(node, gpu) for gpu in gpus):
         raise UnreadableFact("the CPUs near the GPUs are unknown")
@@ -54,12 +54,12 @@ ACROSS = frozenset({"SYS", "SOC"})
 def nic_numa(node: NodeFacts, case: Case) -> Findings:
     """If the node has NICs, each chosen GPU has an active NIC on its own NUMA node.
 
-    If all NICs are on other NUMA nodes than a GPU, all network traffic of the GPU crosses the CPU sockets. Yields a
-    WARN if no chosen GPU has a NIC on its NUMA node but other GPUs do. Otherwise, yields an INFO if a chosen GPU has no
-    NIC on its NUMA node.
+    Yields a WARN if no chosen GPU has a NIC on its NUMA node but other GPUs do. Otherwise, yields an INFO if a chosen
+    GPU has no NIC on its NUMA node.
 
     Can't see: NICs without RDMA.
     """
+    # If all NICs are on other NUMA nodes than a GPU, all network traffic of the GPU crosses the CPU sockets.
     levels: dict[int, list[str]] = {}
     for path in known(node.nic_paths):
         if not isinstance(path.level, Gap) and carries_traffic(node, path.nic):

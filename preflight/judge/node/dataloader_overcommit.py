@@ -23,12 +23,12 @@ MEMORY_PER_RANK = Bound(
 def dataloader_memory(node: NodeFacts, case: Case) -> Findings:
     """The cgroup's memory limit leaves enough memory for every rank and its data loaders.
 
-    If the limit is too small, the kernel kills a DataLoader worker. The rank of this worker then waits for a batch, and
-    all other ranks wait in NCCL. If the limit leaves each rank too little memory, yields a WARN on GPU nodes and an
-    INFO on other nodes.
+    If the limit leaves each rank too little memory, yields a WARN on GPU nodes and an INFO on other nodes.
 
     Can't see: how many workers a job has, and how large its samples are.
     """
+    # If the limit is too small, the kernel kills a DataLoader worker. The rank of this worker then waits for a batch,
+    # and all other ranks wait in NCCL.
     limit = known(known(node.system).cgroup_memory_limit_bytes)
     ranks = must_have_ranks(node, case)
     if not isinstance(limit, int) or limit >= ranks * MEMORY_PER_RANK.whole:
@@ -73,12 +73,13 @@ SHM_PER_RANK = Bound(
 def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for the batches of data loaders.
 
-    DataLoader workers pass batches through /dev/shm. If /dev/shm is too small, the workers die of a bus error, and NCCL
-    waits. Yields a WARN on GPU nodes and an INFO on other nodes. Yields nothing if the check shm-too-small already
-    reports the lack of space.
+    If the space is too small, yields a WARN on GPU nodes and an INFO on other nodes. Yields nothing if the check
+    shm-too-small already reports the lack of space.
 
     Can't see: how many workers a job has, how large its batches are, and other sharing strategies.
     """
+    # DataLoader workers pass batches through /dev/shm. If /dev/shm is too small, the workers die of a bus error, and
+    # NCCL waits.
     shm = known(node.shm)
     ranks = must_have_ranks(node, case)
     if shm.free_bytes < nccl_shm_bytes(ranks):
@@ -111,11 +112,12 @@ COMMIT_PER_RANK = Bound(
 def overcommit(node: NodeFacts, case: Case) -> Findings:
     """The kernel lets a rank fork the workers of its data loaders.
 
-    If the kernel never overcommits memory, a large process can't fork a worker although memory is free. Examines the
-    node only if vm.overcommit_memory is 2. Then yields a WARN if little memory is left for GPU ranks, or else an INFO.
+    If vm.overcommit_memory is 2, yields a WARN if little memory is left for GPU ranks, or else an INFO.
 
     Can't see: how large a rank is when it forks, and how many workers it forks.
     """
+    # If vm.overcommit_memory is 2, the kernel never overcommits memory, and a large process can't fork a worker
+    # although memory is free.
     system = known(node.system)
     if known(system.overcommit) is not Overcommit.NEVER:
         return

@@ -16,12 +16,12 @@ OLDEST = {13: (580,), 12: (525, 60, 13), 11: (450, 80, 2)}
 def driver_too_old(node: NodeFacts, case: Case) -> Findings:
     """The driver is new enough for torch's CUDA.
 
-    If torch is built for a newer CUDA than the driver supports, torch finds no GPU. Yields a FAIL if the driver is
-    older than the oldest driver for torch's CUDA major version. With a backend that needs no GPU, yields a WARN
-    instead.
+    Yields a FAIL if the driver is too old for torch's CUDA major version. With a backend that needs no GPU, yields a
+    WARN instead.
 
     Can't see: a cuda-compat package, with which data-center GPUs run newer CUDA versions.
     """
+    # If torch is built for a newer CUDA than the driver supports, torch finds no GPU.
     chosen_gpus(node, case)
     torch, cuda = _torch_with_cuda(node)
     driver = known(known(node.driver).version)
@@ -62,12 +62,12 @@ WHEELS = (((13, 0), (7, 5), (99, 0)), ((12, 8), (7, 0), (12, 99)), ((11, 8), (5,
 def gpu_too_old(node: NodeFacts, case: Case) -> Findings:
     """Torch's wheels for this CUDA version contain code for every chosen GPU.
 
-    A torch without code for a GPU's generation fails with `no kernel image is available`. Yields a FAIL for each chosen
-    GPU that is older or newer than the GPUs of the torch build. With a backend that needs no GPU, yields a WARN
-    instead.
+    Yields a FAIL for each chosen GPU that is older or newer than the GPUs of the torch build. With a backend that needs
+    no GPU, yields a WARN instead.
 
     Can't see: a torch that was built from source for other GPUs.
     """
+    # A torch without code for a GPU's generation fails with `no kernel image is available`.
     gpus = chosen_gpus(node, case)
     torch, cuda = _torch_with_cuda(node)
     built_for = next((span for since, *span in WHEELS if version_tuple(cuda) >= since), None)

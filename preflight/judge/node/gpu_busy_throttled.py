@@ -28,12 +28,12 @@ from preflight.model.parts import part_of_gpu
 def gpu_busy(node: NodeFacts, case: Case) -> Findings:
     """No other process uses the chosen GPUs.
 
-    If another job uses a GPU, every measured speed depends on both jobs. Yields a WARN for each chosen GPU that was in
-    use before preflight used any GPU. A GPU was in use if a process was on the GPU, or if the GPU was computing and had
-    memory in use.
+    Yields a WARN for each chosen GPU that was in use before preflight used any GPU.
 
     Can't see: processes that a container hides, and work that starts after the probe.
     """
+    # If another job uses a GPU, every measured speed depends on both jobs. A GPU was in use if a process was on the
+    # GPU, or if the GPU was computing and had memory in use.
     gpus = chosen_gpus(node, case)
     for gpu in gpus:
         if is_busy(gpu):
@@ -81,12 +81,12 @@ SERVER = "check the fans, the air or water flow and the power supplies in the BM
 def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
     """No chosen GPU is slowed down by heat or by its power supply.
 
-    A slow GPU delays all other GPUs. Reduced clocks are normal if the GPU is idle or at its power cap. Yields a FAIL if
-    the hardware slows a chosen GPU down. Yields a WARN if the driver slows the GPU down because of heat, or if the
-    power supply of a laptop is the reason.
+    Yields a FAIL if the hardware slows a chosen GPU down. Yields a WARN if the driver slows the GPU down because of
+    heat, or because of a laptop's power supply.
 
     Can't see: throttling under load, because the probe examines an idle GPU.
     """
+    # A slow GPU delays all other GPUs. Reduced clocks are normal if the GPU is idle or at its power cap.
     gpus = chosen_gpus(node, case)
     for gpu in gpus:
         reasons = known_or(gpu.throttle_reasons, ())

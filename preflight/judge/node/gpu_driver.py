@@ -42,15 +42,14 @@ MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
 def gpu_driver(node: NodeFacts, case: Case) -> Findings:
     """If the node has NVIDIA hardware, its driver works.
 
-    A machine with NVIDIA hardware but no working driver must never count as a machine without GPUs. Yields a FAIL if
-    NVML does not start, or if NVML lists no GPU because no device is bound to NVIDIA's driver. With a backend that
-    needs no GPU, yields a WARN instead. Yields a WARN if only the values of the driver could not be read.
-
-    If the driver gives no answer in time, the driver may be waking its GPUs. The check is then inconclusive and yields
-    nothing.
+    Yields a FAIL if NVML does not start or lists no GPU, or a WARN if the backend needs no GPU. Yields a WARN if only
+    the values of the driver could not be read.
 
     Can't see: CUDA itself, which only a rank can start.
     """
+    # A machine with NVIDIA hardware but no working driver must never count as a machine without GPUs. An empty list of
+    # NVML is a FAIL if no device is bound to NVIDIA's driver. If the driver gives no answer in time, the driver may be
+    # waking its GPUs. The check is then inconclusive and yields nothing.
     must_have_nvidia(node)
     if not_passed_in(node):
         raise NotApplicable(GIVEN_NONE)

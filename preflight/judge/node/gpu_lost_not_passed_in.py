@@ -40,13 +40,14 @@ LOST_FIX = (
 def gpu_lost(node: NodeFacts, case: Case) -> Findings:
     """NVML lists every GPU on the PCI bus or, in a container, every GPU that was passed in.
 
-    A GPU that is on the PCI bus but missing in NVML has fallen off the bus, or never started. Yields a FAIL if NVML
-    lists fewer GPUs than the bus (in a container, fewer GPUs than /dev), or if NVML reports a chosen GPU as lost. With
-    a backend that needs no GPU, the severity is WARN. The severity is also WARN if CUDA_VISIBLE_DEVICES names as many
-    GPUs as NVML lists, because a scheduler may hide the other GPUs.
+    Yields a FAIL if NVML lists too few GPUs or reports a chosen GPU as lost. The severity is WARN if the backend needs
+    no GPU, or if CUDA_VISIBLE_DEVICES names all GPUs of NVML.
 
     Can't see: a GPU that is no longer visible on the bus.
     """
+    # A GPU that is on the PCI bus but missing in NVML has fallen off the bus, or never started. In a container, the
+    # GPUs in /dev count instead of the bus. If CUDA_VISIBLE_DEVICES names as many GPUs as NVML lists, a scheduler may
+    # hide the other GPUs.
     must_have_nvidia(node)
     if not_passed_in(node):
         raise NotApplicable(GIVEN_NONE)
@@ -129,8 +130,8 @@ ANY_CONTAINER_FIX = (
 def gpu_not_passed_in(node: NodeFacts, case: Case) -> Findings:
     """A container on a GPU machine was given GPUs.
 
-    Yields a FAIL if preflight runs in a container without /dev/nvidia<N>, although GPUs are on the PCI bus. With a
-    backend that needs no GPU, yields a WARN instead.
+    Yields a FAIL if a container has no /dev/nvidia<N> although GPUs are on the PCI bus. With a backend that needs no
+    GPU, yields a WARN instead.
 
     Can't see: GPUs of a host whose PCI bus the container does not show.
     """

@@ -36,12 +36,12 @@ LEAST_FREE_SHARE = Bound(
 def gpu_memory(node: NodeFacts, case: Case) -> Findings:
     """Most of the chosen GPUs' memory is free.
 
-    If the memory of a GPU is in use, a job fails after some steps, not in its first second. Yields a FAIL if the free
-    memory is too small even for NCCL. Yields a WARN if less than half of the memory is free. The fault domain is the
-    application, unless no process exists that could hold the memory.
+    Yields a FAIL if the free memory is too small even for NCCL. Yields a WARN if less than half of the memory is free.
 
     Can't see: how much the job will need.
     """
+    # If the memory of a GPU is in use, a job fails after some steps, not in its first second. The fault domain is the
+    # application, unless no process exists that could hold the memory.
     gpus = chosen_gpus(node, case)
     for gpu in gpus:
         total, free = gpu.memory_total_bytes, gpu.memory_free_bytes
@@ -78,11 +78,12 @@ Fault = tuple[Severity, str, str, Evidence]
 def gpu_memory_errors(node: NodeFacts, case: Case) -> Findings:
     """The chosen GPUs' memory has no uncorrectable errors, and no repair of it is pending or has failed.
 
-    GPU memory that returns errors stops a job with an Xid. A reset of the GPU completes a pending repair. Yields a FAIL
-    for each chosen GPU with errors or a failed repair. Yields a WARN for each chosen GPU with only a pending repair.
+    Yields a FAIL for each chosen GPU with errors or a failed repair. Yields a WARN for each chosen GPU with only a
+    pending repair.
 
     Can't see: errors before the driver was loaded, and GPUs without ECC.
     """
+    # GPU memory that returns errors stops a job with an Xid. A reset of the GPU completes a pending repair.
     gpus = chosen_gpus(node, case)
     for gpu in gpus:
         faults = list(_faults(gpu))

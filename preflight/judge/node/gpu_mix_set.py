@@ -16,12 +16,13 @@ from preflight.search.gpus.gpu_set_advice import Boundary, Crossing, advise_gpus
 def gpu_mix(case: Case) -> Findings:
     """The chosen GPUs are of one model, and every node has the same number of them.
 
-    GPUs of different models run at the speed of the slowest GPU. Nodes with different numbers of GPUs do not fit
-    together. Yields a WARN if the chosen GPUs of a node are of several models. Also yields a WARN if the nodes differ
-    in GPU model or number of GPUs.
+    Yields a WARN if the chosen GPUs of a node are of several models. Also yields a WARN if the nodes differ in GPU
+    model or number of GPUs.
 
     Can't see: GPUs with the same name but different clocks or power limits.
     """
+    # GPUs of different models run at the speed of the slowest GPU. Nodes with different numbers of GPUs do not fit
+    # together.
     of_nodes = [(node, gpus_to_use(node, case)) for node in case.nodes]
     if sum(len(gpus) for _, gpus in of_nodes) < 2:
         raise NotApplicable("fewer than two GPUs are used")
@@ -60,12 +61,12 @@ SLOWER = frozenset({Boundary.MODEL, Boundary.NVLINK, Boundary.SWITCH})
 def gpu_set(node: NodeFacts, case: Case) -> Findings:
     """No other set of equally many free GPUs is closer together than the chosen set.
 
-    GPUs that are far apart communicate at the speed of the slowest path between them. Closer GPUs may be free. Yields a
-    WARN if a closer set of equally many free GPUs makes the traffic between GPUs faster. For other advantages of a
-    closer set, yields an INFO.
+    Yields a WARN if a closer set of equally many free GPUs makes the traffic between GPUs faster. For other advantages
+    of a closer set, yields an INFO.
 
     Can't see: jobs that others will start on GPUs that are free now, and how far NICs are from the set.
     """
+    # GPUs that are far apart communicate at the speed of the slowest path between them.
     advice = advise_gpus(node, case.gpus) if case.gpus else None
     if advice is None:
         raise NotApplicable(NO_GPU)
@@ -83,9 +84,7 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
 
 
 def crossing_text(crossing: Crossing) -> str:
-    """Return text that says which GPUs are on each side of a boundary such as a NUMA node.
-
-    An example is `NUMA nodes (sockets): node 0 has GPUs 0-4, node 1 has GPUs 5-7`.
-    """
+    """Return text that says which GPUs are on each side of a boundary such as a NUMA node."""
+    # An example is `NUMA nodes (sockets): node 0 has GPUs 0-4, node 1 has GPUs 5-7`.
     sides = (f"{side.name} has GPU{'s' * (len(side.gpus) > 1)} {numbers_text(side.gpus)}" for side in crossing.sides)
     return f"{crossing.boundary.value}: {', '.join(sides)}"

@@ -16,12 +16,12 @@ COMPUTE = "nvmlDeviceGetComputeMode"
 def gpu_mode(node: NodeFacts, case: Case) -> Findings:
     """No chosen GPU is split into MIG instances or reserved by its compute mode.
 
-    A GPU that is split into MIG instances has no peer access. A GPU with a restricted compute mode admits one process
-    or no process. Yields a FAIL for MIG and for the compute mode `prohibited`. Yields a WARN for an exclusive compute
-    mode.
+    Yields a FAIL for MIG and for the compute mode `prohibited`. Yields a WARN for an exclusive compute mode.
 
     Can't see: a mode that changes after the probe.
     """
+    # A GPU that is split into MIG instances has no peer access. A GPU with a restricted compute mode admits one process
+    # or no process.
     gpus = chosen_gpus(node, case)
     for gpu in gpus:
         for severity, problem, fix, evidence in _modes(gpu):
@@ -73,11 +73,11 @@ RECOVERY_FIXES = {
 def gpu_recovery(node: NodeFacts, case: Case) -> Findings:
     """The driver requests no reset, reboot or drain because of a chosen GPU.
 
-    The driver notices that a GPU needs recovery before a job does. Yields a FAIL for each chosen GPU for which the
-    driver requests an action.
+    Yields a FAIL for each chosen GPU for which the driver requests an action.
 
     Can't see: requests of drivers before R570, which do not report them.
     """
+    # The driver notices that a GPU needs recovery before a job does.
     gpus = chosen_gpus(node, case)
     for gpu in gpus:
         action = gpu.recovery_action

@@ -17,12 +17,13 @@ from preflight.model.other_makers import OTHER_MAKERS, called, other_gpus
 def gpu_of_another_maker(node: NodeFacts, case: Case) -> Findings:
     """The GPUs and accelerators of the node are NVIDIA's, or the node has none.
 
-    preflight tests NVIDIA GPUs only. Ranks on the CPU prove nothing for a job on other GPUs. Yields a FAIL if the node
-    has no NVIDIA GPU but accelerators of AMD, Intel, Huawei, Habana or Google. Display controllers of AMD or Intel
-    count if torch is built for them. With `--backend gloo`, yields an INFO instead.
+    Yields a FAIL if the node has no NVIDIA GPU but accelerators of another maker. With `--backend gloo`, yields an INFO
+    instead.
 
     Can't see: a GPU of a maker that preflight does not know.
     """
+    # preflight tests NVIDIA GPUs only. Ranks on the CPU prove nothing for a job on other GPUs. The other makers are
+    # AMD, Intel, Huawei, Habana and Google. Display controllers of AMD or Intel count if torch is built for them.
     if has_nvidia(node):
         raise NotApplicable("this node has NVIDIA GPUs")
     known(node.other_devices)

@@ -21,11 +21,11 @@ INFINIBAND = "InfiniBand"  # a RoCE or EFA port has no subnet manager
 def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
     """Every InfiniBand port with a link is ACTIVE.
 
-    An InfiniBand port is unusable until a subnet manager has configured the port, although the link is up. Yields a
-    FAIL for each InfiniBand port that is in state INIT or ARMED while the link is up.
+    Yields a FAIL for each InfiniBand port that is in state INIT or ARMED while the link is up.
 
     Can't see: whether an ACTIVE port reaches its peers.
     """
+    # An InfiniBand port is unusable until a subnet manager has configured the port, although the link is up.
     ports = [port for port in known(node.hca_ports) if port.link_layer == INFINIBAND]
     if not ports:
         raise NotApplicable("there is no InfiniBand port")
@@ -47,13 +47,13 @@ def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
 def hca_siblings(node: NodeFacts, case: Case) -> Findings:
     """Active ports of the same adapter model run at the same rate.
 
-    If ports of one adapter model differ, a cable may be bad, or a port or an adapter was forgotten. Yields a WARN for
-    each active port that is slower than another port of the same model and link layer. Yields an INFO for ports that
-    are DOWN while another port of the same model and link layer is active. Ports that hca-port-inactive reports are
-    left out.
+    Yields a WARN for each active port that is slower than another port of the same model and link layer. Yields an INFO
+    for ports that are DOWN while another port of the same model and link layer is active.
 
     Can't see: ports that are all equally slow, and adapters whose PCI IDs can't be read.
     """
+    # If ports of one adapter model differ, a cable may be bad, or a port or an adapter was forgotten. Ports that
+    # hca-port-inactive reports are left out.
     groups: dict[tuple[str, str], list[HcaPort]] = defaultdict(list)
     for nic in verbs_nics(node):
         for port in ports_of(node, nic):
@@ -104,13 +104,14 @@ ALIKE = Bound(
 def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
     """No RDMA port is down if the same port is active on all other adapters of its model.
 
-    A port that is down costs a multi-node job a part of its network speed. NCCL on a single node never shows the loss.
-    Yields a WARN for each port that has no link and was not disabled. The same port must be active on all other
-    adapters of the model, and there must be at least three other adapters. With --accept, this WARN rejects the node.
-    If a policy sets the number of active ports, the policy decides instead.
+    Yields a WARN for each enabled port without a link if the port is active on all other adapters of the model. With
+    --accept, this WARN rejects the node.
 
     Can't see: models with fewer than four adapters, and ports that are up but reach no other node.
     """
+    # A port that is down costs a multi-node job a part of its network speed. NCCL on a single node never shows the
+    # loss. The model needs at least three other adapters. If a policy sets the number of active ports, the policy
+    # decides instead.
     if case.policy is not None and "active_ports" in case.policy.expect:
         raise NotApplicable("the policy says how many ports must be active")
     if not verbs_nics(node):
@@ -156,11 +157,11 @@ def _missing(node: NodeFacts) -> tuple[HcaPort, ...]:
 def rdma_devices(node: NodeFacts, case: Case) -> Findings:
     """Every RDMA adapter that the kernel shows can be opened.
 
-    In a container, /sys may show adapters without their device files in /dev. NCCL then silently uses sockets. Yields a
-    WARN if device files of adapters are missing and the run uses GPUs.
+    Yields a WARN if device files of adapters are missing and the run uses GPUs. NCCL then silently uses sockets.
 
     Can't see: permissions on the device files.
     """
+    # In a container, /sys may show adapters without their device files in /dev.
     if not case.wants_gpus:
         raise NotApplicable(NO_GPU)
     rdma = known(node.rdma)
@@ -190,11 +191,12 @@ V2 = "RoCE v2"
 def roce_gid(node: NodeFacts, case: Case) -> Findings:
     """Every active RoCE port has a version 2 GID.
 
-    Without a version 2 GID, the traffic of a RoCE port can't be routed. NCCL since 2.21 finds no usable GID on such a
-    port. Yields a WARN for each active RoCE port without a version 2 GID. EFA ports are not judged.
+    Yields a WARN for each active RoCE port without a version 2 GID. EFA ports are not judged.
 
     Can't see: whether the network routes the traffic, and lossless settings (PFC, ECN).
     """
+    # Without a version 2 GID, the traffic of a RoCE port can't be routed. NCCL since 2.21 finds no usable GID on a port
+    # without a version 2 GID.
     ports = [port for nic in verbs_nics(node) for port in ports_of(node, nic)]
     active = [port for port in ports if port.link_layer == ETHERNET and port.state is PortState.ACTIVE]
     if not active:
@@ -230,12 +232,12 @@ ANSWERS_FOR_OTHERS = frozenset({0, 3})  # the kernel's ip-sysctl: 3 leaves out a
 def roce_same_network(node: NodeFacts, case: Case) -> Findings:
     """Active RoCE ports in one IPv4 network each answer for their own address only.
 
-    By default, Linux answers ARP requests for all its addresses on every interface. If two RoCE ports are in one
-    network, a peer may learn the wrong card for an address, and connections time out (errno 110). Yields a WARN for
-    each network with several RoCE ports if one of the ports has arp_ignore 0 or 3.
+    Yields a WARN for each network with several RoCE ports if one of the ports has arp_ignore 0 or 3.
 
     Can't see: rules and routes that keep traffic to its own interface, and what the switches do.
     """
+    # By default, Linux answers ARP requests for all its addresses on every interface. If two RoCE ports are in one
+    # network, a peer may learn the wrong card for an address, and connections time out (errno 110).
     ports = [port for nic in verbs_nics(node) for port in ports_of(node, nic)]
     active = [port for port in ports if port.link_layer == ETHERNET and port.state is PortState.ACTIVE]
     if len(active) < 2:

@@ -31,11 +31,11 @@ class InheritedSetting:
 def inherited_env(node: NodeFacts, case: Case) -> Findings:
     """Every inherited variable and nccl.conf line takes effect as written and causes no failure.
 
-    Some settings cause failures, or have another effect than their author intended. Yields a WARN per setting that
-    causes harm, and an INFO per transport that is disabled without a known need.
+    Yields a WARN per setting that causes harm, and an INFO per transport that is disabled without a known need.
 
     Can't see: what the job's own scripts set later, an NCCL environment plugin, and an nccl.conf that can't be read.
     """
+    # Some settings cause failures, or have another effect than the author of the setting intended.
     for setting in settings_in_force(node):
         unset = f"inherited from your shell or launcher: `unset {setting.name.strip()}`"
         where = unset if setting.source == ENVIRONMENT else f"set in {setting.source}"

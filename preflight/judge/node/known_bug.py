@@ -26,13 +26,13 @@ SHOWN = {
 def known_bug(node: NodeFacts, case: Case) -> Findings:
     """These versions of NCCL, torch, driver and kernel have no known bug that a short check can miss.
 
-    A bug that needs hours or more ranks does not occur in a check. Yields one INFO for the bug that fits best, with the
-    other bugs as evidence. The verdict does not change. If a test run failed, bugs of these GPUs that fail in the same
-    way count too.
+    Yields one INFO for the bug that fits best, with the other bugs as evidence. The verdict does not change.
 
     Can't see: a bug that is not in the table, a version that only the job loads, and a job that is larger than the
     check.
     """
+    # A bug that needs hours or more ranks does not occur in a check. If a test run failed, bugs of these GPUs that fail
+    # in the same way count too.
     if not case.wants_gpus:
         raise NotApplicable("no GPU is used, and the known bugs are in NCCL and the software below it")
     known(known(node.software).torch)  # without torch nothing says which NCCL the job loads

@@ -35,12 +35,12 @@ LOW_BYTES = Bound(
 def memlock(node: NodeFacts, case: Case) -> Findings:
     """The locked-memory limit is high enough for RDMA.
 
-    InfiniBand and RoCE must lock the memory that they use, and the usual default limit is far too small. Yields a FAIL
-    if a test run failed because of the limit, or a WARN if other settings avoid the failure. If no test run failed but
-    the limit is below 1 GiB, yields a WARN on a node with an RDMA adapter, else an INFO.
+    Yields a FAIL if a test run failed because of the limit, or a WARN if other settings avoid the failure. If no test
+    run failed but the limit is below 1 GiB, yields a WARN with an RDMA adapter, else an INFO.
 
     Can't see: limits that a job's own service manager sets, and adapters that /sys does not show.
     """
+    # InfiniBand and RoCE must lock the memory that they use, and the usual default limit is far too small.
     allowed = known(node.limits).memlock_bytes
     proofs = symptoms_of(case, MEMLOCK)
     if not (case.wants_gpus or proofs):
@@ -103,13 +103,12 @@ COMFORTABLE = Bound(
 def nofile(node: NodeFacts, case: Case) -> Findings:
     """Every rank may open as many file descriptors as it needs.
 
-    A rank opens several file descriptors for each peer, so with a small limit a large job fails at its start. Yields a
-    FAIL if a test run failed because of the limit, or a WARN if other settings avoid the failure. If no test run
-    failed, yields a WARN if the limit is too small for this run. On several nodes, yields an INFO if the limit is below
-    4096.
+    Yields a FAIL if a test run failed because of the limit, or a WARN if other settings avoid the failure. Otherwise,
+    yields a WARN if the limit is too small for this run, or an INFO below 4096 on several nodes.
 
     Can't see: the hard limit, and the files that the job itself opens.
     """
+    # A rank opens several file descriptors for each peer, so with a small limit a large job fails at its start.
     allowed = known(node.limits).nofile
     if isinstance(allowed, Limit):
         return
@@ -149,12 +148,13 @@ PER_RANK = Bound(
 def pids(node: NodeFacts, case: Case) -> Findings:
     """Every rank may start the threads and workers that it needs.
 
-    The limit of processes also counts threads. If the limit is too small, a rank can't start its threads or its data
-    loaders' workers. Yields a FAIL if a test run failed because of the limit, or a WARN if other settings avoid the
-    failure. If no test run failed, yields a WARN if the ranks and workers may need more than the limit.
+    Yields a FAIL if a test run failed because of the limit, or a WARN if other settings avoid the failure. If no test
+    run failed, yields a WARN if the ranks and workers may need more than the limit.
 
     Can't see: what else counts toward the limit, and how many workers a job has; RLIMIT_NPROC does not apply to root.
     """
+    # The limit of processes also counts threads. If the limit is too small, a rank can't start its threads or its data
+    # loaders' workers.
     limit, source = _tightest(node)
     ranks = must_have_ranks(node, case)
     proofs = symptoms_of(case, PIDS)
@@ -206,11 +206,11 @@ CURED_IN = (2, 28)
 def stack_unlimited(node: NodeFacts, case: Case) -> Findings:
     """NCCL's threads have as much stack as they need.
 
-    If the stack limit is unlimited, glibc gives new threads only 2 MB, which NCCL before 2.28 exceeded. Yields a WARN
-    if NCCL is known to be older than 2.28, and an INFO if its version is unknown.
+    With an unlimited stack limit, yields a WARN if NCCL is older than 2.28, and an INFO if its version is unknown.
 
     Can't see: an NCCL that is linked into torch or loaded from LD_LIBRARY_PATH.
     """
+    # If the stack limit is unlimited, glibc gives new threads only 2 MB, which NCCL before 2.28 exceeded.
     if not case.wants_gpus:
         raise NotApplicable(NO_GPU)
     if not isinstance(known(node.limits).stack_bytes, Limit):

@@ -16,12 +16,12 @@ NEVER_A_PATH = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
 def netif_usable(node: NodeFacts, case: Case) -> Findings:
     """At least one interface other than loopback and container bridges can carry data.
 
-    Without such an interface, ranks can connect only over loopback, and only on one node. If no interface can carry
-    data, yields a WARN on one node and a FAIL on several nodes. If `lo` is down, yields a WARN, or a FAIL if the
-    default settings failed. Yields an INFO for an interface with a comma in its name.
+    If no interface can carry data, yields a WARN on one node and a FAIL on several nodes. If `lo` is down, yields a
+    WARN, or a FAIL if the default settings failed. Yields an INFO for an interface with a comma in its name.
 
     Can't see: routes, firewalls, and whether the interface reaches the other nodes.
     """
+    # Without a usable interface, ranks can connect only over loopback, and only on one node.
     netifs = known(node.netifs)
     if not any(is_usable(netif) for netif in netifs):
         yield netif_usable.finding(
@@ -91,12 +91,12 @@ def _state(netif: Netif) -> str:
 def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
     """The host's own name resolves to an address that other nodes can reach.
 
-    Gloo and c10d use the address of the host's own name. Other nodes can't reach a loopback address. On one node,
-    yields an INFO if the name resolves to loopback, and a WARN if the name has no address or another host's address. On
+    On one node, yields an INFO if the name resolves to loopback, and a WARN for no address or another host's. On
     several nodes, yields a WARN, or a FAIL if gloo needs the address and no settings work.
 
     Can't see: to which address other nodes resolve this name.
     """
+    # Gloo and c10d use the address of the host's own name. Other nodes can't reach a loopback address.
     resolution = known(node.name_resolution)
     trouble = _trouble(node, resolution)
     if trouble is None:

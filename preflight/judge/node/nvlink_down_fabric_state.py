@@ -16,13 +16,13 @@ from preflight.model.repairs import FABRIC_MANAGER
 def nvlink_down(node: NodeFacts, case: Case) -> Findings:
     """Every chosen GPU has as many active NVLinks as the other GPUs of its model on this node.
 
-    An NVLink that is down slows every collective without an error. Yields a FAIL (a WARN on a node without NVSwitches)
-    for each chosen GPU with fewer active links than another GPU of its model.
-
-    On a node without NVSwitches, a GPU without any active link has no NVLink bridge, which is no fault.
+    Yields a FAIL for each chosen GPU with fewer active links than another GPU of its model. The severity is WARN on a
+    node without NVSwitches.
 
     Can't see: a link that is down on all GPUs, and a link that is up but slow.
     """
+    # An NVLink that is down slows every collective without an error. On a node without NVSwitches, a GPU without any
+    # active link has no NVLink bridge, which is no fault.
     chosen = chosen_gpus(node, case)
     all_gpus = known(node.gpus)
     if not any(known_or(gpu.nvlinks, ()) for gpu in all_gpus) and not any(_is_unread(gpu) for gpu in chosen):
@@ -77,12 +77,12 @@ NO_CHANNEL = (
 def fabric_state(node: NodeFacts, case: Case) -> Findings:
     """On an NVSwitch machine, every chosen GPU is registered with the fabric.
 
-    Until the Fabric Manager has registered a GPU, the GPU can't compute (CUDA error 802). Yields a FAIL if the
-    registration failed or is not complete, and a WARN if the fabric is unhealthy. If Grace nodes share a fabric but the
-    IMEX channel is missing, yields a WARN for a job on several nodes, else an INFO.
+    Yields a FAIL if the registration failed or is not complete, and a WARN if the fabric is unhealthy. If Grace nodes
+    share a fabric without an IMEX channel, yields a WARN for a job on several nodes, else an INFO.
 
     Can't see: GPUs before Hopper, whose driver does not report it, and whether the IMEX daemons reach each other.
     """
+    # Until the Fabric Manager has registered a GPU, the GPU can't compute (CUDA error 802).
     gpus = chosen_gpus(node, case)
     if not any(has_switch(gpu) for gpu in known(node.gpus)):
         raise NotApplicable("no NVSwitch joins these GPUs")

@@ -37,12 +37,13 @@ CONFIDENTIAL = (
 def p2p_refused(node: NodeFacts, case: Case) -> Findings:
     """The driver allows peer access between all chosen GPUs that support it.
 
-    Without peer access, all data between two GPUs goes through the host's memory. Yields one finding for each reason of
-    the driver. The finding is a FAIL if NVLinks connect the GPUs and the driver gives a reason. MIG and confidential
-    computing exclude peer access by design.
+    Yields one problem for each reason of the driver. The problem is a FAIL if NVLinks connect the GPUs and the driver
+    gives a reason.
 
     Can't see: whether data arrives. The driver reports OK even if an IOMMU drops the data; the trials show that.
     """
+    # Without peer access, all data between two GPUs goes through the host's memory. MIG and confidential computing
+    # exclude peer access by design.
     if len(chosen_gpus(node, case)) < 2:
         raise NotApplicable("no two GPUs are to be used")
     linked = {(path.a, path.b) for path in known(node.gpu_paths) if str(path.level).startswith("NV")}

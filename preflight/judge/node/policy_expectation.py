@@ -16,11 +16,11 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
 def policy_expectation(node: NodeFacts, case: Case) -> Findings:
     """The node has the GPUs, driver, adapters and ports that the policy names.
 
-    Yields a FAIL for each expectation that the node does not meet. If NVML fails, the check compares the GPUs on the
-    PCI bus. If a value could not be read, the result is unknown.
+    Yields a FAIL for each expectation that the node does not meet. If a value could not be read, the result is unknown.
 
     Can't see: anything without --policy.
     """
+    # If NVML fails, the check compares the GPUs on the PCI bus.
     if case.policy is None or not case.policy.expect:
         raise NotApplicable("no policy has expectations for this node")
     undecided = []

@@ -22,13 +22,13 @@ FIX = (
 def roce_port_speed(node: NodeFacts, case: Case) -> Findings:
     """An active RoCE port runs at the fastest speed that it and its peer offer.
 
-    Yields a WARN for each active RoCE port that is slower than both ends of its cable offer. A damaged cable or
-    transceiver can cause this. Yields an INFO for a port that could be faster if the peer's offer is lower, missing or
-    not reliable (driver mlx5).
+    Yields a WARN for each active RoCE port that is slower than both ends of its cable offer. Yields an INFO for a port
+    that could be faster if the peer's offer is lower, missing or not reliable.
 
     Can't see: InfiniBand ports, whose speeds only their firmware knows (`mlxlink` as root); a cable that can carry less
     than both ports; bonds.
     """
+    # A damaged cable or transceiver can cause a low speed. The peer's offer is not reliable if the driver is mlx5.
     found = [(port, known_or(nic.driver, "")) for nic in verbs_nics(node) for port in ports_of(node, nic)]
     active = [
         (port, driver)

@@ -35,14 +35,15 @@ ALIKE = Bound(
 def roce_traffic_classes(node: NodeFacts, case: Case) -> Findings:
     """Active RoCE ports of one model treat traffic classes alike, and NCCL's traffic has flow control if any has.
 
-    With priority flow control (PFC), a full receiver pauses one priority, and the packets of other priorities are lost.
-    `NCCL_IB_TC` sets the priority of NCCL's traffic. Yields an INFO if active ports of one model and rate have
-    different settings, or a WARN if a single port differs from three or more ports. Yields an INFO if PFC is on, but
-    not for the priority of NCCL's traffic.
+    Yields an INFO if active ports of one model and rate differ, or a WARN if one port differs from several. Yields an
+    INFO if flow control (PFC) is on, but not for the priority of NCCL's traffic.
 
     Can't see: the switches' configuration, whether the fabric is meant to work without PFC, which ports a storage
     network uses, and the priority of ports that do not look at DSCPs.
     """
+    # A WARN needs at least three ports that agree with each other. With priority flow control (PFC), a full receiver
+    # pauses one priority, and the packets of other priorities are lost. `NCCL_IB_TC` sets the priority of NCCL's
+    # traffic.
     alike = defaultdict[tuple[str, str], list[HcaPort]](list)
     for nic in verbs_nics(node):
         for port in ports_of(node, nic):

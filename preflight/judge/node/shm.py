@@ -33,8 +33,8 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for NCCL's segments of all local ranks.
 
     Yields a FAIL if a test run failed for lack of room, or a WARN if other settings avoid the failure. If no test run
-    failed, yields a WARN if NCCL may need more room, or an INFO if a test run with shared memory worked. If the run
-    uses no GPU, yields only an INFO.
+    failed, yields a WARN if NCCL may need more room. Yields only an INFO if a test run with shared memory worked, or if
+    the run uses no GPU.
 
     Can't see: that NCCL needs little room over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (2.24, driver 560).
     """
@@ -80,11 +80,11 @@ MOST_NAMED = 5
 def shm_stale(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm holds no nccl-* segments of jobs that have ended.
 
-    Segments that a dead job left in /dev/shm take memory until someone removes them. Yields an INFO if there are stale
-    segments, and a WARN if they take more than half of /dev/shm.
+    Yields an INFO if there are stale segments, and a WARN if the segments take more than half of /dev/shm.
 
     Can't see: whether a process of another user or container, whose maps can't be read, still uses a segment.
     """
+    # Segments that a dead job left in /dev/shm take memory until someone removes the segments.
     shm = known(node.shm)
     files = tuple(name if name.startswith("/") else f"/dev/shm/{name}" for name in shm.stale_nccl_files)
     if not files:

@@ -14,11 +14,11 @@ OLDEST_RUN = (2, 1)
 def torch_version(node: NodeFacts, case: Case) -> Findings:
     """Torch is installed, and is not older than the oldest version that preflight was run with.
 
-    Without torch, no rank can run. Yields a FAIL if torch is missing (an INFO for `probe`, which needs no torch), and a
-    WARN if torch is too old.
+    Yields a FAIL if torch is missing (an INFO for `probe`), and a WARN if torch is too old.
 
     Can't see: whether torch can be imported.
     """
+    # Without torch, no rank can run. `probe` needs no torch.
     torch = known(node.software).torch
     if isinstance(torch, Gap):
         yield torch_version.finding(
@@ -52,11 +52,11 @@ WHEELS = ((13, "cu130"), (12, "cu126"), (11, "cu118"))  # newest CUDA major that
 def torch_without_cuda(node: NodeFacts, case: Case) -> Findings:
     """On a machine with NVIDIA GPUs, torch was built with CUDA.
 
-    A torch that was built for the CPU can't train on the GPUs. Yields a FAIL if torch was built without CUDA, or a WARN
-    if the backend needs no GPU.
+    Yields a FAIL if torch was built without CUDA, or a WARN if the backend needs no GPU.
 
     Can't see: whether the driver is new enough for torch's CUDA.
     """
+    # A torch that was built for the CPU can't train on the GPUs.
     must_have_nvidia(node)
     torch = known(node.software).torch
     if isinstance(torch, Gap):

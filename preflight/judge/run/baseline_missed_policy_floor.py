@@ -46,11 +46,10 @@ def baseline_missed(case: Case) -> Findings:
     Yields one FAIL for the value that is furthest below its minimum in all repetitions. If no value is below its
     minimum, yields one WARN for a value that few known-good nodes have.
 
-    If a low value was not measured often enough, the result is unknown. After a small loss, the result is also unknown
-    if the driver, NCCL or torch differs from the baseline's.
-
     Can't see: losses smaller than the differences between good nodes, several nodes, and anything without --baseline.
     """
+    # If a low value was not measured often enough, the result is unknown. After a small loss, the result is also
+    # unknown if the driver, NCCL or torch differs from the baseline's.
     if case.baseline is None:
         raise NotApplicable("no --baseline was given")
     must_have_trials(case)
@@ -98,11 +97,11 @@ def _evidence(each: Judged, source: str) -> Evidence:
 def policy_floor(case: Case) -> Findings:
     """With default settings, the collectives reach the bandwidth that the policy demands.
 
-    Yields a FAIL for each policy minimum that the default settings miss. If a size was not measured, its result is
-    missing.
+    Yields a FAIL for each policy minimum that the default settings miss.
 
     Can't see: sizes for which the policy has no minimum, and anything without --policy.
     """
+    # If a size was not measured, its result is missing.
     if case.policy is None or not case.policy.floors:
         raise NotApplicable("no policy demands a bandwidth")
     must_have_trials(case)

@@ -16,11 +16,12 @@ from preflight.model.storage import NodeStorage
 def checkpoint_dir(case: Case) -> Findings:
     """Files in the directory of --checkpoint-dir can be written, synced and read back.
 
-    If the checkpoint directory can't be written, the job is lost at its first checkpoint. Yields a WARN if files could
-    not be written or read back. The measured speed is used for the safe timeout.
+    Yields a WARN if files could not be written or read back.
 
     Can't see: files larger than the few that were tried, and what other nodes do to the directory.
     """
+    # If the checkpoint directory can't be written, the job is lost at its first checkpoint. The measured speed is used
+    # for the safe timeout.
     storage = case.storage
     if storage is None:
         raise NotApplicable("no --checkpoint-dir was given")
@@ -42,11 +43,11 @@ def checkpoint_dir(case: Case) -> Findings:
 def shared_storage(case: Case) -> Findings:
     """Every node writes to the checkpoint directory and reads what the others wrote.
 
-    Checkpoints are lost if the nodes do not share the directory, or if a node can't write to the directory. Yields a
-    FAIL for each problem, with the nodes that have the problem.
+    Yields a FAIL for each problem, with the nodes that have the problem.
 
     Can't see: directories that --checkpoint-dir does not name, and caches that last longer than the test.
     """
+    # Checkpoints are lost if the nodes do not share the directory, or if a node can't write to the directory.
     if case.between is None:
         raise NotApplicable(ONE_NODE)
     if isinstance(case.between.storage, Gap):

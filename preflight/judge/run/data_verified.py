@@ -21,12 +21,12 @@ NO_PART = (
 def data_verified(case: Case) -> Findings:
     """Every rank received the right data at every size: before and after the timed calls, and in some of them.
 
-    Wrong data silently ruins the model. With default settings, yields a FAIL for each collective with wrong data, or a
-    WARN if there is a workaround. With other settings, yields an INFO. Wrong data in a repetition of the default
-    settings is a FAIL.
+    With default settings, yields a FAIL for each collective with wrong data, or a WARN if there is a workaround. With
+    other settings, yields an INFO. Wrong data in a repetition of the default settings is a FAIL.
 
     Can't see: corruption that needs more load, heat or time than the trials had.
     """
+    # Wrong data silently ruins the model.
     must_have_trials(case)
     default = default_trial(case.trials)
     default_is_wrong = default is not None and default.outcome is Outcome.WRONG_DATA

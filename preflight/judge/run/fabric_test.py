@@ -42,13 +42,13 @@ LEAST_BYTES = Bound(
 def fabric_test(case: Case) -> Findings:
     """In the given results of ib_write_bw, each adapter of this node reached 80% of what its port can carry.
 
-    A port can carry its rate, or less if the PCIe link of the adapter is slower. preflight does not run ib_write_bw
-    itself, because the test would load links that others use. Yields a WARN for each port whose best result at 64 KiB
-    or more is below 80%. A bidirectional result counts half. If an active port has no result, the check is
-    inconclusive.
+    Yields a WARN for each port whose best result at 64 KiB or more is below 80%. If an active port has no result, the
+    check is inconclusive.
 
     Can't see: when, with which peer and over which cable a test ran, and what else used the link then.
     """
+    # A port can carry its rate, or less if the PCIe link of the adapter is slower. preflight does not run ib_write_bw
+    # itself, because the test would load links that others use. A bidirectional result counts half.
     if not case.fabric:
         raise NotApplicable("no results of ib_write_bw were given (--fabric)")
     node = case.nodes[0]
@@ -86,9 +86,9 @@ def link_of(node: NodeFacts, port: HcaPort) -> PciDevice | None:
 
 
 def limit_of(node: NodeFacts, port: HcaPort) -> float | Gap:
-    """Return the highest rate that a port can carry in Gbit/s, or a Gap if the rate is unknown.
+    """Return the highest rate that a port can carry in Gbit/s, or a Gap object if the rate is unknown.
 
-    This is the rate of the port, or the maximum rate of the adapter's PCIe link if this link is slower.
+    The result is the rate of the port, or the maximum rate of the adapter's PCIe link if this link is slower.
     """
     link, pci = link_of(node, port), {each.bdf: each for each in known_or(node.pci, ())}
     if link is None or isinstance(link.speed_max_gt_s, Gap) or isinstance(link.width_max, Gap):

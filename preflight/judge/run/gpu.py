@@ -56,13 +56,13 @@ LASTING_SHARE = Bound(
 def gpu_slow(case: Case) -> Findings:
     """Every chosen GPU computes as fast as the others of its model.
 
-    A GPU that is slower than the others delays every step of the job. Yields a WARN for each GPU that is slower than
-    the others of its model, or a FAIL if it is far slower. The finding names the matrix product in which the GPU is
-    slowest.
+    Yields a WARN for each GPU that is slower than the others of its model. Yields a FAIL if the GPU is far slower.
 
     Can't see: GPUs that are all equally slow, a single GPU, and which of two is slow if they differ by less than a
     fifth.
     """
+    # A GPU that is slower than the others delays every step of the job. The problem names the matrix product in which
+    # the GPU is slowest.
     hardware = gpu_results_of(case)
     worst: dict[int, tuple[float, str, float, float]] = {}
     for dtype in dict.fromkeys(gemm.dtype for test in hardware.gpus for gemm in test.gemms):
@@ -105,11 +105,12 @@ def _load_evidence(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
 def gpu_throttled_under_load(case: Case) -> Findings:
     """No chosen GPU is slowed down by heat or by its power supply while it computes.
 
-    If the hardware slows a GPU down under load, the cooling or power is bad. Yields a FAIL for each GPU that the
-    hardware slowed down in at least a fifth of the samples. Yields a WARN if the driver slowed the GPU down.
+    Yields a FAIL for each GPU that the hardware slowed down in at least a fifth of the samples. Yields a WARN if the
+    driver slowed the GPU down.
 
     Can't see: heat that needs longer to build up than the test lasts; `--profile burn` tests for minutes.
     """
+    # If the hardware slows a GPU down under load, the cooling or power is bad.
     hardware = gpu_results_of(case)
     named: set[int] = set()
     for test in hardware.gpus:
@@ -151,11 +152,11 @@ def _lasting(load: UnderLoad) -> tuple[str, ...]:
 def gpu_unkillable(case: Case) -> Findings:
     """preflight could end every process of every trial.
 
-    A process that survives SIGKILL is stuck in the kernel, nearly always in the driver of its GPU. Yields a FAIL for
-    each rank whose process survived SIGKILL.
+    Yields a FAIL for each rank whose process survived SIGKILL.
 
     Can't see: processes that preflight did not start.
     """
+    # A process that survives SIGKILL is stuck in the kernel, nearly always in the driver of its GPU.
     for trial in must_have_trials(case):
         for end in trial.ranks:
             if end.ended == "unkillable":
@@ -178,11 +179,12 @@ WORDS = {Ending.HANG: "hangs", Ending.CRASH: "fails"}
 def gpu_unusable(case: Case) -> Findings:
     """Every chosen GPU, tested alone, multiplies matrices and copies data to and from the host.
 
-    If these tests hang or crash on one GPU alone, without NCCL, the GPU is faulty. Yields a FAIL for each GPU whose own
-    test hung or crashed. If another program killed the test, the finding does not blame the GPU.
+    Yields a FAIL for each GPU whose own test hung or crashed.
 
     Can't see: faults that need other kernels, several GPUs or hours.
     """
+    # If the tests of one GPU hang or crash on one GPU alone, without NCCL, the GPU is faulty. If another program killed
+    # the test, the problem does not blame the GPU.
     hardware = gpu_results_of(case)
     failed = {test.gpu: test for test in reversed(hardware.gpus) if test.end in WORDS}
     for gpu, test in sorted(failed.items()):
@@ -209,11 +211,11 @@ FIX = (
 def gpu_wrong_results(case: Case) -> Findings:
     """Every chosen GPU computes the same bits each time and the same bits as the other GPUs, and its results are right.
 
-    A GPU that computes wrong bits silently ruins a training run. Yields a FAIL for each GPU whose results are wrong,
-    change, or differ from the results of the other GPUs.
+    Yields a FAIL for each GPU whose results are wrong, change, or differ from the results of the other GPUs.
 
     Can't see: faults that need other kernels, more heat or more time; with one GPU, results that the CPU did not check.
     """
+    # A GPU that computes wrong bits silently ruins a training run.
     hardware = gpu_results_of(case)
     problems_of: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for test in hardware.gpus:

@@ -21,11 +21,12 @@ def intermittent(case: Case) -> Findings:
     """The same settings end in the same way each time that they are tried.
 
     Yields a FAIL if the same settings sometimes worked and sometimes failed, or failed in different ways or places.
-    Yields nothing if another setting prevents the failure. Wrong data rejects the node at once. After an intermittent
-    hang or crash, the verdict is unknown unless the last runs (--history) also failed.
+    Yields nothing if another setting prevents the failure.
 
     Can't see: a fault that is too rare for the number of repetitions; trials are repeated only after a failure.
     """
+    # Wrong data rejects the node at once. After an intermittent hang or crash, the verdict is unknown unless the last
+    # runs (--history) also failed.
     must_have_trials(case)
     default = default_trial(case.trials)
     if case.control is None or all(each.outcome is Outcome.SKIPPED for each in case.control.reruns):

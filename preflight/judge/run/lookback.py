@@ -28,13 +28,13 @@ KERNEL_LOG = "kernel log"
 def lookback(case: Case) -> Findings:
     """The kernel's records from before the run show no hardware Xid and no link that went down and came up again.
 
-    The [lookback] table of the policy sets how far back the records count. Yields a FAIL for each hardware Xid of a
-    chosen GPU, and for each interface whose link went down and came up again. Yields a WARN for each unknown or unclear
-    Xid, and for each InfiniBand port that lost its link since a boot in that time. If the log does not reach far enough
-    back, the result is unknown.
+    Yields a FAIL for a hardware Xid of a chosen GPU, or for an interface whose link went down and came up. Yields a
+    WARN for an unknown or unclear Xid, or for an InfiniBand port that lost its link.
 
     Can't see: events before the last boot, and links of adapters whose drivers log nothing about them.
     """
+    # The [lookback] table of the policy sets how far back the records count. If the log does not reach far enough back,
+    # the result is unknown.
     wanted = Lookback() if case.policy is None else case.policy.lookback
     if wanted == Lookback():
         raise NotApplicable("no policy says how far back to search for Xids and lost links")

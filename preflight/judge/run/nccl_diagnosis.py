@@ -20,12 +20,13 @@ ONCE_MORE = "run `preflight check` once more"
 def nccl_diagnosis(case: Case) -> Findings:
     """NCCL's own diagnosis finds no fault, and agrees with preflight's own copies between the GPUs.
 
-    NCCL 2.31 and later can test pairs of GPUs itself. Yields a WARN for the pairs that only NCCL or only preflight
-    found broken, and an INFO for the pairs that both found broken. Yields a WARN for each other failure that NCCL
-    names. The quick profile runs this diagnosis only if a test run failed.
+    Yields a WARN for pairs that only NCCL or only preflight found broken, and an INFO for pairs that both found broken.
+    Yields a WARN for each other failure that NCCL names.
 
     Can't see: pairs that NCCL joins in another way, and faults of messages larger than eight bytes.
     """
+    # NCCL 2.31 and later can test pairs of GPUs itself. The quick profile runs this diagnosis only if a test run
+    # failed.
     if not case.diagnosis:
         raise NotApplicable("NCCL's own diagnosis (2.31 and later) was not run")
     diagnosis = case.diagnosis[-1]

@@ -24,11 +24,12 @@ MEANING = {
 def netif_reaches_nobody(case: Case) -> Findings:
     """Every interface that looks usable reaches another node.
 
-    An interface that is up and has an address may still reach no other node. Yields one finding for each name of such
-    an interface. The finding is an INFO if the default settings work, a WARN if other settings work, else a FAIL.
+    Yields a problem for each name of an interface that reaches no other node. The problem is an INFO if the default
+    settings work, a WARN if other settings work, else a FAIL.
 
     Can't see: interfaces without a match by name or network on another node, and runs of more than 16 nodes.
     """
+    # An interface that is up and has an address may still reach no other node.
     between = case.between
     if between is None:
         raise NotApplicable(ONE_NODE)
@@ -81,11 +82,12 @@ def _path(between: NetworkSurvey, path: PathResult, shown: str) -> Evidence:
 def netif_same_address(case: Case) -> Findings:
     """No two nodes have the same address.
 
-    If several nodes have the same address (often the address of docker0), a node that connects to the address reaches
-    itself. Yields an INFO for each address that several nodes have, or a WARN if the default settings failed.
+    Yields an INFO for each address that several nodes have, or a WARN if the default settings failed.
 
     Can't see: nodes that took no part in the run.
     """
+    # If several nodes have the same address (often the address of docker0), a node that connects to the address reaches
+    # itself.
     if case.between is None:
         raise NotApplicable(ONE_NODE)
     places: dict[str, dict[str, str]] = defaultdict(dict)
@@ -113,11 +115,12 @@ IP_AND_ICMP_BYTES = 28
 def path_drops_large(case: Case) -> Findings:
     """Packets that fit an interface's MTU arrive at the other nodes.
 
-    A hop with a smaller MTU carries small packets and silently drops large ones. Yields one finding per interface name:
-    a WARN, or a FAIL if the default settings fail and there is no workaround.
+    Yields a WARN for each interface name that drops large packets, or a FAIL if the default settings fail without a
+    workaround.
 
     Can't see: RDMA traffic, and whether jumbo frames would pass if TCP does not negotiate them.
     """
+    # A hop with a smaller MTU carries small packets and silently drops large ones.
     between = case.between
     if between is None:
         raise NotApplicable(ONE_NODE)

@@ -49,14 +49,13 @@ CLOSED = ("not permitted", "ermission", "not recorded", *NOT_OFFERED)
 def new_hardware_errors(case: Case) -> Findings:
     """The run added no uncorrectable error, hardware Xid or lost link, and at most a few repaired errors.
 
-    Yields a FAIL for each uncorrectable error, for each Xid of the hardware, and if the driver now requests a reset.
-    Yields a WARN for errors that the GPU survived, and for too many repaired errors. Yields an INFO for Xids that
-    programs cause, such as 45 for a killed program.
-
-    If this user may not read Xids or counters, the node can still be accepted.
+    Yields a FAIL for an uncorrectable error, a hardware Xid or a requested reset. Yields a WARN for errors that the GPU
+    survived and for too many repaired errors. Yields an INFO for Xids that programs cause.
 
     Can't see: errors before and after the run, and counters that the driver, the kernel or a permission withholds.
     """
+    # An example of an Xid that programs cause is 45, for a killed program. If this user may not read Xids or counters,
+    # the node can still be accepted.
     hardware = gpu_results_of(case)
     if isinstance(hardware.counters, Gap):
         raise UnreadableFact(hardware.counters.reason)

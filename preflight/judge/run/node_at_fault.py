@@ -34,11 +34,11 @@ SHOWN_OUTCOMES = {"hang": "hung", "crash": "crashed", "wrong_data": "got wrong d
 def node_at_fault(case: Case) -> Findings:
     """If all nodes together fail or are slow, tests in small groups find no node at fault.
 
-    A bad node fails in each of its groups, and the other nodes of these groups work in other groups. Yields one finding
-    for each bad node and each bad path, and one finding if a cause stays unknown.
+    Yields one problem for each bad node and each bad path, and one problem if a cause stays unknown.
 
     Can't see: runs of fewer than three nodes, and faults that come and go between two rounds.
     """
+    # A bad node fails in each of its groups, and the other nodes of these groups work in other groups.
     observed = case.isolation
     if len(case.nodes) < 2:
         raise NotApplicable(ONE_NODE)

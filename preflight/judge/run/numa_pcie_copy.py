@@ -32,11 +32,11 @@ NEAR_OVER_FAR = Bound(
 def numa_copy(case: Case) -> Findings:
     """For every GPU, memory of its own NUMA node is as fast as memory of any other node.
 
-    If the memory of its own NUMA node is slower, the firmware reports the wrong NUMA node to the kernel. Yields a WARN
-    for each GPU that copies clearly faster with memory of another NUMA node.
+    Yields a WARN for each GPU that copies clearly faster with memory of another NUMA node.
 
     Can't see: NUMA nodes whose CPUs this process may not use, and GPUs whose NUMA node is not known.
     """
+    # If the memory of its own NUMA node is slower, the firmware reports the wrong NUMA node to the kernel.
     hardware = gpu_results_of(case)
     slower: dict[int, tuple[str, float, float]] = {}
     for direction in ("h2d", "d2h"):
@@ -93,12 +93,12 @@ SIBLING_WARN_BELOW = Bound(
 def pcie_copy_slow(case: Case) -> Findings:
     """Copies between the host and each chosen GPU are as fast as the link allows and as on the other GPUs.
 
-    A GPU with slow host copies waits long for data and checkpoints. Yields a WARN for each GPU whose copies in one
-    direction are below the link's rate or far below the other GPUs. Yields a FAIL if the copies are far below the
-    link's rate.
+    Yields a WARN for each GPU with copies below its link's rate or far below the other GPUs. Yields a FAIL if the
+    copies are far below the link's rate.
 
     Can't see: links that are full only if several GPUs copy at once.
     """
+    # A GPU with slow host copies waits long for data and checkpoints. Each direction is judged alone.
     hardware = gpu_results_of(case)
     limits = dict(hardware.host_limits_gb_s)
     for direction in ("h2d", "d2h"):

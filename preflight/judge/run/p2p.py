@@ -33,12 +33,12 @@ BROKEN = {Ending.WRONG: "data does not arrive", Ending.HANG: "copies hang", Endi
 def p2p_data(case: Case) -> Findings:
     """Every byte that is copied between two chosen GPUs arrives, by copy engine and by kernel, both ways.
 
-    CUDA may report success although the copied data never arrives. Yields one finding for the broken pairs with NVLink,
-    and one finding for the broken pairs with PCIe. The finding is a WARN if a test run without such copies worked, else
-    a FAIL.
+    Yields one problem for the broken pairs with NVLink, and one problem for the broken pairs with PCIe. The problem is
+    a WARN if a test run without direct copies worked, else a FAIL.
 
     Can't see: faults that appear only with more load, other sizes or several hours.
     """
+    # CUDA may report success although the copied data never arrives.
     hardware = gpu_results_of(case)
     linked = nvlink_pairs(case.nodes[0])
     groups: dict[bool, list[PairTruth]] = defaultdict(list)
@@ -105,11 +105,12 @@ def nvlink_pairs(node: NodeFacts) -> frozenset[frozenset[int]]:
 def p2p_slow(case: Case) -> Findings:
     """Copies between two chosen GPUs are as fast as NVLink allows and as copies of equally connected pairs.
 
-    Yields a WARN for each pair that was too slow in every measurement, or a FAIL if the pair was far below the rate of
-    its links. The quick profile does not time pairs.
+    Yields a WARN for each pair that was too slow in every measurement. Yields a FAIL if the pair was far below the rate
+    of its links.
 
     Can't see: pairs in `--profile quick`, pairs that are slow only while others copy, and PCIe pairs that are all slow.
     """
+    # The quick profile does not time pairs.
     hardware = gpu_results_of(case)
     times = pair_times(hardware.pairs)
     for slow in slow_pairs(times, hardware.pair_limits):

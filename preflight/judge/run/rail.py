@@ -48,12 +48,12 @@ FIX = (
 def rail(case: Case) -> Findings:
     """Each RDMA port alone carries data between the node's GPUs, as fast as the other ports with its rate.
 
-    A port that failed or was slow is tested again. Yields a FAIL for a port that failed although three ports with its
-    rate work, and for a port far below the other ports with its rate. If the fault did not occur again, the verdict is
-    unknown. Yields a WARN for other failed ports, and for a port that was slower than the others both times.
+    Yields a FAIL for a port that failed although three ports with its rate work, or that is far slower. Yields a WARN
+    for other failed ports, and for a port that was slower than the others both times.
 
     Can't see: the path to other nodes, and how ports affect each other.
     """
+    # A port that failed or was slow is tested again. If the fault did not occur again, the verdict is unknown.
     if case.rails is None:
         raise NotApplicable("no test of single RDMA ports was requested")
     if isinstance(case.rails, Gap):

@@ -39,13 +39,13 @@ FAIL_ABOVE = Bound(
 def straggler(case: Case) -> Findings:
     """No rank is late at 32 MiB and at the largest size in every trial of the default settings.
 
-    A late rank delays all other ranks at every step of the job. On the CPU, the two largest sizes count. If a rank is
-    late, the default settings are tried again. Yields a WARN if the rank is late again, or a FAIL if the rank is very
-    late. If the rank was very late only once, the verdict is unknown. A rank behind a slow link is late too, so the
-    finding names both.
+    Yields a WARN if the rank is late again in a repetition, or a FAIL if the rank is very late.
 
     Can't see: a rank that is slow only at times or only in computing; delays under 200 us (CPU) or 20 us (GPU).
     """
+    # A late rank delays all other ranks at every step of the job. On the CPU, the two largest sizes count. If a rank is
+    # late, the default settings are tried again. If the rank was very late only once, the verdict is unknown. A rank
+    # behind a slow link is late too, so the problem names both.
     trial = _trial_to_judge(must_have_trials(case))
     if trial is None:
         raise NotApplicable("no settings work")

@@ -26,11 +26,12 @@ MOST_SHOWN = 8
 def transport_below_links(case: Case) -> Findings:
     """Ranks whose GPUs are connected by NVLink or a PCIe switch exchange their data over that connection.
 
-    Yields a WARN for pairs with such a connection and with peer access whose data took a slower path, such as shared
-    memory or the network. Yields a WARN for pairs on one node that used sockets.
+    Yields a WARN for connected pairs with peer access whose data took a slower path. Yields a WARN for pairs on one
+    node that used sockets.
 
     Can't see: pairs that no NCCL ring or tree connects, and if P2P is NVLink or PCIe: NCCL names only P2P.
     """
+    # Examples of a slower path are shared memory and the network.
     default = must_have_working_default(case)
     if len(case.nodes) != 1 or len(case.gpus) < 2:
         raise NotApplicable("it needs two or more GPUs on one node")
@@ -115,12 +116,12 @@ EFA = "Unspecified"  # the link layer of its ports
 def silent_fallback(case: Case) -> Findings:
     """If RDMA ports are active or a plugin was requested, NCCL uses them.
 
-    Sockets are far too slow for jobs on several nodes. Yields a WARN for each node that has an active port although the
-    default settings used sockets. Yields a WARN for a cloud's network that NCCL does not use although its variables are
-    set. Yields a WARN for each requested plugin that NCCL did not find.
+    Yields a WARN for each node that used sockets although a port is active. Yields a WARN for a cloud's network that
+    NCCL does not use. Yields a WARN for each requested plugin that NCCL did not find.
 
     Can't see: networks that NCCL reaches only by a plugin and that have neither RDMA ports nor their own variables.
     """
+    # Sockets are far too slow for jobs on several nodes. A cloud's network counts if its variables are set.
     default = must_have_working_default(case)
     yield from _plugins_not_loaded(default)
     yield from _cloud_networks(case)
@@ -208,12 +209,12 @@ NVLS_CUDA = (12, 1)  # the oldest driver that can do it (facts 9)
 def nvls_absent(case: Case) -> Findings:
     """If NVSwitches can compute all-reduces (NVLink SHARP), NCCL uses NVLink SHARP.
 
-    Without NVLink SHARP, an HGX H100 loses a quarter of its all-reduce speed. If the Fabric Manager refuses the memory,
-    NCCL since 2.27.3 continues silently. Yields a WARN if these GPUs can use NVLink SHARP but the run with default
-    settings did not.
+    Yields a WARN if these GPUs can use NVLink SHARP but the run with default settings did not.
 
     Can't see: NCCL before 2.18, and runs without an all_reduce of 32 MiB or more.
     """
+    # Without NVLink SHARP, an HGX H100 loses a quarter of its all-reduce speed. If the Fabric Manager refuses the
+    # memory, NCCL since 2.27.3 continues silently.
     default = must_have_working_default(case)
     if not case.wants_gpus or case.links is None or len(case.nodes) != 1:
         raise NotApplicable("it tests the GPUs of one node")

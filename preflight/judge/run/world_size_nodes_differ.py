@@ -15,11 +15,11 @@ FINISHED = frozenset({Outcome.OK, Outcome.WRONG_DATA, Outcome.NO_EFFECT})
 def world_size(case: Case) -> Findings:
     """Every rank reports the requested world size, and all ranks are present.
 
-    N launches of one rank each look like N successful ranks, unless every rank is asked for its world size. Yields a
-    FAIL for each trial in which a rank had another world size, or which finished without all its ranks.
+    Yields a FAIL for each test run in which a rank had another world size, or which finished without all its ranks.
 
     Can't see: what the job's own launcher will do.
     """
+    # N launches of one rank each look like N successful ranks, unless every rank is asked for its world size.
     for trial in must_have_trials(case):
         problem = _problem(trial, case.world_size)
         if problem:
@@ -63,11 +63,11 @@ def _problem(trial: TrialResult, asked: int) -> str:
 def nodes_differ(case: Case) -> Findings:
     """Facts that must be equal on all nodes are equal: versions, GPUs, interfaces, limits, settings.
 
-    If one rank has another NCCL version, driver or number of GPUs, the job hangs. Yields a FAIL for each value that
-    must be equal but differs, and a WARN for each value that should be equal but differs.
+    Yields a FAIL for each different value that must be equal, and a WARN for each different value that should be equal.
 
     Can't see: facts that no node read, and files of the job.
     """
+    # If one rank has another NCCL version, driver or number of GPUs, the job hangs.
     if len(case.nodes) < 2:
         raise NotApplicable(ONE_NODE)
     for difference in differences(case.nodes, case.between.clocks if case.between else (), case.backend):

@@ -14,11 +14,11 @@ MOST_GPUS = 1024
 
 
 def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
-    """Return the NVML indices of the GPUs to examine.
+    """Return the NVML indices of the GPUs to examine, or () if `gpus` is None and there is no GPU.
 
-    If NVML can't be read, the numbers are positions in the order of the PCI bus. The result is () if there is no GPU
-    and `gpus`, the value of `--gpus`, is None.
+    If NVML can't be read, the numbers are positions in the order of the PCI bus.
     """
+    # `gpus` is the value of `--gpus`.
     listed = numbered_gpus(node)
     if not listed and gpus is None:
         return ()
@@ -37,12 +37,12 @@ def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
 def choose_gpus(
     text: str | None, visible: str | None, gpus: Sequence[Gpu], node: NodeFacts | None = None
 ) -> tuple[Gpu, ...]:
-    """Return the GPUs to use, in the requested order.
+    """Return the GPUs to use, in the requested order, from `text` (the value of `--gpus`).
 
-    `text` is the value of `--gpus`: NVML indices, ranges, UUIDs or unique prefixes of UUIDs. `visible` is the inherited
-    CUDA_VISIBLE_DEVICES. Raise UsageError if a GPU is hidden by `visible`, is split into MIG instances, or can't be
-    opened by this process.
+    Raise UsageError if a GPU is hidden by `visible`, is split into MIG instances, or can't be opened by this process.
     """
+    # `text` has NVML indices, ranges, UUIDs or unique prefixes of UUIDs. `visible` is the inherited
+    # CUDA_VISIBLE_DEVICES.
     closed = {} if node is None else closed_gpus(node)
     allowed = visible_gpus(visible, gpus if visible is not None else _given(gpus, closed, node))
     if text is None:
@@ -76,10 +76,9 @@ def _given(gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | Non
 
 
 def closed_gpus(node: NodeFacts) -> dict[int, str]:
-    """Return the GPUs that this process can't open, as {NVML index: reason}.
-
-    NVML can't identify such a GPU, or the GPU has no device file in /dev. For example, a cgroup can withhold the file.
-    """
+    """Return the GPUs that this process can't open, as {NVML index: reason}."""
+    # NVML can't identify a closed GPU, or the GPU has no device file in /dev. For example, a cgroup can withhold the
+    # file.
     unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
     closed = {each.nvml_index: each.reason for each in unread}
     names = () if isinstance(node.device_nodes, Gap) else node.device_nodes.nvidia
@@ -126,12 +125,13 @@ def _by_start(word: str, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA would show, in CUDA's order (docs/dev/nccl-facts.md, section 6.4).
+    """Return the GPUs that CUDA would show, in CUDA's order.
 
-    `visible` is the value of CUDA_VISIBLE_DEVICES. If `visible` is None, all GPUs are returned. If `visible` is empty,
-    no GPU is returned. An unknown entry ends the list. With a repeated entry, no GPU is returned. The first entry
-    decides whether the entries are numbers or UUIDs.
+    `visible` is the value of CUDA_VISIBLE_DEVICES, or None for all GPUs.
     """
+    # CUDA's rules are in docs/dev/nccl-facts.md, section 6.4. If `visible` is empty, no GPU is returned. An unknown
+    # entry ends the list. With a repeated entry, no GPU is returned. The first entry decides whether the entries are
+    # numbers or UUIDs.
     if visible is None:
         return tuple(gpus)
     named_by = _by_start if visible.lstrip().startswith("GPU-") else _by_ordinal

@@ -76,9 +76,9 @@ class GpuSetAdvice:
 def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
     """Return advice on the chosen GPUs `gpus`, which are NVML indices.
 
-    Raise UnreadableFact if the connections of the GPUs are unknown. The better set has only chosen and free GPUs, and
-    no GPU that CUDA_VISIBLE_DEVICES hides.
+    Raise UnreadableFact if the connections of the GPUs are unknown.
     """
+    # The better set has only chosen and free GPUs, and no GPU that CUDA_VISIBLE_DEVICES hides.
     locality = locality_of(node)
     visible = inherited_value(node, "CUDA_VISIBLE_DEVICES")
     allowed = None if visible is None else [gpu.nvml_index for gpu in visible_gpus(visible, known_or(node.gpus, ()))]

@@ -1,13 +1,11 @@
 """Plan the GPU tests without NCCL: which tests run, in which order, and which run at the same time.
 
 The functions do no I/O.
-
-Each GPU has a process that keeps its CUDA contexts, because a new context takes 0.2 to 0.5 s. A process that hangs is
-ended at its time limit. The next round of its GPU then creates the contexts again.
-
-With 8 GPUs, `quick` needs about 3 to 6 s for all pairs, and 1 to 2 s for matrix products and host copies. These times
-are estimates. All rounds together get at most a third of the time before the deadline.
 """
+# Each GPU has a process that keeps its CUDA contexts, because a new context takes 0.2 to 0.5 s. A process that hangs is
+# ended at its time limit. The next round of its GPU then creates the contexts again. With 8 GPUs, `quick` needs about 3
+# to 6 s for all pairs, and 1 to 2 s for matrix products and host copies. These times are estimates. All rounds together
+# get at most a third of the time before the deadline.
 
 from __future__ import annotations
 
@@ -49,11 +47,11 @@ def device_plan(
     profile: Profile, gpus: Sequence[Gpu], node: NodeFacts, burn_s: float | None = None,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> DevicePlan:  # fmt: skip
-    """Return the plan of the GPU tests for `gpus`. The plan is empty if there are no GPUs.
+    """Return the plan of the GPU tests for `gpus`, which is empty if there are no GPUs.
 
-    Pairs of GPUs are tested first. `quick` does not measure the bandwidth of pairs. `burn_s` is the duration of the
-    tests under load in seconds. If `burn_s` is None, the profile sets the duration.
+    `burn_s` is the duration of the tests under load in seconds, or None for the duration of the profile.
     """
+    # Pairs of GPUs are tested first. `quick` does not measure the bandwidth of pairs.
     if not gpus:
         return NO_DEVICES
     effort = profile.effort
@@ -92,8 +90,9 @@ def _rounds_per_process(gpus: Sequence[Gpu]) -> int:
 def host_memory(gpu: Gpu, node: NodeFacts) -> tuple[NumaCpus, ...]:
     """Return the NUMA node of the GPU, then the NUMA node that is furthest from the GPU.
 
-    The result is empty if the NUMA node of the GPU is unknown. Only CPUs that this process may use are listed.
+    The result is empty if the NUMA node of the GPU is unknown.
     """
+    # Only CPUs that this process may use are listed.
     if isinstance(gpu.numa_node, Gap) or isinstance(node.numa_nodes, Gap):
         return ()
     allowed = None if isinstance(node.system, Gap) else or_none(node.system.cpu_affinity)
@@ -160,11 +159,9 @@ def _products(gpu: Gpu) -> tuple[ProductSize, ...]:
 
 
 def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
-    """Return all pairs of the numbers from 0 to `count` - 1 in rounds. No number occurs twice in a round.
-
-    There are `count` - 1 rounds, or `count` rounds if `count` is odd. The method is the circle method of a round-robin
-    tournament. The numbers in a pair are in ascending order.
-    """
+    """Return all pairs of the numbers from 0 to `count` - 1 in rounds. No number occurs twice in a round."""
+    # There are `count` - 1 rounds, or `count` rounds if `count` is odd. The method is the circle method of a
+    # round-robin tournament. The numbers in a pair are in ascending order.
     if count < 2:
         return ()
     players = count + count % 2
@@ -180,8 +177,9 @@ def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
 def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
     """Return the driver's status of peer access between the GPUs with the NVML indices `a` and `b`.
 
-    The status of writes counts only if reads are OK. The result is a Gap object if the driver gave no status.
+    The result is a Gap object if the driver gave no status.
     """
+    # The status of writes counts only if reads are OK.
     if isinstance(node.gpu_p2p, Gap):
         return node.gpu_p2p
     found = next((pair for pair in node.gpu_p2p if {pair.a, pair.b} == {a, b}), None)

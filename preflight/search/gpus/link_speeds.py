@@ -1,8 +1,6 @@
-"""The rates of a node's links, and the speeds that collectives should reach over these links.
-
-preflight has no list of machines. The speeds are computed from the links that the node has, and from the rate of each
-kind of link.
-"""
+"""The rates of a node's links, and the speeds that collectives should reach over these links."""
+# preflight has no list of machines. The speeds are computed from the links that the node has, and from the rate of each
+# kind of link.
 
 from __future__ import annotations
 
@@ -37,9 +35,10 @@ def expected_busbw(
 ) -> Expected:
     """Return the bus bandwidth that a collective between GPUs of one node should reach.
 
-    `transport` has the transports that a test run reported, or is empty. Raise UnreadableFact if the speed of a link is
-    not known. Raise NotApplicable if there is only one GPU, or if the ranks communicate over the network.
+    Raise UnreadableFact if the speed of a link is not known. Raise NotApplicable if there is only one GPU, or if the
+    ranks communicate over the network.
     """
+    # `transport` has the transports that a test run reported, or is empty.
     taken = {carrier.transport for carrier in transport}
     if Transport.NET in taken:
         raise NotApplicable("ranks of this node communicate over the network, not over the links between their GPUs")
@@ -105,8 +104,9 @@ def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
 def grown(size_bytes: int, limit_gb_s: float, gpus: int, hop_us: float) -> float:
     """Return the share (0 to 1) of the speed limit `limit_gb_s` that a message of `size_bytes` can reach.
 
-    Each of the `gpus` GPUs adds a latency of `hop_us` microseconds, which slows small messages more than large ones.
+    Each of the `gpus` GPUs adds a latency of `hop_us` microseconds.
     """
+    # The latency slows small messages more than large ones.
     half_bytes = limit_gb_s * 1e3 * hop_us * gpus
     return size_bytes / (size_bytes + half_bytes)
 
@@ -177,8 +177,9 @@ def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
 def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], ...]:
     """Return the NVML index and the rate of the PCIe link in GB/s for each of `gpus`.
 
-    The rate assumes the link's highest generation and its present width. A GPU is left out if its link is not known.
+    A GPU is left out if its link is not known.
     """
+    # The rate assumes the link's highest generation and its present width.
     found = []
     for gpu in gpus:
         with suppress(NotApplicable, UnreadableFact):

@@ -77,10 +77,8 @@ def is_free(gpu: Gpu) -> bool:
 
 
 def cost(level: str) -> float:
-    """Return a sort key for `level`, a path between two GPUs. A slower path has a larger key.
-
-    Paths with more NVLinks come first, then PCIe paths from near to far, then unknown paths.
-    """
+    """Return a sort key for `level`, a path between two GPUs. A slower path has a larger key."""
+    # Paths with more NVLinks come first, then PCIe paths from near to far, then unknown paths.
     nvlinks = NVLINK.fullmatch(level)
     if nvlinks:
         return 1.0 / max(1, int(nvlinks[1]))

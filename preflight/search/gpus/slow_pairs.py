@@ -1,10 +1,9 @@
 """Find pairs of GPUs that copy slower than their links allow, or slower than similar pairs.
 
 The functions do no I/O.
-
-Over NVLink, 88% of the rate is usual (H200: 396 of 450 GB/s). Over PCIe, a host bridge between the GPUs may halve the
-rate, so only similar pairs are compared.
 """
+# Over NVLink, 88% of the rate is usual (H200: 396 of 450 GB/s). Over PCIe, a host bridge between the GPUs may halve the
+# rate, so only similar pairs are compared.
 
 from __future__ import annotations
 
@@ -77,9 +76,9 @@ def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
 def slow_pairs(times: Mapping[Pair, PairTime], limits: Sequence[PairLimit]) -> list[SlowPair]:
     """Return the pairs in `times` that are too slow, the slowest pair first.
 
-    A pair is too slow if its speed is clearly below its NVLink rate, or clearly below the median of similar pairs. A
-    pair without a limit in `limits` is not judged.
+    A pair without a limit in `limits` is not judged.
     """
+    # A pair is too slow if its speed is clearly below its NVLink rate, or clearly below the median of similar pairs.
     by_pair = {(limit.a, limit.b): limit for limit in limits}
     levels: dict[str, list[Pair]] = defaultdict(list)
     for pair in times.keys() & by_pair.keys():

@@ -55,10 +55,9 @@ class Fact:
 
 
 def differences(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset], backend: str) -> tuple[Difference, ...]:
-    """Return the values that differ between `nodes`. Values that must be equal come first.
-
-    `clocks` has the offsets of the nodes' clocks, which are compared too. `backend` decides which values must be equal.
-    """
+    """Return the values that differ between `nodes`. Values that must be equal come first."""
+    # `clocks` has the offsets of the nodes' clocks, which are compared too. `backend` decides which values must be
+    # equal.
     found = [*_compared(nodes, _facts(nodes, backend)), *_clocks(nodes, clocks)] if len(nodes) > 1 else []
     order = list(Must)
     return tuple(sorted(found, key=lambda each: order.index(each.must)))

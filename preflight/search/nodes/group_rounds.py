@@ -1,7 +1,8 @@
 """Test small groups of nodes in rounds: decide whether to start, judge each group, and choose the next groups.
 
-The functions do no I/O. The search for the faulty nodes is in isolation.py.
+The functions do no I/O.
 """
+# The search for the faulty nodes is in isolation.py.
 
 from __future__ import annotations
 
@@ -53,9 +54,9 @@ def worth_dividing(
 ) -> Worth | None:
     """Return why the nodes should be tested in groups, and with which configurations.
 
-    Groups are tested if no configuration works, if one rank is late at every size, or if the run is thorough. The
-    result is None if there are too few nodes, or if groups would show nothing new.
+    The result is None if there are too few nodes, or if groups would show nothing new.
     """
+    # Groups are tested if no configuration works, if one rank is late at every size, or if the run is thorough.
     tried = {result.candidate: result for result in results}
     default = tried.get(DEFAULT)
     if nodes < FEWEST_NODES or default is None:
@@ -87,10 +88,8 @@ def _late_rank(result: CollectiveResult) -> int | None:
 
 
 def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
-    """Return the rounds with the outcome of each group filled in.
-
-    The limit for slow groups comes from the best speed of each node in any group of the same size.
-    """
+    """Return the rounds with the outcome of each group filled in."""
+    # The limit for slow groups comes from the best speed of each node in any group of the same size.
     every = [group for done in rounds for group in done.groups]
     bounds = {size: slow_below_gb_s(_best_of_nodes(every, size)) for size in {len(each.nodes) for each in every}}
     return tuple(
@@ -102,8 +101,9 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
     """Return `groups`, which are test runs of two ranks each, with the outcomes filled in.
 
-    A pair is slow if the pair is much slower than the other pairs. A pair of a node in `dead` is never called slow.
+    A pair of a node in `dead` is never called slow.
     """
+    # A pair is slow if the pair is much slower than the other pairs.
     speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]
     bound = slow_below_gb_s(speeds, SLOW_RANK_SHARE)
     return tuple(replace(each, observed=observed_of(each, 0.0 if each.nodes[0] in dead else bound)) for each in groups)
@@ -132,11 +132,9 @@ def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
 
 
 def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) -> float:
-    """Return the speed in GB/s below which a group is slow.
-
-    The limit is below the median by four robust deviations or by `share` of the median, whichever is more. With two
-    groups, the faster group is the median.
-    """
+    """Return the speed in GB/s below which a group is slow, or 0 if `speeds` is empty."""
+    # The limit is below the median by four robust deviations or by `share` of the median, whichever is more. With two
+    # groups, the faster group is the median.
     if not speeds:
         return 0.0
     middle = statistics.median_high(speeds)
@@ -185,9 +183,9 @@ def rank_by_rank(
 ) -> tuple[tuple[int, int, int], ...]:
     """Return (faulty node, good node, local rank) for each pair of ranks to test alone.
 
-    This test shows which GPU, NIC or RDMA port fails. Nodes with one rank are left out. `ranks_of` has the number of
-    ranks of each node.
+    Nodes with one rank are left out.
     """
+    # The test of single pairs shows which GPU, NIC or RDMA port fails. `ranks_of` has the number of ranks of each node.
     single: list[tuple[int, int, int]] = []
     for node, partner in partners(end, rounds)[0]:
         local_ranks = min(ranks_of[node], ranks_of[partner])

@@ -41,8 +41,9 @@ WORDS = {
 def offers_of(netifs: Sequence[Netif] | Gap) -> tuple[Offer, ...]:
     """Return the addresses to which other nodes can connect: one per usable interface, at most MOST_OFFERS.
 
-    An IPv4 address is preferred, as in NCCL and gloo. Physical interfaces come first.
+    Physical interfaces come first.
     """
+    # An IPv4 address is preferred, as in NCCL and gloo.
     found = []
     for netif in known_or(netifs, ()):
         usable = [each for each in known_or(netif.addresses, ()) if _is_global(each)]
@@ -62,10 +63,10 @@ def _is_global(text: str) -> bool:
 def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dict[int, str]]:
     """Return groups of interfaces that may belong together, as {group name: {node rank: interface}}.
 
-    A group has the interfaces of one subnet, the interfaces of one name, or the interfaces over which the nodes joined
-    (`met`). A group need not have all nodes. Identical groups share one name. An interface that matches no other node
-    is in no group.
+    A group need not have all nodes.
     """
+    # A group has the interfaces of one subnet, the interfaces of one name, or the interfaces over which the nodes
+    # joined (`met`). Identical groups share one name. An interface that matches no other node is in no group.
     found: dict[str, dict[int, str]] = defaultdict(dict)
     listed = [(node.node_rank, offer) for node in nodes for offer in node.offers if offer.port]
     for node_rank, offer in listed:
@@ -96,9 +97,10 @@ def subnet_of(offer: Offer) -> str:
 def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str) -> dict[int, tuple[PathTask, ...]]:
     """Return the paths that each node tests, by node rank.
 
-    With up to 16 nodes, each node tests the paths to all other nodes. With more nodes, each node tests the paths to a
-    neighbor and to 7 random nodes. These nodes also test the paths back. The same `run_id` gives the same plan.
+    The same `run_id` gives the same plan, and with more than 16 nodes, not every path is tested.
     """
+    # With more than 16 nodes, each node tests only the paths to a neighbor and to 7 random nodes. These nodes also test
+    # the paths back.
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
     planned: dict[int, dict[tuple[str, int, str], PathTask]] = {node.node_rank: {} for node in nodes}
     for name, members in groups(nodes, met).items():
@@ -147,8 +149,9 @@ def judge_sets(
 ) -> tuple[NetifSet, ...]:
     """Return the sets of interfaces, one interface per node, with the results of their path tests.
 
-    If a set does not reach every node, `problem` has the reason. `met` has the interface over which each node joined.
+    If a set does not reach every node, `problem` has the reason.
     """
+    # `met` has the interface over which each node joined.
     hosts = {node.node_rank: node.host for node in nodes}
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
     by_source = defaultdict[tuple[int, str], list[PathResult]](list)
@@ -193,11 +196,9 @@ def _judge(
 
 
 def choose(sets: Sequence[NetifSet]) -> NetifSet | None:
-    """Return the best set of interfaces that reaches every node, or None if there is no such set.
-
-    Throughput counts first, then the link rate, then the round-trip time, then whether the interfaces are physical.
-    Differences that a short measurement can't show are ignored.
-    """
+    """Return the best set of interfaces that reaches every node, or None if there is no such set."""
+    # Throughput counts first, then the link rate, then the round-trip time, then whether the interfaces are physical.
+    # Differences that a short measurement can't show are ignored.
     usable = [each for each in sets if not each.problem]
     usable = _near_best(usable, [known_or(each.gb_s, 0.0) for each in usable], SAME_SPEED)
     usable = _near_best(usable, [known_or(each.speed_mbit_s, 0.0) for each in usable], 1.0)

@@ -1,13 +1,11 @@
 """Find the faulty node if a group of nodes hangs or is slow.
 
-The search tests small groups in rounds. The first rounds test pairs. If a pair works, both of its nodes are good. Each
-other node is then tested with good nodes until a pair works, or until the node has failed with enough good nodes. If
-all pairs work, the groups double in size until a group fails. The failing group is then halved, and good nodes fill up
-the halves.
-
-A node that worked in a group of the failing size is not named as faulty. A node that failed with only one partner is
-not named either.
+The search tests pairs first, and larger groups only if all pairs work.
 """
+# If a pair works, both of its nodes are good. Each other node is then tested with good nodes until a pair works, or
+# until the node has failed with enough good nodes. If all pairs work, the groups double in size until a group fails.
+# The failing group is then halved, and good nodes fill up the halves. A node that worked in a group of the failing size
+# is not named as faulty. A node that failed with only one partner is not named either.
 
 from __future__ import annotations
 
@@ -105,8 +103,9 @@ class _Pairs:
     def against_good(self, suspects: list[int]) -> tuple[Members, ...]:
         """Return pairs of a suspect and a good node that have not failed together.
 
-        No good node is in two pairs. If there is no such pair, return pairs of suspects.
+        If no such pair is left, return pairs of suspects.
         """
+        # No good node is in two pairs.
         free = sorted(self.good)
         groups = []
         for suspect in suspects:
@@ -133,10 +132,8 @@ class _Pairs:
         return next((each for each in others if each not in met), None)
 
     def paths(self) -> tuple[tuple[int, int], ...]:
-        """Return the failed pairs of nodes in which both nodes passed with other partners.
-
-        The path between the two nodes is at fault, or the failure was a passing disturbance.
-        """
+        """Return the failed pairs of nodes in which both nodes passed with other partners."""
+        # The path between the two nodes is at fault, or the failure was a passing disturbance.
         found = {
             (min(node, partner), max(node, partner))
             for node in self.good

@@ -57,9 +57,9 @@ def plan_jointly(
 ) -> dict[int, JointPlan]:
     """Return the plan of each node for the test runs on all nodes, by node rank.
 
-    `store_host` is node 0's address. `left_s` is the time left in seconds. `between` is the network survey. Ranks are
-    numbered in node order.
+    `left_s` is the time left in seconds.
     """
+    # Ranks are numbered in node order. `store_host` is node 0's address. `between` is the network survey.
     shared = tuple(shared_candidates(solo_results, wanted.default_only, between))
     first = next(iter(solo_results.values()))
     on_gpu = first.backend == "nccl"
@@ -86,11 +86,9 @@ def plan_jointly(
 def shared_candidates(
     solo_results: Mapping[int, SoloResult], default_only: bool = False, between: NetworkSurvey | None = None
 ) -> Iterator[Shared]:
-    """Yield the configurations to test on all nodes, in order.
-
-    The configurations are the default settings, the inherited environment, interfaces that reach all nodes, the
-    workarounds that single nodes needed, and settings for networks.
-    """
+    """Yield the configurations to test on all nodes, in order."""
+    # The configurations are the default settings, the inherited environment, interfaces that reach all nodes, the
+    # workarounds that single nodes needed, and settings for networks.
     yield Shared(DEFAULT_CANDIDATE, {})
     if default_only:
         return
@@ -141,10 +139,11 @@ def advice_of_nodes(
     solo_results: Mapping[int, SoloResult],
     between: NetworkSurvey | None = None,
 ) -> Advice:
-    """Return the advice from the test runs on all nodes. `nodes` has the settings of each node if the settings differ.
+    """Return the advice from the test runs on all nodes.
 
-    All nodes together confirmed the settings, so no setting is limited to one node.
+    `nodes` has the settings of each node if the settings differ.
     """
+    # All nodes together confirmed the settings, so no setting is limited to one node.
     confirmed = replace(advice, one_node_only=())
     won = next((trial.candidate for trial in trials if advice.env and trial.env == advice.env), "")
     shared = next(

@@ -1,11 +1,10 @@
 """Find the faulty interface or RDMA port of a node by testing each interface or port alone, with a good node.
 
 The functions do no I/O.
-
-Each rank of the node uses one route, so that all routes are tested at the same time. Good nodes with free ranks test
-the same routes with each other. A route that also fails between good nodes is not at fault. The speed of a route is
-compared with the same route between good nodes.
 """
+# Each rank of the node uses one route, so that all routes are tested at the same time. Good nodes with free ranks test
+# the same routes with each other. A route that also fails between good nodes is not at fault. The speed of a route is
+# compared with the same route between good nodes.
 
 from __future__ import annotations
 
@@ -56,9 +55,10 @@ class RouteRound:
 def routes_between(solo_results: Mapping[int, SoloResult], between: NetworkSurvey | None) -> tuple[Route, ...]:
     """Return the routes to test, the most informative route first.
 
-    The order is an RDMA port, an interface, the other RDMA ports, and the other interfaces. RDMA ports are included
-    only if every node's backend reads NCCL's variables. With fewer than FEWEST_NODES nodes, the result is empty.
+    The result is empty with fewer than FEWEST_NODES nodes.
     """
+    # The order is an RDMA port, an interface, the other RDMA ports, and the other interfaces. RDMA ports are included
+    # only if every node's backend reads NCCL's variables.
     if len(solo_results) < FEWEST_NODES:
         return ()
     ports = list(_ports(solo_results)) if all(solo.dialect == "nccl" for solo in solo_results.values()) else []
@@ -170,8 +170,9 @@ def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str],
 def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Sequence[int]) -> tuple[RouteTrial, ...]:
     """Return the test results of the routes in `round_`, in the order of its pairs.
 
-    `observed` has the test runs of the pairs. For a node in `dead`, a result only says whether the route works.
+    For a node in `dead`, a result only says whether the route works.
     """
+    # `observed` has the test runs of the pairs.
     beside = {
         held.route: replace(each, observed=observed_of(each, 0.0))
         for held, each in zip(round_.beside, observed[len(round_.accused) :], strict=True)

@@ -49,9 +49,10 @@ def plan_nccl(
 def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[LeftOut, ...]]:
     """Return the workarounds that can be tested on this node, and the omitted workarounds.
 
-    The search drops the workarounds in this order. Expensive workarounds come first, so that the search keeps the
-    cheapest workaround for a fault.
+    Expensive workarounds come first.
     """
+    # The search drops the workarounds in the order of the result, so that the search keeps the cheapest workaround for
+    # a fault.
     planned = [
         *rdma.network(view), *gpu_links.shm(view), *rdma.ports(view), *rdma.gid(view),
         *interfaces.interfaces(view), *interfaces.family(view),

@@ -32,10 +32,11 @@ def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candi
 def inherited_candidate(
     inherited: tuple[tuple[str, str], ...], backend: str
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return a tuple with the inherited environment as a configuration, and a tuple with the reason if it is left out.
+    """Return the inherited environment as a configuration, and the reason if the environment is left out.
 
-    The environment is left out if the backend reads none of its variables.
+    Both results are tuples with at most one item.
     """
+    # The environment is left out if the backend reads none of its variables.
     read = [f"{name}={value}" for name, value in inherited if matters(name, backend)]
     if read:
         return (Candidate(AS_IS, (), "what the job gets now: " + " ".join(read), Scope.ANYWHERE),), ()

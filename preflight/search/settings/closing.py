@@ -27,11 +27,9 @@ MOST_PAIRS = 12  # runs of a workaround, and of default settings that fail in on
 
 
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether the next step of the search, `found`, leaves time for the A/B test of the workaround.
-
-    If the step works, an A/B test with `runs_each` runs per side must fit into the remaining time. If the step fails,
-    one run per side must fit. If the step is a repetition, the complete A/B test must fit even if the step fails.
-    """
+    """Return whether the next step of the search, `found`, leaves time for the A/B test of the workaround."""
+    # If the step works, an A/B test with `runs_each` runs per side must fit into the remaining time. If the step fails,
+    # one run per side must fit. If the step is a repetition, the complete A/B test must fit even if the step fails.
     if not found.on or not runs_each:
         return True
     fails_s, works_s = _costs_s(default, known)
@@ -57,9 +55,10 @@ def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
 def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int, least_runs: int) -> Next:
     """Return the next run of the A/B test of the workaround `chosen`.
 
-    If `chosen` is None, the failed default settings are repeated, because the fault may occur only sometimes. A
-    workaround must work `least_runs` times before its A/B test, if there is time.
+    If `chosen` is None, the failed default settings are repeated.
     """
+    # The default settings are repeated because the fault may occur only sometimes. A workaround must work `least_runs`
+    # times before its A/B test, if there is time.
     if chosen is None:
         took_s = [each.duration_s for each in known.reruns if each.candidate == DEFAULT and not each.control]
         is_cheap = sum(took_s) + default.duration_s <= (known.left_s + sum(took_s)) / 3
@@ -107,9 +106,10 @@ def control_of_failures(
 ) -> Repeat | None:
     """Return the next repetition of a configuration that failed although the default settings work.
 
-    The first such configuration gets an A/B test, which shows whether the default settings are sound. Every other such
-    configuration is repeated once. Return None if no run is left.
+    Return None if no run is left.
     """
+    # The first configuration of this kind gets an A/B test, which shows whether the default settings are sound. Every
+    # other one is repeated once.
     failed = [each for each in known.results if has_failed(each) and each.candidate != DEFAULT]
     named = {each.name: each for each in candidates}
     for place, result in enumerate(each for each in failed if each.candidate in named):

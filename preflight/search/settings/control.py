@@ -1,21 +1,17 @@
 """Decide whether a failure depends on the settings, or comes and goes.
 
 The functions do no I/O.
-
-An A/B test (control) confirms a workaround. The test runs the default settings n times and the workaround n times, in a
-random order. If one run with the workaround fails, the workaround is rejected. Otherwise, Fisher's exact test decides:
-if a fault does not depend on the settings, all f failures hit the default settings in at most C(n, f) of C(2n, f)
-cases. If all n runs with the default settings fail, this probability is 1 of 6 for n = 2, 1 of 70 for n = 4, and 1 of
-924 for n = 6.
-
-If the default settings fail only in some runs, further blocks of n and n runs follow. The probabilities of the blocks
-multiply. The number of settings in the search needs no correction, because only one configuration gets an A/B test, and
-only the runs of this test count.
-
-If no workaround is confirmed, a fault is steady if all test runs with the same settings fail in the same way and at the
-same place. If these test runs end differently, the fault is intermittent. The rank that is named, the text of its
-error, and the number of the failed call are not compared.
 """
+# An A/B test (control) confirms a workaround. The test runs the default settings n times and the workaround n times, in
+# a random order. If one run with the workaround fails, the workaround is rejected. Otherwise, Fisher's exact test
+# decides: if a fault does not depend on the settings, all f failures hit the default settings in at most C(n, f) of
+# C(2n, f) cases. If all n runs with the default settings fail, this probability is 1 of 6 for n = 2, 1 of 70 for n = 4,
+# and 1 of 924 for n = 6. If the default settings fail only in some runs, further blocks of n and n runs follow. The
+# probabilities of the blocks multiply. The number of settings in the search needs no correction, because only one
+# configuration gets an A/B test, and only the runs of this test count. If no workaround is confirmed, a fault is
+# constant if all test runs with the same settings fail in the same way and at the same place. If these test runs end
+# differently, the fault is intermittent. The rank that is named, the text of its error, and the number of the failed
+# call are not compared.
 
 from __future__ import annotations
 
@@ -163,11 +159,9 @@ def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tup
 
 
 def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
-    """Return how well the A/B test in `control` proves the workaround.
-
-    If the default settings sometimes worked, the test must reach the odds that the profile requires. If the default
-    settings always failed, one run is enough.
-    """
+    """Return how well the A/B test in `control` proves the workaround."""
+    # If the default settings sometimes worked, the test must reach the odds that the profile requires. If the default
+    # settings always failed, one run is enough.
     if not (control.chosen and all(runs_of(control))):
         return Proof.INTERMITTENT if intermittent(results, control.reruns) else Proof.OPEN
     seen = {_key(each.candidate, each.env): each for each in tallies(results, control.reruns)}
@@ -206,10 +200,8 @@ def odds_of(control: Control) -> int:
 
 
 def blocks_of(turns: Sequence[Rerun]) -> list[list[Rerun]]:
-    """Return the runs of an A/B test in blocks. Each block had its own random order.
-
-    A complete block has as many runs with the workaround as without. The last block may be incomplete.
-    """
+    """Return the runs of an A/B test in blocks. Each block had its own random order."""
+    # A complete block has as many runs with the workaround as without. The last block may be incomplete.
     blocks: list[list[Rerun]] = []
     for each in turns:
         if not blocks or is_whole(blocks[-1]):

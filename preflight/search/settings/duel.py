@@ -47,9 +47,10 @@ Point = tuple[Collective, int]
 def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
     """Return the sizes in bytes that are used for comparisons, in ascending order.
 
-    These sizes are the size nearest to 32 MiB and the largest size. If `cpu_path` is true, these sizes are the two
-    largest sizes. Sizes below 64 KiB count only if there are no larger sizes.
+    Sizes below 64 KiB count only if there are no larger sizes.
     """
+    # The sizes are the size nearest to 32 MiB and the largest size. If `cpu_path` is true, the sizes are the two
+    # largest sizes.
     ordered = sorted(set(sizes))
     large = [size for size in ordered if size >= SMALLEST_THAT_DECIDES_BYTES] or ordered
     if cpu_path or not large:
@@ -110,8 +111,9 @@ def is_sound(result: TrialResult) -> bool:
 def slowdown(result: TrialResult, default: TrialResult) -> float:
     """Return the time of a test run divided by the time with default settings, at their largest common size.
 
-    The result is 1.0 if there is no common size. A single measurement does not prove a small difference.
+    The result is 1.0 if there is no common size.
     """
+    # A single measurement does not prove a small difference.
     base_us = {(each.collective, each.size_bytes): each.median_us for each in default.results}
     both = [each for each in result.results if each.size_bytes >= SMALLEST_THAT_DECIDES_BYTES]
     both = [each for each in both if (each.collective, each.size_bytes) in base_us]
@@ -123,20 +125,16 @@ def slowdown(result: TrialResult, default: TrialResult) -> float:
 
 
 def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the best configurations in `screened`, at most HEATS, the best first.
-
-    Each of these configurations then gets a short comparison with the default settings, in a new pair of process
-    groups.
-    """
+    """Return the best configurations in `screened`, at most HEATS, the best first."""
+    # Each configuration in the result then gets a short comparison with the default settings, in a new pair of process
+    # groups.
     return tuple(sorted(screened, key=lambda name: (-screened[name], name))[:HEATS])
 
 
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
-    """Return the best configuration if its expected gain is above MIN_GAIN, or "".
-
-    `screened` has the gains in the first test runs. `heated` has the short comparisons. The final comparison ignores
-    these values, because the choice of the best configuration biases them.
-    """
+    """Return the best configuration if its expected gain is above MIN_GAIN, or ""."""
+    # `screened` has the gains in the first test runs. `heated` has the short comparisons. The final comparison ignores
+    # these values, because the choice of the best configuration biases them.
     promise = {}
     for heat in heated:
         pairs = [statistics.fmean(points.values()) for points in point_gains(heat.turns).values()]

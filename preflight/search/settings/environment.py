@@ -65,11 +65,9 @@ TO_NOTHING = ("", "none", "/dev/null")
 
 
 def may_be_recommended(name: str, value: str) -> bool:
-    """Return whether a recommendation may set `name` to `value`, or unset `name` if `value` is empty.
-
-    A user may have edited a report before preflight reads it again. Such a report must not choose which code a job runs
-    or what the job writes.
-    """
+    """Return whether a recommendation may set `name` to `value`, or unset `name` if `value` is empty."""
+    # A user may have edited a report before preflight reads it again. An edited report must not choose which code a job
+    # runs or what the job writes.
     if name in OWN_NAMES:
         return "/" not in value
     if not name.startswith(TUNING_PREFIXES) and name not in TUNING_NAMES:

@@ -1,8 +1,9 @@
 """Choose which settings to test first if InfiniBand or RoCE fails between nodes.
 
-The log of the failed test run decides only the order of the tests. A setting is recommended only if an A/B test proves
-the setting. Sockets are tested third at the latest, to show whether the InfiniBand network is at fault.
+The log of the failed test run decides only the order of the tests.
 """
+# A setting is recommended only if an A/B test proves the setting. Sockets are tested third at the latest, to show
+# whether the InfiniBand network is at fault.
 
 from __future__ import annotations
 
@@ -121,7 +122,7 @@ def ib_is_suspect(default: TrialResult) -> bool:
 def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: Sequence[int]) -> IbOrder:
     """Return the order in which to test `candidates` after InfiniBand failed with the default settings.
 
-    `default` is the failed test run. `node_sizes` has the number of ranks on each node.
+    `default` is the failed test run, and `node_sizes` has the number of ranks on each node.
     """
     signs = _signs(default, node_sizes)
     sockets = tuple(each for each in candidates if {name for name, _ in each.env} <= SOCKETS and each.only_cures)

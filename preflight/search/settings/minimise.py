@@ -66,10 +66,10 @@ def find_cure(
 ) -> Cure:
     """Return the next step of the search for the fewest settings with which the collectives work.
 
-    `ordered` has all workarounds in the order in which the search drops them. The first `unsuspected` workarounds are
-    the least suspect. `proved` has the workarounds for a fault that the GPU tests found. These workarounds are tested
-    first, one at a time.
+    `ordered` has all workarounds in the order in which the search drops each workaround.
     """
+    # The first `unsuspected` workarounds are the least suspect. `proved` has the workarounds for a fault that the GPU
+    # tests found. These workarounds are tested first, one at a time.
     tried = _tried(results)
     for setting in proved:
         result = tried.get(env_of((setting,)))

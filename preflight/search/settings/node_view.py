@@ -21,10 +21,8 @@ VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.|\+|$)")
 
 
 def nccl_version(node: NodeFacts) -> Version | None:
-    """Return the NCCL version, such as (2, 28), or None if no wheel names the version.
-
-    Without an NCCL wheel, torch may contain its own NCCL or load the system's NCCL.
-    """
+    """Return the NCCL version, such as (2, 28), or None if no wheel names the version."""
+    # Without an NCCL wheel, torch may contain its own NCCL or load the system's NCCL.
     if isinstance(node.software, Gap) or isinstance(node.software.torch, Gap):
         return None
     match = VERSION.match(known_or(node.software.torch.nccl, ""))

@@ -32,9 +32,10 @@ def network(view: NodeView) -> Iterator[Planned]:
 def ports(view: NodeView) -> Iterator[Planned]:
     """Yield a setting for each group of similar usable ports, the most plausible group first.
 
-    If there is only one group, its ports need no setting. But if this group has exactly two ports, each port gets a
-    setting.
+    If no choice is possible, yield the reason.
     """
+    # If there is only one group, its ports need no setting. But if this group has exactly two ports, each port gets a
+    # setting.
     name = "NCCL_IB_HCA"
     if isinstance(view.node.hca_ports, Gap):
         yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
@@ -81,10 +82,11 @@ def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
 
 
 def gid(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting for the RoCE v2 GID index of all ports, if this NCCL version can't find the index itself.
+    """Yield the setting for the RoCE v2 GID index of all ports, or the reason why the setting is left out.
 
-    Otherwise, yield a record that says why the setting is left out. Without RoCE ports, yield nothing.
+    Without RoCE ports, yield nothing.
     """
+    # The setting is needed only if this NCCL version can't find the index itself.
     name = "NCCL_IB_GID_INDEX"
     if isinstance(view.node.hca_ports, Gap):
         yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
@@ -118,10 +120,8 @@ def rails_to_try(node: NodeFacts, profile: Profile, dialect: str) -> tuple[HcaPo
 
 
 def rail_candidates(ports: tuple[HcaPort, ...]) -> Iterator[Candidate]:
-    """Yield a configuration for each port. The configuration sends all data of the node through this port.
-
-    P2P, shared memory and NVLS are off, so NCCL has only the network between the GPUs of one node.
-    """
+    """Yield a configuration for each port. The configuration sends all data of the node through this port."""
+    # P2P, shared memory and NVLS are off, so NCCL has only the network between the GPUs of one node.
     for port in ports:
         place = f"{port.hca}:{port.port}"
         env = tuple(sorted((*NETWORK_ONLY, ("NCCL_IB_HCA", f"={place}"))))

@@ -81,23 +81,20 @@ def next_step(
     runs_each: int = 0,
     on_gpus: bool = False,
 ) -> Next:
-    """Return the next step of the search, according to the results so far in `known`.
+    """Return the next step of the search, given the results so far in `known`.
 
-    The default settings and the inherited environment are tested first. If the default settings fail but the inherited
-    settings work, the search finds which of the `inherited` settings are needed. If both fail, the search looks for a
-    workaround among the `settings`, or tests every configuration if `settings` is empty. A workaround then gets an A/B
-    test with `runs_each` runs per side.
-
-    If the default settings work, inherited settings that look far slower are compared with the default settings. With
-    `screen_all`, every configuration is tested, and the best configuration is compared again. A configuration that
-    fails gets an A/B test. A thorough search ends with the configuration `last`. If the default settings look slow,
-    compared with `baseline` or because of a late rank, they are repeated first. `on_gpus` selects the limits for late
-    GPU ranks.
-
-    If SIGKILL ended a rank of the default settings, the default settings are repeated first, because the kill came from
-    outside. The search stops if a process can't be killed, or if no A/B test can prove a workaround any more. Settings
-    that failed once are not used as a workaround.
+    A workaround gets an A/B test with `runs_each` runs per side.
     """
+    # The default settings and the inherited environment are tested first. If the default settings fail but the
+    # inherited settings work, the search finds which of the `inherited` settings are needed. If both fail, the search
+    # looks for a workaround among the `settings`, or tests every configuration if `settings` is empty. If the default
+    # settings work, inherited settings that look far slower are compared with the default settings. With `screen_all`,
+    # every configuration is tested, and the best configuration is compared again. A configuration that fails gets an
+    # A/B test. A thorough search ends with the configuration `last`. If the default settings look slow, compared with
+    # `baseline` or because of a late rank, they are repeated first. `on_gpus` selects the limits for late GPU ranks. If
+    # SIGKILL ended a rank of the default settings, the default settings are repeated first, because the kill came from
+    # outside. The search stops if a process can't be killed, or if no A/B test can prove a workaround any more.
+    # Settings that failed once are not used as a workaround.
     if known.unkillable or is_lost(known.results, known.reruns):
         return Stop()
     known = replace(known, results=as_repeated(known.results, known.reruns))

@@ -1,8 +1,8 @@
 """Find the settings that may have caused a failure with the default settings.
 
-The evidence is in the errors, in the features that were in use, and in pairs of GPUs with failed copies. The evidence
-decides only the order of the search.
+The result decides only the order of the search.
 """
+# The evidence is in the errors, in the features that were in use, and in pairs of GPUs with failed copies.
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def _families_in(text: str) -> frozenset[str]:
 def suspected_families(default: TrialResult | None, broken_pairs: Sequence[object], named: Iterable[str]) -> set[str]:
     """Return the families of settings (such as "p2p" or "ib") that may be at fault.
 
-    `default` is the failed test run with default settings. `broken_pairs` has the pairs of GPUs with failed copies.
-    `named` has the families that other checks found.
+    `broken_pairs` has the pairs of GPUs with failed copies, and `named` the families that other checks found.
     """
+    # `default` is the failed test run with default settings.
     found = set(named)
     if broken_pairs:
         found.add("p2p")

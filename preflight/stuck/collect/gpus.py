@@ -13,10 +13,11 @@ AGAIN_AFTER_S = 1.0
 
 
 def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[GpuState, ...] | Gap:
-    """Return the state of each GPU, or a Gap if NVML can't be queried.
+    """Return the state of each GPU, or a Gap object if NVML can't be queried.
 
-    The values are read twice, `again_after_s` seconds apart. The lower utilization and the higher power are kept.
+    The function reads the values twice, `again_after_s` seconds apart.
     """
+    # The lower utilization and the higher power are kept.
     looks = []
     for pause_s in (again_after_s, 0.0):
         answer = machine.ask("nvml")

@@ -1,9 +1,9 @@
 """The jobs on this machine, and the processes that are ranks of these jobs.
 
-A helper process, such as a data worker, inherits the variables of its rank. A launcher may also have Slurm's variables.
-
-Reading the environment or the command line of a hanging process may block forever.
+A read of a hanging process's environment or command line may block forever.
 """
+# A helper process, such as a data worker, inherits the variables of its rank. A launcher may also have Slurm's
+# variables.
 
 from __future__ import annotations
 
@@ -111,10 +111,8 @@ class ListedProcess:
 
     @property
     def is_ending(self) -> bool:
-        """Return whether the kernel is ending the process and has already freed the process's memory.
-
-        The result is False for zombies and for processes that are blocked in the kernel (state D).
-        """
+        """Return whether the kernel is ending the process and has already freed the process's memory."""
+        # The result is False for zombies and for processes that are blocked in the kernel (state D).
         return not self.arguments and not self.hidden and self.state not in ("Z", "D")
 
     @property
@@ -177,9 +175,10 @@ class FoundRank:
 class FoundJob:
     """The ranks of one job on this node.
 
-    `orphans` are the processes that ended ranks left behind. `servers` are the processes of a serving engine that give
-    work to the ranks.
+    `orphans` are processes that ended ranks left behind, and `servers` are processes of a serving engine.
     """
+
+    # The servers give work to the ranks.
 
     name: str
     ranks: tuple[FoundRank, ...]

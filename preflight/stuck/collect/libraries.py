@@ -118,10 +118,8 @@ def chosen_by(path: str, process: ListedProcess) -> str:
 
 
 def mapped_libraries(maps: str) -> tuple[str, ...]:
-    """Return the paths of the mapped files that contain NCCL. `maps` is the text of /proc/PID/maps.
-
-    A file is NCCL's own library, or torch's library with NCCL linked into it.
-    """
+    """Return the paths of the mapped files that contain NCCL. `maps` is the text of /proc/PID/maps."""
+    # A file is NCCL's own library, or torch's library with NCCL linked in.
     mapped = _mapped_files(maps)
     for pattern in LIBRARIES:
         if found := tuple(path for path in mapped if pattern.fullmatch(os.path.basename(path))):

@@ -66,9 +66,9 @@ def collect_node(
 ) -> NodeEvidence:
     """Return the evidence about `job` from this node, whose name is `host`.
 
-    After a signal, return the evidence so far and add the signal to `stopped`. Call this function from a process with a
-    single thread, because the function forks.
+    Call this function from a process with a single thread, because the function forks.
     """
+    # After a signal, the evidence so far is returned, and the signal is added to `stopped`.
     # Ranks first: there may be more processes than time.
     rank_processes = [each.process for each in job.ranks]
     helpers = [each for rank in job.ranks for each in rank.helpers[:MOST_HELPERS]]

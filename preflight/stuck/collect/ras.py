@@ -1,8 +1,9 @@
 """NCCL's RAS (2.24 and newer): the ranks that RAS reports as missing or behind.
 
-See docs/dev/nccl-facts.md, section 1.5. A query can crash the job. RAS is therefore queried only on request, or if the
-NCCL release was reviewed.
+A query can crash the job.
 """
+# The crash is described in docs/dev/nccl-facts.md, section 1.5. RAS is therefore queried only on request, or if the
+# NCCL release was reviewed.
 
 from __future__ import annotations
 
@@ -55,10 +56,8 @@ def ask_ras(
     how: AskRas = AskRas.REVIEWED,
     reviews: Sequence[RasReview] = REVIEWS,
 ) -> RasAnswer | Gap:
-    """Return RAS's reply about the job of `ranks`, or a Gap if RAS is not queried or does not reply.
-
-    RAS is not queried if another job may use the same port, or if `how` and `reviews` forbid a query.
-    """
+    """Return RAS's reply about the job of `ranks`, or a Gap object if RAS is not queried or does not reply."""
+    # RAS is not queried if another job may use the same port, or if `how` and `reviews` forbid a query.
     address = next((r.places["NCCL_RAS_ADDR"] for r in ranks if r.places.get("NCCL_RAS_ADDR")), DEFAULT_ADDRESS)
     host, _, port = address.rpartition(":")
     if not PORT.fullmatch(port):

@@ -86,10 +86,11 @@ class Dump:
 
 
 def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag | Gap:
-    """Return the ranks that are behind, or in another collective, according to the flight recorder dumps.
+    """Return the ranks that are behind, or in another collective, as shown by the flight recorder dumps.
 
-    The result is a Gap if the dumps show no such rank. If `dumps` is True, new dumps are requested first.
+    The result is a Gap object if the dumps show no rank of either kind.
     """
+    # If `dumps` is True, new dumps are requested first.
     places = [place for place in map(Dump.of, ranks) if place is not None]
     silent = ""
     if dumps:

@@ -46,11 +46,11 @@ def find_py_spy() -> str | None:
 
 
 def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) -> dict[int, Stacks]:
-    """Return the stacks of user `uid`'s processes, as {pid: stacks}. The reads take at most `limit_s` seconds.
+    """Return the stacks of user `uid`'s processes, as {pid: stacks}, after at most `limit_s` seconds.
 
-    A stack that can't be read is a Gap. With `is_native`, C frames are included, and py-spy stops each process during
-    the read.
+    With `is_native`, C frames are included, and py-spy stops each process during the read.
     """
+    # A stack that can't be read is a Gap.
     program = find_py_spy()
     if program is None:
         return {pid: Gap(f"{NO_PY_SPY}: pip install py-spy") for pid in pids}
@@ -92,11 +92,11 @@ def _read(ended: Ended | None) -> Stacks:
 def reread_stacks(
     earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool, uid: int
 ) -> tuple[dict[int, Stacks], dict[int, Stacks]]:
-    """Return the stacks at the start and at the end of the watch, by pid.
+    """Return the stacks at the start (`earlier`) and at the end of the observation, by pid.
 
-    `earlier` has the stacks at the start. Only processes with threads that may have run since the start are read again.
     If the second read fails, the stacks at the start count as unknown.
     """
+    # Only processes with threads that may have run since the start are read again.
     end_at = time.monotonic() + MORE_S
     moving = [
         pid

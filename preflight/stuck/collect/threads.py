@@ -38,7 +38,7 @@ class ThreadSample:
 class ProcessSample:
     """The threads of a process at one moment, by thread id.
 
-    `now_s` is the time on the scheduler's clock in seconds, or None if the kernel does not show this time.
+    `now_s` is the time on the scheduler's clock in seconds, or None if the kernel does not show the time.
     """
 
     threads: dict[int, ThreadSample]
@@ -106,11 +106,12 @@ def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
 
 
 def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: float) -> Json:
-    """Watch the threads of processes for at most `most_s` seconds.
+    """Watch the threads of processes for at most `most_s` seconds, and return `{watched_s, threads}`.
 
-    The watch ends when the sleeping threads have slept for `rest_s` seconds. A process that falls asleep near the end
-    gets `rest_s` more seconds. Return the duration and the thread states by pid, as `{watched_s, threads}`.
+    The watch ends when the sleeping threads have slept for `rest_s` seconds.
     """
+    # A process that falls asleep near the end gets `rest_s` more seconds. `watched_s` is the duration, and `threads`
+    # has the thread states by pid.
     start = time.monotonic()
     first = {pid: ProcessSample.read(machine, pid) for pid in pids}
     last, moved_at_s = first, dict[int, float]()  # by thread: when the watch first found that it had run

@@ -143,10 +143,8 @@ def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culpri
 
 
 def other_collectives(job: JobState) -> Iterator[Culprit]:
-    """Yield culprits if the waiting ranks are in different calls. The most common call has no culprit.
-
-    Two calls differ by collective or by line of code. If all ranks wait for their GPUs, no culprit is named.
-    """
+    """Yield culprits if the waiting ranks are in different calls. The most common call has no culprit."""
+    # Two calls differ by collective or by line of code. If all ranks wait for their GPUs, no culprit is named.
     calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
     for place in job.waiting:
         if place.activity is not Activity.UNSEEN:
@@ -239,10 +237,8 @@ def broken_paths(job: JobState) -> Iterator[Culprit]:
 
 
 def nothing_moves(job: JobState) -> Iterator[Culprit]:
-    """Yield one culprit without ranks if all ranks wait and no rank or path is known to be at fault.
-
-    If the ranks may wait for a long computation on their GPUs, yield nothing.
-    """
+    """Yield one culprit without ranks if all ranks wait and no rank or path is known to be at fault."""
+    # If the ranks may wait for a long computation on their GPUs, no culprit is yielded.
     seen = [place for place in job.waiting if place.activity is not Activity.UNSEEN]
     if not seen or len(seen) < max(len(job.waiting), job.world_size):
         return

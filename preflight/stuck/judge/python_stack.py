@@ -21,8 +21,10 @@ LIBRARY = re.compile(
 class Rule:
     """A rule that finds the activity for a call on the stack.
 
-    The rule has patterns for the file and the function. `call` is the name to print, or "" for the function's name.
+    `call` is the name to print, or "" for the function's name.
     """
+
+    # The rule has patterns for the file and the function.
 
     activity: Activity
     file: re.Pattern[str]

@@ -1,8 +1,8 @@
 """Find out before a check whether all nodes have the same report and can reuse the report.
 
-Each node sends one line to node 0 at the rendezvous endpoint, and gets one line back. If node 0 does not hear from
-every node, all nodes check again.
+If node 0 does not hear from every node, all nodes check again.
 """
+# Each node sends one line to node 0 at the rendezvous endpoint, and gets one line back.
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ TURN_S = 1.0  # after which those are dropped who say nothing
 def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit_s: float) -> str:
     """Return why the nodes must check again, or "" if all nodes have the same report.
 
-    `mine` is the creation time of this node's report, or "" if this node has no valid report. The nodes have `limit_s`
-    seconds to ask each other.
+    `mine` is the creation time of this node's report, or "" if this node has no valid report.
     """
+    # The nodes have `limit_s` seconds to ask each other.
     until = time.monotonic() + limit_s
     try:
         answer = _ask_all if place.node_rank == 0 else _ask_node_0

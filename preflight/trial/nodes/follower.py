@@ -55,10 +55,9 @@ class Follower:
 
     @property
     def needs_no_ranks(self) -> bool:
-        """Return whether the run may continue after this node's ranks have ended.
-
-        The run may continue once the test runs on all nodes have begun, because node 0 may send its last message later.
-        """
+        """Return whether the run may continue after this node's ranks have ended."""
+        # The run may continue once the test runs on all nodes have begun, because node 0 may send its last message
+        # later.
         return self.node.relay is not None  # node 0's report comes after its stop has ended them
 
     def files(self) -> tuple[list[int], list[int]]:

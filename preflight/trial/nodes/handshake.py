@@ -18,11 +18,12 @@ ACCEPTS_A_TURN = 256
 
 
 class Handshakes(Generic[Said]):
-    """The connections that have not yet sent a valid message. Each connection is added to the poller `ready`.
+    """The connections that have not yet sent a valid message.
 
-    `read` returns the caller's identity from the first message, or raises MalformedInput if the message has no
-    identity.
+    `read` returns the caller's identity from the first message, or raises MalformedInput if there is no identity.
     """
+
+    # Each connection is added to the poller `ready`.
 
     def __init__(self, ready: Poller, nodes: int, read: Callable[[Message], Said]) -> None:
         self._ready = ready

@@ -254,11 +254,9 @@ class Leader:
                     follower.link.send()
 
     def finish(self, last: Message) -> None:
-        """Send the last message to every connected node, wait until the nodes have received it, and close.
-
-        Node 0 must not close a connection first, because unread data would reset the connection and lose the last
-        message.
-        """
+        """Send the last message to every connected node, wait until the nodes have received the message, and close."""
+        # Node 0 must not close a connection first, because unread data would reset the connection and lose the last
+        # message.
         self._close_listeners()
         self._tell_all(line_of(last))
         until = time.monotonic() + FAREWELL_S

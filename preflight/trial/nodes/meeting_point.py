@@ -61,9 +61,10 @@ def _look_up(host: str) -> list[str]:
 def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Netif]) -> Listening:
     """Return the addresses on which node 0 listens, out of the addresses `resolved` to which `host` resolves.
 
-    If the name resolves to loopback or to another host's address, node 0 listens on all its addresses that the other
-    nodes could reach.
+    If no address fits, the result has all addresses that other nodes could reach.
     """
+    # If the name resolves to loopback or to another host's address, node 0 listens on all its addresses that the other
+    # nodes could reach.
     own = {address: netif for netif in netifs for address in _addresses(netif)}
     found = [address for address in map(plain_address, resolved) if address in own and not is_loopback(address)]
     meant = [address for address in found if own[address].kind not in LOCAL_KINDS]
@@ -86,8 +87,9 @@ def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Net
 def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.socket], int]:
     """Return sockets that listen on all addresses of `listening`, and their common port.
 
-    The port is the first port of `ports` that is free on all addresses. Raise MeetingError if there is no such port.
+    Raise MeetingError if no port of `ports` is free on all addresses.
     """
+    # The port is the first port of `ports` that is free on all addresses.
     problem = ""
     for port in ports:
         opened: list[socket.socket] = []

@@ -62,9 +62,10 @@ class ListenAnswer:
 def survey_network(solo_results: Mapping[int, SoloResult], run_id: str, checkpoint_dir: str) -> QuerySteps:
     """Ask all nodes for their clocks and for the paths between the nodes, and return the survey.
 
-    The function is a generator of questions. `solo_results` has the results of each node's own test runs, by node rank.
-    If `checkpoint_dir` is not "", the nodes also test the storage of this directory.
+    The function is a generator of questions.
     """
+    # `solo_results` has the results of each node's own test runs, by node rank. If `checkpoint_dir` is not "", the
+    # nodes also test the storage of this directory.
     since = time.monotonic()
     met = {rank: solo.netif for rank, solo in solo_results.items() if solo.netif}
     clocks = yield from _ask_clocks(solo_results)

@@ -1,8 +1,8 @@
 """`python -m preflight.trial.nodes.path_probe`: test the paths to other nodes, in a child of the launcher.
 
-The child reads one JSON object per line from its standard input, and answers each object with one JSON object. The
-child ends with the launcher.
+Each line of standard input is a JSON object, and the answer is a line with one JSON object.
 """
+# The child ends with the launcher.
 
 from __future__ import annotations
 

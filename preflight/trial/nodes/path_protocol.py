@@ -1,9 +1,10 @@
-"""The protocol between the path probes of two nodes: fixed sizes, limits and deadlines. Other callers are dropped.
+"""The protocol between the path probes of two nodes: fixed sizes, limits and deadlines.
 
-both nodes first send a token of the run and the node's number the caller then sends a byte (echo or swallow), a length,
-and this many bytes; at most MOST_BYTES the peer answers "echo" with the same bytes, and "swallow" with a single byte
-once all bytes have arrived
+Callers that break the protocol are dropped.
 """
+# Both nodes first send a token of the run and the node's number. The caller then sends a byte (echo or swallow), a
+# length, and this many bytes, at most MOST_BYTES. The peer answers "echo" with the same bytes, and "swallow" with a
+# single byte once all bytes have arrived.
 
 from __future__ import annotations
 
@@ -73,8 +74,9 @@ def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
 def meet(source: str, address: str, port: int, token: bytes, own_rank: int, their_rank: int) -> Met:
     """Connect from the address `source` to another node, and verify that the other node has the rank `their_rank`.
 
-    `token` identifies the run. The result has a socket only if the verification succeeds.
+    The result has a socket only if the verification succeeds.
     """
+    # `token` identifies the run.
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.settimeout(CONNECT_S)
@@ -101,8 +103,9 @@ def meet(source: str, address: str, port: int, token: bytes, own_rank: int, thei
 def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
     """Send small and then large messages that the peer echoes, and return (result, detail, bytes per second).
 
-    The path passes if any part of a large message comes back. The rate of a failed path is 0.
+    The rate of a failed path is 0.
     """
+    # The path passes if any part of a large message comes back.
     try:
         round_trip_s(sock)
     except OSError as error:

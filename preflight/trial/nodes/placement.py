@@ -1,9 +1,9 @@
 """Find this node's position in the job from the variables of schedulers and launchers.
 
-The command-line options --nnodes, --node-rank and --rdzv-endpoint take precedence over the environment. Only the
-variables of the innermost launcher are read, because the values of two launchers don't fit together. Slurm counts only
-inside a step: a shell or a batch script is one node.
+The command-line options --nnodes, --node-rank and --rdzv-endpoint take precedence over the environment.
 """
+# Only the variables of the innermost launcher are read, because the values of two launchers don't fit together. Slurm
+# counts only inside a step: a shell or a batch script is one node.
 
 from __future__ import annotations
 
@@ -228,8 +228,9 @@ def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
 def parse_endpoint(text: str, source: str) -> tuple[str, int]:
     """Return the host and the port of `HOST:PORT`, `HOST` or `[IPV6]:PORT`. The port is 0 if `text` has no port.
 
-    Raise UsageError if `text` has another form. The error names `source`.
+    Raise UsageError for any other form.
     """
+    # The error names `source`.
     match = ENDPOINT.fullmatch(text)
     if match is None:
         raise UsageError(f"{source} {text[:80]!r}: write HOST:PORT, or [ADDRESS]:PORT for IPv6")

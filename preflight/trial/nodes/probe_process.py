@@ -45,11 +45,11 @@ class ProbeProcesses:
             self._crew.start(module, command, dict(self.environ) | {"PYTHONSAFEPATH": "1"})
 
     def ask(self, number: int, what: str, question: Json, limit_s: float) -> None:
-        """Send the question `what` to its child process without waiting. `answers` returns the answer later.
+        """Send the question `what` to its child process without waiting.
 
-        `number` identifies the question in `answers`. If the child has not answered after `limit_s` seconds, the
-        question fails.
+        `answers` returns the answer later, or a failure after `limit_s` seconds.
         """
+        # `number` identifies the question in `answers`.
         if what not in MODULES:
             self._failed.append((number, {"failure": f"no such question: {what[:20]}"}))
             return

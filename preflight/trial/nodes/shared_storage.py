@@ -40,9 +40,9 @@ Results = dict[int, FileResult]  # by node rank
 def ask_storage(hosts: Mapping[int, str], run_id: str, directory: str) -> Asking[SharedStorage | Gap]:
     """Test a shared directory: each node writes a file and reads another node's file, in two rounds.
 
-    The files are removed at the end. The function is a generator of questions. If `directory` is "", the result is a
-    Gap.
+    If `directory` is "", the result is a Gap object.
     """
+    # The files are removed at the end. The function is a generator of questions.
     if not directory:
         return NOT_ASKED
     stem = hashlib.sha256(run_id.encode()).hexdigest()[:12]

@@ -1,8 +1,8 @@
 """`python -m preflight.trial.nodes.storage_probe`: write a file, and read another node's file.
 
-This program is a child of the launcher. The child removes its file when the launcher asks for the removal, or when the
-launcher is gone.
+The program removes its file when the launcher asks for the removal, or when the launcher is gone.
 """
+# This program is a child of the launcher.
 
 from __future__ import annotations
 

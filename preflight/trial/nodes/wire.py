@@ -1,7 +1,8 @@
-"""Connections between launchers. A message is one line of JSON with a limited length, and no call blocks.
+"""Connections between launchers.
 
-Node 0 has thousands of connections, and epoll reports which connections are ready.
+A message is one line of JSON with a limited length, and no call blocks.
 """
+# Node 0 has thousands of connections, and epoll reports which connections are ready.
 
 from __future__ import annotations
 
@@ -184,10 +185,11 @@ class Poller:
 
 
 def raise_descriptor_limit(links: int) -> None:
-    """Raise this process's limit of open files to fit `links` connections, or raise MeetingError if this is forbidden.
+    """Raise this process's limit of open files to fit `links` connections.
 
-    Call this function after the ranks have started, so that the ranks keep the job's limit.
+    Call this function after the ranks have started. Raise MeetingError if a higher limit is forbidden.
     """
+    # The ranks must keep the job's limit.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = links + SPARE_DESCRIPTORS
     if soft == resource.RLIM_INFINITY or soft >= needed:

@@ -40,11 +40,9 @@ class Ranks:
     least_s: float = 0.0  # seconds that even a call that begins late has
 
     def synchronize(self) -> None:
-        """Wait until the device has finished. Raise TimeoutError if the deadline has passed.
-
-        On GPUs, this method avoids torch's blocking calls, because a blocking call never returns from a hung
-        collective.
-        """
+        """Wait until the device has finished. Raise TimeoutError if the deadline has passed."""
+        # On GPUs, this method avoids torch's blocking calls, because a blocking call never returns from a hung
+        # collective.
         if self.device.type != "cuda":
             return
         event: Any = cast(Any, torch.cuda).Event()

@@ -1,8 +1,6 @@
-"""The control channel of the per-rank agents on one node: a directory with one JSON file per key.
-
-The channel uses files and not a torch store, because files need no port, thread or server, and work with every torch
-version. The run directory has mode 0700.
-"""
+"""The control channel of the per-rank agents on one node: a directory with one JSON file per key."""
+# The channel uses files and not a torch store, because files need no port, thread or server, and work with every torch
+# version. The run directory has mode 0700.
 
 from __future__ import annotations
 
@@ -59,10 +57,8 @@ class Channel:
             return json.load(file)
 
     def wait(self, key: str, until: float) -> bool:
-        """Wait until `key` has a value or the monotonic time `until` is reached. Return whether the key has a value.
-
-        Time in which this process was suspended does not count.
-        """
+        """Wait until `key` has a value or the monotonic time `until` is reached. Return whether the key has a value."""
+        # Time in which this process was suspended does not count.
         own_time = OwnTime()
         while not self.has(key):
             until += own_time.look(POLL_S)
@@ -72,11 +68,12 @@ class Channel:
         return True
 
     def collect(self, index: int, world_size: int, node_sizes: Sequence[int], until: Callable[[], float]) -> list[Any]:
-        """Return the answers of all ranks to step `index`, in rank order. HarnessError names the first late rank.
+        """Return the answers of all ranks to step `index`, in rank order.
 
-        `until` returns the monotonic deadline for the next answer. `node_sizes` has the number of ranks on each node,
-        and is empty for a single node.
+        `until` returns the monotonic deadline for the next answer. Raise HarnessError, which names the first late rank,
+        if a rank is late.
         """
+        # `node_sizes` has the number of ranks on each node, and is empty for a single node.
         own = node_sizes[0] if node_sizes else world_size
         answers = [self._answer(f"end/{index}/{rank}", rank, until()) for rank in range(own)]
         for first, count in zip(accumulate(node_sizes), node_sizes[1:], strict=False):

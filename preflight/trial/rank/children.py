@@ -73,8 +73,9 @@ class Child(ChildProcess):
     def starved_s(self) -> float:
         """Return for how many seconds since its last stage the child was ready to run but had no CPU.
 
-        If the child has several threads, the longest wait counts. For a child that has ended, the result is 0.
+        For a child that has ended, the result is 0.
         """
+        # If the child has several threads, the longest wait counts.
         if self.end is not None:
             return 0.0
         now = processes.waits_for_cpu_s(self.pid)
@@ -94,10 +95,8 @@ class Child(ChildProcess):
 
 
 def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
-    """Start a child process that does the test run `assignment` and writes its output to the file `log_path`.
-
-    The child is started by exec if `by_exec` is true or if this process has several threads, and otherwise by a fork.
-    """
+    """Start a child process that does the test run `assignment` and writes its output to the file `log_path`."""
+    # The child is started by exec if `by_exec` is true or if this process has several threads, and otherwise by a fork.
     sound = processes.thread_count() == 1 and not by_exec
     process = _fork(assignment, log_path) if sound else _exec(assignment, log_path)
     os.set_blocking(process.fd, False)
@@ -263,9 +262,9 @@ def forgive(children: Sequence[Child], gap_s: float) -> None:
 def is_overdue(child: Child, limits: StageLimits) -> bool:
     """Return whether the child made no progress within the time limit of its stage.
 
-    A child that ended with a timeout or a connection error also counts. A child that ended in another way does not
-    count.
+    A child that ended with a timeout or a connection error also counts.
     """
+    # A child that ended in another way does not count.
     gave_up = child.end is not None and child.end.ended in CONSEQUENCES
     return (child.end is None or gave_up) and child.is_silent_for(limit_s(child, limits))
 
@@ -273,9 +272,10 @@ def is_overdue(child: Child, limits: StageLimits) -> bool:
 def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
     """Kill and reap all remaining children, and remove the files of all children in /dev/shm.
 
-    The kill includes each child's process group. The state of a child before the kill shows whether the child was stuck
-    or waiting. If `hung` is true, a child that was silent for its time limit counts as stuck.
+    If `hung` is true, a child that was silent for its time limit counts as stuck.
     """
+    # The kill includes each child's process group. The state of a child before the kill shows whether the child was
+    # stuck or waiting.
     left = [child for child in children if child.end is None]
     states = [_state(child, hung, limits) for child in left]
     for child in left:

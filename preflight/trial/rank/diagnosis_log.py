@@ -12,9 +12,9 @@ MOST_LINES, MOST_CHARACTERS = 60, 400  # of what the report keeps
 def read_diagnosis(path: str, nccl: str, trial: TrialResult, duration_s: float) -> NcclDiagnosis:
     """Return what NCCL's own diagnostics wrote to the file `path`, the log of rank 0.
 
-    `nccl` is NCCL's version, and `duration_s` is the duration of the test run `trial`. If the diagnostics finished,
-    `problem` is "" even if the test run failed later.
+    If the diagnostics finished, `problem` is "" even if the test run failed later.
     """
+    # `nccl` is NCCL's version, and `duration_s` is the duration of the test run `trial`.
     try:
         with open(path, "rb") as log:
             text = log.read(MOST_BYTES).decode(errors="replace")

@@ -34,8 +34,7 @@ class GpuKeeper:
     def wait_until_released(self, within_s: float = RELEASE_S) -> str:
         """Wait until the GPUs use no more memory than before the first test run, at most `within_s` seconds.
 
-        Return "" if the memory is free or the GPUs can't be queried. Otherwise, return a text on the memory that is
-        still in use.
+        Return "" if the memory is free or the GPUs can't be queried, or a text on the memory still in use.
         """
         until = time.monotonic() + within_s
         while True:

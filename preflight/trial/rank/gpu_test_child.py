@@ -24,17 +24,19 @@ TURN_S = 30.0  # then it goes on beside whoever is late
 def turn_key(label: str, place: int) -> str:
     """Return the channel key that is set when the GPU at `place` has finished its copies.
 
-    The key is also set if the process of this GPU is gone. `label` identifies the group of jobs.
+    The key is also set if the process of this GPU is gone.
     """
+    # `label` identifies the group of jobs.
     return f"turn/{label}/{place}"
 
 
 def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked: Iterable[dict[str, Any]]) -> None:
     """Run the groups of jobs in `asked`, one after another, and report the results with `report`.
 
-    Each item is {"label": unique in the run, "group": ...}. If a GPU has no memory left for a job, the job is skipped.
-    Any CUDA error ends this process, because all later calls in the same context would fail too.
+    Any CUDA error ends this process.
     """
+    # Each item is {"label": unique in the run, "group": ...}. If a GPU has no memory left for a job, the job is
+    # skipped. After a CUDA error, all later calls in the same context would fail too.
     devices: Devices | None = None
     opened: list[int] = []
     for each in asked:
@@ -63,9 +65,9 @@ def _open(assignment: Assignment, devices: Devices, place: int) -> None:
 def devices_of(backend_module: Any, assignment: Assignment) -> Devices:
     """Return the simulated GPUs of the backend's module, or the CUDA devices if the backend is not simulated.
 
-    Raise UnreadableFact if a simulated backend has no GPUs. CUDA sees only the GPUs of the assignment, because a fault
-    of another visible GPU could make a copy fail.
+    Raise UnreadableFact if a simulated backend has no GPUs.
     """
+    # CUDA sees only the GPUs of the assignment, because a fault of another visible GPU could make a copy fail.
     stand_in: Devices | None = getattr(backend_module, STAND_IN, None)
     if stand_in is not None:
         return stand_in

@@ -1,8 +1,9 @@
 """GPU operations through torch.cuda, and the exact numbers that the tests copy and multiply.
 
-The factors are integers so small that every sum is exact in float32, in any order and on any GPU. bfloat16 rounds the
-exact sum once. All GPUs and all repeats must therefore give the same bits.
+All GPUs and all repeats must give the same bits.
 """
+# The factors are integers so small that every sum is exact in float32, in any order and on any GPU. bfloat16 rounds the
+# exact sum once.
 
 from __future__ import annotations
 
@@ -33,11 +34,10 @@ LARGEST_FACTOR = 31  # 31 * 31 * 8192 < 2**24: float32 holds every sum exactly, 
 
 
 class CudaDevices:
-    """CUDA devices through torch. No device is used before `open`.
+    """CUDA devices through torch. No device is used before `open`."""
 
-    `places` has the numbers of the GPUs that are visible to CUDA, in CUDA's order. If `places` is empty, all GPUs are
-    visible.
-    """
+    # `places` has the numbers of the GPUs that are visible to CUDA, in CUDA's order. If `places` is empty, all GPUs are
+    # visible.
 
     def __init__(
         self, places: Sequence[int] = (), pin: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.pin_memory

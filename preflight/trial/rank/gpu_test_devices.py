@@ -1,9 +1,9 @@
 """Access to the GPUs for the tests without NCCL: CUDA through torch, or simulated GPUs of a test backend.
 
-A GPU's place is its number among the GPUs of the run on this node, which equals its local rank. If the module of
-`--backend NAME@MODULE` has an attribute DEVICES, the tests use those devices instead of CUDA. If a simulated NCCL lacks
-this attribute, no GPU is tested.
+A GPU's place is its number among the GPUs of the run on this node, which equals its local rank.
 """
+# If the module of `--backend NAME@MODULE` has an attribute DEVICES, the tests use those devices instead of CUDA. If a
+# simulated NCCL lacks this attribute, no GPU is tested.
 
 from __future__ import annotations
 
@@ -78,11 +78,9 @@ class Devices(Protocol):
         """Fill the buffer with a value that no pattern contains, and wait until the buffer is written."""
 
     def copy(self, transfers: Sequence[tuple[Buffer, Buffer]]) -> None:
-        """Copy all sources to their targets in parallel, and wait until all copies have ended.
-
-        Between buffers of the same type, the copy engine copies. From 4-byte to 8-byte numbers, a kernel on the source
-        GPU copies if there is peer access.
-        """
+        """Copy all sources to their targets in parallel, and wait until all copies have ended."""
+        # Between buffers of the same type, the copy engine copies. From 4-byte to 8-byte numbers, a kernel on the
+        # source GPU copies if there is peer access.
 
     def time_copies(self, transfers: Sequence[tuple[Buffer, Buffer]], repeats: int) -> float:
         """Return the total seconds for `repeats` copies of each transfer, with all transfers in parallel."""

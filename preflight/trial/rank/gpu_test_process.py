@@ -34,11 +34,13 @@ CRASHED = ("signal", "error")
 
 @dataclass(slots=True)
 class GpuTestProcess:
-    """The process in which this agent tests GPUs. The process keeps its CUDA contexts until an error occurs.
+    """The process in which this agent tests GPUs.
 
-    Only the GPUs that this rank tests are visible to the process. If a group of tests crashes the process, a new
-    process repeats the group. Only the GPUs of the group are then visible.
+    The process keeps its CUDA contexts until an error occurs, and sees only the GPUs that this rank tests.
     """
+
+    # If a group of tests crashes the process, a new process repeats the group. Only the GPUs of the group are then
+    # visible.
 
     child: children.Child | None = None
     visible: tuple[int, ...] = ()  # places
@@ -134,10 +136,8 @@ def _watch(rank: Rank, child: children.Child, until: float) -> str:
 
 
 def limit_s(rank: Rank, child: children.Child) -> float:
-    """Return for how many seconds the test process `child` may report nothing in its present stage.
-
-    The limit is long while a CUDA context is created, and short for a copy.
-    """
+    """Return for how many seconds the test process `child` may report nothing in its present stage."""
+    # The limit is long while a CUDA context is created, and short for a copy.
     limits = rank.spec.trials.limits
     if child.stage in ("spawned", "device"):
         return limits.start_s

@@ -39,8 +39,9 @@ def skipped_group(group: JobGroup, why: str) -> Answer:
 def record_of(answer: Answer, gpus: tuple[int, ...], repetition: int) -> PairTruth | GpuTest:
     """Return the record of a test of two GPUs (PairTruth) or one GPU (GpuTest), from a test process's answer.
 
-    `gpus` has the NVML indices of the run's GPUs. `repetition` is 0, or the number of the repetition under load.
+    `repetition` is 0, or the number of the repetition under load.
     """
+    # `gpus` has the NVML indices of the run's GPUs.
     group = decode(JobGroup, answer["group"])
     is_pair = group.jobs[0].kind in PAIRS
     return _pair(answer, group, gpus, repetition) if is_pair else _gpu(answer, group, gpus, repetition)

@@ -46,9 +46,9 @@ class GpuTestRounds:
     def take(self, rounds: tuple[GpuTestRound, ...], until: float, repetition: int = 0) -> None:
         """Make all per-rank agents run the rounds, and send each result to the launcher at once.
 
-        Rounds that can't start before `until` (monotonic seconds) are reported as skipped. `repetition` is 0, or the
-        number of the repetition under load.
+        Rounds that can't start before `until` (monotonic seconds) are reported as skipped.
         """
+        # `repetition` is 0, or the number of the repetition under load.
         broken_now: set[tuple[int, int]] = set()
         for each in rounds:
             if self.unkillable or until - time.monotonic() < LEAST_S:

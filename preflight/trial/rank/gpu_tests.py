@@ -1,8 +1,6 @@
-"""Tests of GPUs without NCCL: copies between two GPUs, copies to and from host memory, and matrix products.
-
-Behind a translating IOMMU, CUDA reports success for copies whose data never arrived. The target is therefore filled
-with a special value first. A wrong element with this value was never written. Any other wrong element was corrupted.
-"""
+"""Tests of GPUs without NCCL: copies between two GPUs, copies to and from host memory, and matrix products."""
+# Behind a translating IOMMU, CUDA reports success for copies whose data never arrived. The target is therefore filled
+# with a special value first. A wrong element with this value was never written. Any other wrong element was corrupted.
 
 from __future__ import annotations
 
@@ -121,11 +119,9 @@ def _transfers(
 
 
 def run_host_copies(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report the speed of copies between the GPU and host memory in each direction, for every NUMA node of the job.
-
-    The process first moves to the CPUs of the NUMA node. If the job names no NUMA node, the process stays on its
-    current CPUs.
-    """
+    """Report the speed of copies between the GPU and host memory in each direction, for every NUMA node of the job."""
+    # The process first moves to the CPUs of the NUMA node. If the job names no NUMA node, the process stays on its
+    # current CPUs.
     allowed = os.sched_getaffinity(0)
     try:
         for numa in job.numa or (None,):

@@ -67,10 +67,8 @@ class GroupStep:
 
 
 def take_groups(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's child process in its group of step `index`, and return the number of the next step.
-
-    `order` is the GroupStep. How the child ended is published in a list, which is empty if this rank is in no group.
-    """
+    """Run this rank's child process in its group of step `index`, and return the number of the next step."""
+    # `order` is the GroupStep. How the child ended is published in a list, which is empty if this rank is in no group.
     step = decode(GroupStep, order)
     found = next(((g, group) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
     answers = [] if found is None else [_take_part(rank, index + 1 + found[0], step, found[1], on_stage)]

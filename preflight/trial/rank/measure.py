@@ -37,10 +37,10 @@ class Repetitions:
 def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> Repetitions:
     """Return the times of all repetitions of `call`, and the result of the verified repetitions.
 
-    Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 selects the repetitions to verify.
-    `agree(name, value)` returns rank 0's value on every rank. The other repetitions send zeros, which does not change
-    the time of a transfer.
+    `agree(name, value)` returns rank 0's value on every rank.
     """
+    # Rank 0's warm-up sets the number of repetitions, and a random seed of rank 0 selects the repetitions to verify.
+    # The other repetitions send zeros, which does not change the time of a transfer.
     estimate_s = _timed(call, ranks)
     lead_in = agree("lead-in", 1 if estimate_s > LONG_CALL_S else LEAD_IN)
     if lead_in > 1:
@@ -57,10 +57,8 @@ def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Rank
 
 
 def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int) -> frozenset[int]:
-    """Return the numbers of `verified_calls` random timed calls. The same `seed` gives the same numbers.
-
-    Calls are numbered from 0. The first `lead_in` calls are not timed, and the next `repetitions` calls are timed.
-    """
+    """Return the numbers of `verified_calls` random timed calls. The same `seed` gives the same numbers."""
+    # Calls are numbered from 0. The first `lead_in` calls are not timed, and the next `repetitions` calls are timed.
     timed = range(lead_in, lead_in + repetitions)
     return frozenset(random.Random(seed).sample(timed, min(verified_calls, repetitions)))
 
@@ -68,7 +66,7 @@ def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int)
 def time_once(call: Call, ranks: Ranks, work: Work | None = None) -> Times:
     """Return (wait at the barrier, duration of the call, pause between both) of one repetition, in microseconds.
 
-    `work` and a second barrier run between the barrier and the call, and are not measured.
+    The times do not include `work` and a second barrier, which run between the first barrier and the call.
     """
     arrived = time.perf_counter_ns()
     ranks.barrier()
@@ -92,10 +90,8 @@ def _timed(call: Call, ranks: Ranks) -> float:
 
 
 def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[int, RankSamples]:
-    """Measure a collective, and return the size of its larger buffer in bytes and this rank's samples.
-
-    One call before the timing, one call after the timing, and some of the timed calls are verified.
-    """
+    """Measure a collective, and return the size of its larger buffer in bytes and this rank's samples."""
+    # One call before the timing, one call after the timing, and some of the timed calls are verified.
     buffers = allocate(measure.collective, measure.nominal_bytes, ranks)
     samples = measure_call(measure, buffers, caller(measure.collective, buffers, ranks), ranks, agree)
     return max(buffers.send.numel(), buffers.receive.numel()) * ELEMENT_BYTES, samples

@@ -1,8 +1,6 @@
-"""Determine the result of a test run from how all ranks' child processes ended.
-
-A comparison of two configurations gives samples ("turns"), in which both sides run the same collective one after the
-other.
-"""
+"""Determine the result of a test run from how all ranks' child processes ended."""
+# A comparison of two configurations gives samples called turns, in which both sides run the same collective one after
+# the other.
 
 from __future__ import annotations
 
@@ -58,8 +56,9 @@ def trial_result(
 ) -> TrialResult:
     """Return the result of the test run of `candidate`, from the answers of all ranks.
 
-    `assignment` is the assignment of rank 0. `why` is the reason why the test run was killed, or "".
+    `why` is the reason why the test run was killed, or "".
     """
+    # `assignment` is the assignment of rank 0.
     ends = _ends(answers)
     verdict = _verdict(ends, answers, why)
     result = TrialResult(
@@ -101,10 +100,8 @@ def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:
 
 
 def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples], float]]:
-    """Yield the collective, the size in bytes, every rank's samples and rank 0's seconds for each complete step.
-
-    A step is complete if all ranks in `answers` finished the step.
-    """
+    """Yield the collective, the size in bytes, every rank's samples and rank 0's seconds for each complete step."""
+    # A step is complete if all ranks in `answers` finished the step.
     for collective, size_bytes, packed, took_s in _packed_steps(answers):
         yield collective, size_bytes, [unpack_samples(each) for each in packed], took_s
 
@@ -166,9 +163,10 @@ def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[Ran
 def classify(answers: Sequence[RankAnswer], why: str) -> TrialVerdict:
     """Return the verdict on a test run: the outcome, a description, and the ranks at fault.
 
-    `why` is the reason why the test run was killed, or "". Ranks that died are at fault first, then ranks with an error
-    of their own, then stuck ranks, and last ranks that waited or lost a peer.
+    `why` is the reason why the test run was killed, or "".
     """
+    # Ranks that died are at fault first, then ranks with an error of their own, then stuck ranks, and last ranks that
+    # waited or lost a peer.
     return _verdict(_ends(answers), answers, why)
 
 

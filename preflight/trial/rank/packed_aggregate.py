@@ -27,8 +27,9 @@ MOST_SHOWN = 64
 def aggregate_many(collective: Collective, size_bytes: int, packed: Sequence[Any], took_s: float) -> CollectiveResult:
     """Return the result of one collective from the encoded samples of all ranks.
 
-    `took_s` is the duration of the step in seconds. The computation is the same as in model.samples.aggregate.
+    `took_s` is the duration of the step in seconds.
     """
+    # The computation is the same as in model.samples.aggregate.
     times = _tensor(packed)
     slowest_us: list[float] = times[:, 1].max(dim=0).values.tolist()
     proof = Verification(sum(map(wrong_elements, packed)), min(map(verified_calls, packed)))

@@ -19,7 +19,7 @@ Counted = Mapping[str, Mapping[str, int]]
 def port_errors_now(machine: Machine, limit_s: float = LIMIT_S) -> Counted:
     """Return the error counters of the node's RDMA ports, or {} if there is no port or the read takes too long.
 
-    This process must have a single thread, since this function forks.
+    Call this function from a process with a single thread, because the function forks.
     """
     if not machine.exists(HCAS):
         return {}

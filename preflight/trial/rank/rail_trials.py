@@ -29,9 +29,10 @@ def try_rails(
 ) -> list[RailTest]:
     """Test the RDMA ports `rails` one after another, and return the results in order.
 
-    Slow or failed ports are tested again. `attempt` makes a test run. `why_no_more` returns why no test run may start
-    now, or "". If the first MOST_HANGS ports all hang, the other ports are skipped to save time.
+    The callable `why_no_more` returns why no test run may start now, or "".
     """
+    # Slow or failed ports are tested again. `attempt` makes a test run. If the first MOST_HANGS ports all hang, the
+    # other ports are skipped to save time.
     found: list[RailTest] = []
     for port, candidate in zip(rails, rail_candidates(tuple(rails)), strict=True):
         all_hang = [rail.outcome for rail in found[:MOST_HANGS]] == [Outcome.HANG] * MOST_HANGS

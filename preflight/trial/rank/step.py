@@ -1,8 +1,7 @@
-"""Steps that all ranks run together, and rank 0's part in a step.
-
-A step is a test run, or a comparison of two configurations. Other steps are rounds of GPU tests (gpu_test_step.py) and
-test runs of small groups (group_step.py). FirstLimit is the time limit of the first collective, in which NCCL connects.
-"""
+"""Steps that all ranks run together, such as a test run or a comparison, and rank 0's part in a step."""
+# A step is a test run, or a comparison of two configurations. Other steps are rounds of GPU tests (gpu_test_step.py)
+# and test runs of small groups (group_step.py). FirstLimit is the time limit of the first collective, in which NCCL
+# connects.
 
 from __future__ import annotations
 
@@ -106,9 +105,9 @@ class Steps:
     def take(self, order: Order, label: str, take: TakeStep, until: float = 0.0) -> list[Any]:
         """Publish `order` as the next step, call `take` for this rank's part, and return the answers by rank.
 
-        `label` is the step's name in the progress line. Each rank has ANSWER_S seconds to answer, from now or from
-        `until` (monotonic seconds), whichever is later.
+        Each rank has ANSWER_S seconds to answer, from now or from `until` (monotonic seconds), whichever is later.
         """
+        # `label` is the step's name in the progress line.
         index, spec = self.index, self.rank.spec
         self.rank.channel.put(f"step/{index}", order)
         self.report({"event": "step", "label": label})
@@ -136,10 +135,8 @@ class Steps:
 
 
 def take_step(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's child processes of step `index`, publish how they ended, and return the next step's number.
-
-    `on_stage` is called repeatedly with the first child while the children run.
-    """
+    """Run this rank's child processes of step `index`, publish how they ended, and return the next step's number."""
+    # `on_stage` is called repeatedly with the first child while the children run.
     step = decode(Step, order)
     rank = replace(rank, spec=_with_limit(rank.spec, step.first_s)) if step.first_s else rank
     counts = rank.local_rank == 0 and rank.spec.uses_adapters
@@ -167,10 +164,8 @@ def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
 def run_to_end(
     rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
 ) -> list[dict[str, Any]]:
-    """Read what the children in `running` report until they end or must be killed, and return how each child ended.
-
-    `on_stage` is called repeatedly with the first child while the children run.
-    """
+    """Read what the children in `running` report until they end or must be killed, and return how each child ended."""
+    # `on_stage` is called repeatedly with the first child while the children run.
     own_time = OwnTime()
     hung = _watch(rank, index, running, on_stage, own_time)
     own_time.look()  # a pause just before the kill is one too
@@ -279,9 +274,11 @@ def _outcome(child: children.Child) -> dict[str, Any]:
 class FirstLimit:
     """The time limit of the first collective in each test run.
 
-    At first, the limit comes from the plan. The limit may change after the default settings have failed and another
-    test run has worked. The limit is shorter if copies between GPUs are known to be broken.
+    The results of earlier test runs may change the limit.
     """
+
+    # At first, the limit comes from the plan. The limit may change after the default settings have failed and another
+    # test run has worked. The limit is shorter if copies between GPUs are known to be broken.
 
     def __init__(self, limits: StageLimits, nodes: int) -> None:
         self._limits = limits

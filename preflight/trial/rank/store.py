@@ -36,9 +36,10 @@ def open_store(assignment: Assignment) -> Store:
 def serve_store(host: str) -> int:
     """Fork a process that serves a store on the address `host` until this agent dies, and return the store's port.
 
-    The server needs a thread, but an agent with threads can't fork. The socket is bound here because torch would listen
-    on all addresses (docs/dev/nccl-facts.md, section 4.6).
+    Raise HarnessError if the server does not start.
     """
+    # The server needs a thread, but an agent with threads can't fork. The socket is bound here because torch would
+    # listen on all addresses (docs/dev/nccl-facts.md, section 4.6).
     listener = socket.create_server((host, 0), family=_family(host), backlog=BACKLOG)
     port = int(listener.getsockname()[1])
     crew = Crew[str]()  # no `with` block ends it: it dies with this process

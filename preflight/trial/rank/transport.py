@@ -25,10 +25,8 @@ TEXT = 300
 
 
 def transport(dialect: str) -> tuple[Carrier, ...]:
-    """Return the transports (such as P2P, SHM or NET/IB) of this rank's data, or () if the source can't be read.
-
-    The transports come from NCCL's log if `dialect` is "nccl", otherwise from this process's sockets.
-    """
+    """Return the transports (such as P2P, SHM or NET/IB) of this rank's data, or () if the source can't be read."""
+    # The transports come from NCCL's log if `dialect` is "nccl", otherwise from this process's sockets.
     try:
         if dialect != "nccl":
             return tuple(Carrier(CarrierKind.TCP, netif) for netif in sockets.connected_netifs())
@@ -63,8 +61,9 @@ def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
 def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
     """Return the path of the NCCL log of process `pid`, with its first warnings and last lines.
 
-    The result is ("", ()) if there is no log. `pattern` is the NCCL_DEBUG_FILE of this process.
+    The result is ("", ()) if there is no log.
     """
+    # `pattern` is the NCCL_DEBUG_FILE of this process.
     try:
         for path in sorted(_logs(pattern, pid)):
             return path, tuple(_telling(path))
@@ -76,9 +75,9 @@ def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
 def gives_up(pattern: str, pid: int, read: dict[str, int]) -> bool:
     """Return whether new lines in the log of process `pid` say that NCCL has given up an InfiniBand transfer.
 
-    `pattern` is the NCCL_DEBUG_FILE of this process. `read` has the number of bytes read so far from each log, and this
-    function updates `read`. An incomplete line is read at the next call.
+    The function updates `read`, the number of bytes read so far from each log.
     """
+    # `pattern` is the NCCL_DEBUG_FILE of this process. An incomplete line is read at the next call.
     found = False
     try:
         for path in _logs(pattern, pid):

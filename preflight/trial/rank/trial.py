@@ -1,9 +1,7 @@
-"""The child process of a test run, which forms one process group in the environment of one configuration.
-
-NCCL reads its environment once per process, so every test run has its own process. A per-rank agent that has imported
-torch forks the child. If a fork is not safe, exec starts the child (`python -m preflight.trial.rank.trial ASSIGNMENT
-FD`). The child reports each stage and then ends.
-"""
+"""The child process of a test run, which forms one process group in the environment of one configuration."""
+# NCCL reads its environment once per process, so every test run has its own process. A per-rank agent that has imported
+# torch forks the child. If a fork is not safe, exec starts the child (`python -m preflight.trial.rank.trial ASSIGNMENT
+# FD`). The child reports each stage and then ends.
 
 from __future__ import annotations
 
@@ -142,10 +140,11 @@ def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
 def device_options(device: torch.device) -> dict[str, Any]:
     """Return the options with which init_process_group binds the group to the GPU `device`.
 
-    The options make NCCL start together with the group, and not in the first collective. torch before 2.3 does not
-    support the options. torch 2.7.0 gets no options, because they turn on a mode of NCCL that hangs at random (pytorch
-    issue 153960).
+    The result is empty for a CPU, for torch before 2.3 and for torch 2.7.0.
     """
+    # The options make NCCL start together with the group, and not in the first collective. torch before 2.3 does not
+    # support the options. torch 2.7.0 gets no options, because they turn on a mode of NCCL that hangs at random
+    # (pytorch issue 153960).
     takes_it = "device_id" in inspect.signature(dist.init_process_group).parameters
     takes_it &= version_tuple(torch.__version__)[:3] != HANGS_WITH_DEVICE
     return {"device_id": device} if device.type == "cuda" and takes_it else {}
@@ -245,9 +244,10 @@ def _say_farewell(store: Store, assignment: Assignment) -> None:
 def kind_of(error: Exception) -> str:
     """Return the kind of an error, for the report of how the rank ended.
 
-    The kind is `timeout` for a wait, `connection` for a lost peer, `fork` for CUDA in a forked process, NOT_REGISTERED
-    for an unknown backend, and `error` for every other error.
+    The kind is `timeout`, `connection` (a lost peer), `fork` (CUDA in a forked process), NOT_REGISTERED (an unknown
+    backend) or `error`.
     """
+    # The kind is `timeout` for a wait.
     text = str(error).lower()
     if isinstance(error, UsageError):
         return NOT_REGISTERED

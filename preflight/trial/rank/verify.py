@@ -1,9 +1,7 @@
-"""Verify that a collective delivers the right data: in separate calls, and in timed calls chosen at random.
-
-Collectives that only move data get random bits, which are compared bit by bit. Collectives that sum get integers of up
-to 24 bits, whose sums are exact in any order. The data differ between ranks, positions and verified calls, so that old
-or misplaced data are found too.
-"""
+"""Verify that a collective delivers the right data: in separate calls, and in timed calls chosen at random."""
+# Collectives that only move data get random bits, which are compared bit by bit. Collectives that sum get integers of
+# up to 24 bits, whose sums are exact in any order. The data differ between ranks, positions and verified calls, so that
+# old or misplaced data are found too.
 
 from __future__ import annotations
 
@@ -38,9 +36,10 @@ def count_wrong(
 class TimedVerification:
     """Verification of some of the timed calls.
 
-    The calls between verified calls move zeros, and the last of these calls is checked too. All ranks must get the same
-    places and the same seed, so that all ranks send patterns in the same call.
+    All ranks must get the same places and the same seed, so that all ranks send patterns in the same call.
     """
+
+    # The calls between verified calls move zeros, and the last of these calls is checked too.
 
     def __init__(
         self, collective: Collective, buffers: Buffers, ranks: Ranks, places: frozenset[int], seed: int
@@ -57,8 +56,9 @@ class TimedVerification:
     def found(self) -> tuple[int, int, int]:
         """Return the number of verified calls, and the most wrong elements and the most nonzero elements in a call.
 
-        The nonzero elements are those after an in-place call of zeros. Any rank may have caused the nonzero elements.
+        The nonzero elements are those after an in-place call of zeros.
         """
+        # Any rank may have caused the nonzero elements.
         return self.verified_calls, self.wrong_elements, self.spread_elements
 
     def work_before(self, place: int) -> Work | None:
