@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.signatures import known_verdict
 from preflight.model.error_texts import TEXTS
 from preflight.model.explanation import Confidence
 from preflight.model.nccl_diagnostics import unusual
@@ -140,11 +141,13 @@ def by_signs(verdict: str) -> Judge:
 
     `verdict` is the first sentence of the answer, in which `{who}` becomes the ranks and `{host}` the host.
     """
-    # `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}` becomes " on HOST" or nothing.
+    # `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}` becomes " on HOST" or nothing. A row of
+    # data/signatures.toml may have a more precise sentence.
 
     def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
         because = "the log says so explicitly"
-        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(verdict, events))
+        said = known_verdict(events[0].text) or verdict
+        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(said, events))
 
     return judge
 

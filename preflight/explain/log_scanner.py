@@ -54,10 +54,11 @@ PREFIXES = rb"(?:[^\s:()\]|>]{1,60}[:\])|>]{1,2} {0,3}|\([^()\n]{1,60}\) {0,3}){
 ENDED = re.compile(rb"^" + PREFIXES + rb"[\w.]{0,100}(?:Error|Exception|Interrupt)(?::|\s*$)", re.MULTILINE)
 CHAINED = re.compile(rb"another exception occurred:|direct cause of the following")
 # Lines in which a sign is no fault: vLLM and SGLang go on without their own all-reduce, SGLang without the models that
-# it can't import; a name of the web is not the job's; and a text that the job works on may speak of divisors.
+# it can't import, detectron2 without an extension; a name of the web is not the job's; and a text that the job works on
+# may speak of divisors.
 NO_FAULT = (
     ("p2p.failed", re.compile(r"To silence this warning")),
-    ("version.", re.compile(r"Ignore import error when loading")),
+    ("version.", re.compile(r"Ignore import error when loading|not built correctly: ")),
     ("version.import", re.compile(r"\bWARN")),
     # NumPy's warning about a module for NumPy 1 shows its stack in this form, and no exception.
     ("end.traceback", re.compile(r'last\): {1,3}File "[^"\n]{1,300}", line \d{1,6}, in \S{1,60}\s{0,3}$')),

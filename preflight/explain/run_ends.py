@@ -17,7 +17,7 @@ ALARMS = (*DEATHS, STOP_ORDER, TRACEBACK)
 # Names that do not end as exceptions do.
 OTHER_EXCEPTIONS = (
     r"exc\.Unsupported|Stop(?:Async)?Iteration|[a-z]LimitHit|TimeoutExpired|NoSuch(?:Key|Bucket)|MissingMandatoryValue|[a-z]NotFound|"
-    r"OutOfResources"
+    r"OutOfResources|VersionConflict|ArrowInvalid"
 )
 _JOB = r"(?:[Tt]raining|[Jj]ob|[Rr]un|[Ee]xperiment|[Pp]rogram|[Ff]ine-?tuning|[Ww]orkflow|[Bb]enchmark)"
 

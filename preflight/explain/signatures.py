@@ -42,6 +42,7 @@ class Signature:
     line: str
     cause: str
     says: str = ""
+    verdict: str = ""  # for a cause that other lines name: its first sentence, with {who} and {host}
     library: str = ""
     since: str = ""
     fixed: str = ""
@@ -52,7 +53,7 @@ class Signature:
         """Return the known message (`Signature`) for the log line that a known bug prints."""
         says = bug.says if bug.headline else ""
         return cls(
-            bug.id, re.compile(bug.line), bug.do, bug.address, bug.proof, bug.cause, says, bug.component, bug.first,
+            bug.id, re.compile(bug.line), bug.do, bug.address, bug.proof, bug.cause, says, "", bug.component, bug.first,
             bug.fixed, bug,
         )  # fmt: skip
 
@@ -113,6 +114,12 @@ def find(
             if match := row.pattern.search(text):
                 return KnownMessage(row, filled(row.remedy, match))
     return None
+
+
+def known_verdict(text: str) -> str:
+    """Return the precise first sentence for a log line that is a known message, or "" if no row has one."""
+    matches = ((row, row.pattern.search(text)) for row in signatures() if row.verdict)
+    return next((filled(row.verdict, match) for row, match in matches if match), "")
 
 
 def filled(text: str, match: re.Match[str]) -> str:

@@ -47,7 +47,8 @@ ERRORS = re.compile(
     r"(?:^|[\s\[])E(?:20\d\d)?(?:0[1-9]|1[0-2])\d\d \d\d:"
 )
 HARMLESS = re.compile(
-    r"Unable to (?:initialize backend|register cu)|Failed to find nccl\w{1,40} symbol| - DEBUG - |\bhttpx - INFO - "
+    r"Unable to (?:initialize backend|register cu)|Failed to find nccl\w{1,40} symbol| - DEBUG - |\bhttpx - INFO - |"
+    r"\b(?:[Ff]ail(?:ed|ures?)|[Ee]rrors?)\b ?[=:] ?0\b"
 )
 RAISED = re.compile(r"[A-Za-z](?:Error|Exception|LimitHit)(?:\b: |\([^\n()]{0,80}\): )")
 SOFT = re.compile(

@@ -24,6 +24,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         + "transport/net_ib.cc:1021 NCCL WARN NET/IB : collective mismatch error local size 4096 remote 8192 addr 7f rkey 12",
     ),
     "cuda_oom_masked": (
+        "RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:139",
         "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.24 GiB. GPU 3 has a total capacity of 79.14 GiB",
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity; 22.9 GiB already allocated",
         "RuntimeError: CUDA out of memory. Tried to allocate 128.00 MiB (GPU 1; 15.78 GiB total capacty)",
@@ -210,6 +211,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "7200.013s: job.exception type=timeout severity=0 resource allocation expired",
     ),
     "scheduler_cancelled": (
+        "[2026-02-20T02:21:45.184] error: *** JOB 6286330 ON clip06 CANCELLED AT 2026-02-20T02:21:45 DUE to SIGNAL Terminated ***",
         "slurmstepd: error: *** STEP 30485.1 ON node0400 CANCELLED AT 2024-01-07T05:36:24 ***",
         "slurmstepd: error: *** JOB 30485 ON node0400 CANCELLED AT 2024-01-07T05:36:24 DUE TO PREEMPTION ***",
         "TERM_OWNER: job killed by owner.",

@@ -242,3 +242,26 @@ def test_a_crash_in_new_work_is_not_the_teardown_of_the_run_before() -> None:
     assert cause_of_lines([*done, crash]) == "teardown_after_success"
     assert cause_of_lines([*done, *work[:4], crash]) == "teardown_after_success"  # what another rank still prints
     assert cause_of_lines([*done, *work, crash]) == "segfault_worker"
+
+
+def test_a_table_of_the_environment_is_no_failure() -> None:
+    """detectron2 lists what it could not load, and trains without it."""
+    table = "detectron2._C           not built correctly: /opt/d2/_C.cpython-37m-x86_64-linux-gnu.so: undefined symbol: {}"
+    symbol = "_ZNK2at6Tensor4add_ERKS0_RKN3c106ScalarE"
+    lines = [table.format(symbol), *(STEP.format(n, n) for n in range(30))]
+    assert explain_bytes("\n".join(lines).encode()).causes == ()
+    assert cause_of_lines([table.format(symbol), f"ImportError: /opt/d2/_C.so: undefined symbol: {symbol}"]) == (
+        "version_mismatch"
+    )
+
+
+def test_pairs_without_p2p_are_no_symptom_if_nccl_uses_shared_memory() -> None:
+    refused = "gpu-1:7:7 [1] NCCL INFO Could not enable P2P between dev 1(=3b000) and dev 0(=18000)"
+    shm = "gpu-1:7:7 [1] NCCL INFO Channel 00 : 1[3b000] -> 0[18000] via direct shared memory"
+    assert cause_of_lines([refused]) == "p2p_broken"
+    assert explain_bytes("\n".join([refused, shm, refused, shm]).encode()).causes == ()
+
+
+def test_a_count_of_no_failures_is_not_unusual() -> None:
+    lines = ["Accuracy (successful entries): 80.00% | attempted=5 successful=5 failed=0", "slurm: job requeued, bye"]
+    assert explain_bytes("\n".join(lines).encode()).unusual == ()

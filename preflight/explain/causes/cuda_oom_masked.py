@@ -92,7 +92,7 @@ CAUSE = Cause(
     promise="A GPU had no free memory left.",
     signs=(
         Sign("gpu_oom.torch", Authority.OWN_ERROR, "the GPU had no memory left for this request",
-             r"(?:CUDA|HIP|NPU|XPU|MUSA) out of memory|torch(?:\.cuda)?\.OutOfMemoryError|CUDA error: out of memory|"
+             r"(?:CUDA|HIP|NPU|XPU|MUSA) out of memory|torch(?:\.cuda)?\.OutOfMemoryError|CUDA [Ee]rror: out of memory|"
              r"HIP error: out of memory|hipErrorOutOfMemory|OutOfMemoryError: (?:CUDA|HIP|NPU|Tried)|"
              r"EL0004|rtMalloc[^\n]{0,40}fail|"
              r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|"

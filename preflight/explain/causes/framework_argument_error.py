@@ -132,7 +132,7 @@ CAUSE = Cause(
              r"cannot|is not)|"
              r"[Nn]umber of (?:microbatches|MPI ranks|GPUs|(?:attention )?heads|layers|experts)[^\n]{0,40} (?:must|"
              r"has to) |requires? \d{1,5} GPUs, but only|exceeds number of (?:CUDA|available)|"
-             r"is different from saved mp_"),
+             r"is different from saved mp_|is less than total desired GPUs|tasks per node configured in SLURM"),
         Sign("arguments.ray", Authority.SETUP, "Ray has no place for what the engine asks for",
              r"Cannot provide a placement group of|\): \d{1,5}\+? pending placement group|"
              r"Ray does not allocate any GPUs on the driver node|"
@@ -148,7 +148,10 @@ CAUSE = Cause(
              r"can not) be used (?:together )?with -|"
              r"string path to an existing deepspeed config|untested ZeRO Optimizer|"
              r"is (?:only )?incompatible with --|mutually exclusive|argument --\S{1,60}: (?:invalid|expected)|"
-             r"[Uu]nknown (?:(?:communication |distributed )?backend|parallel mode)"),
+             r"[Uu]nknown (?:(?:communication |distributed )?backend|parallel mode)|"
+             r"Device index must not be negative|MemPool doesn't currently support expandable_segments|"
+             r"Expandable segments are not compatible with memory pool|"
+             r"load_best_model_at_end requires the (?:save and eval|saving steps)|Please specify `target_modules` in"),
     ),
     judge=judge,
     remedy=remedy,

@@ -158,8 +158,9 @@ def _refused(evidence: LogEvidence) -> Claim | None:
 
     Healthy runs also print that P2P is not possible.
     """
+    # If NCCL names its paths and none of them is P2P, NCCL avoids direct copies already.
     events = evidence.of("p2p.refused")
-    if not events:
+    if not events or (evidence.starts.paths and "P2P" not in evidence.starts.paths):
         return None
     went_on = evidence.phase(Phase.TRAINING, Phase.SAVING)
     is_moving = evidence.successes() or evidence.has("context.progress") or (went_on and went_on.line > events[0].line)

@@ -14,25 +14,7 @@ VERDICT = "Software versions do not fit together ({who}{host}): NCCL, CUDA, the 
 DIFFERS = "The ranks run different versions. NCCL's own check says: {said}."
 IMPORT_SIGN = "version.import"
 IMPORT = re.compile(r"cannot import name '(\w{1,60})' from '([\w.]{1,120})")
-# What a line says more precisely; its groups are inserted as {1}, {2}.
-PRECISE = (
-    (IMPORT, "Python packages of different releases are mixed ({who}{host}): {2} has no {1}."),
-    (re.compile(r"(\w[\w .-]{1,60}) with CUDA capability (sm_\w{2,5}) is not compatible"),
-     "The installed PyTorch was not built for this GPU ({who}{host}): {1} has {2}."),
-    (re.compile(r"[Dd]river/library version mismatch"),
-     "The NVIDIA driver was updated ({who}{host}): its libraries and the loaded kernel module are of two releases."),
-    (re.compile(r"Can't find (nvml\w{1,60})"),
-     "The NVIDIA driver is older than torch expects ({who}{host}): its NVML has no {1}. torch often asks for it after "
-     "a GPU ran out of memory."),
-    (re.compile(r"provided PTX was compiled with an unsupported toolchain"),
-     "Code was built with a newer CUDA toolkit than the driver supports ({who}{host})."),
-    (re.compile(r"-packages/(\w{1,60})/(?:\w{1,60}/){0,4}_\w{0,40}(?:\.abi3)?\.so: undefined symbol: _Z"),
-     "A compiled extension was built for another release of torch ({who}{host}): {1}."),
-    (re.compile(r"/(\w{1,60})\.cpython[\w.-]{1,60}: undefined symbol: _Z"),
-     "A compiled extension was built for another release of torch ({who}{host}): {1}."),
-    (re.compile(r"libtorch\w{0,12}\.so: undefined symbol: (nccl\w{1,40})"),
-     "An older NCCL library is found before torch's own ({who}{host}): it has no {1}."),
-)  # fmt: skip
+MIXED = "Python packages of different releases are mixed ({who}{host}): {2} has no {1}."
 SAME_IMAGE = "Use the same container image on every node."
 LOADED = (
     'Print the loaded versions: python -c "import torch; print(torch.__version__, torch.version.cuda, '
@@ -52,15 +34,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
-    return by_signs(_verdict(events[0].text))(evidence, events)
-
-
-def _verdict(text: str) -> str:
-    """Return the first sentence for a line: the most precise one, if the line says what does not fit."""
-    for pattern, verdict in PRECISE:
-        if match := pattern.search(text):
-            return filled(verdict, match)
-    return VERDICT
+    lacks = _lacks(events)
+    return by_signs(VERDICT if lacks is None else filled(MIXED, lacks))(evidence, events)
 
 
 def _lacks(events: tuple[Event, ...]) -> re.Match[str] | None:
@@ -116,6 +91,12 @@ CAUSE = Cause(
         Sign(IMPORT_SIGN, Authority.SETUP, "a Python package lacks what another package imports from it",
              r"cannot import name '\w{1,60}' from '(?:vllm|torch|transformers|flash_attn|deepspeed|apex|triton|"
              r"xformers|sglang|megatron|transformer_engine)(?:\.[\w.]{1,100})?'"),
+        Sign("version.package", Authority.SETUP, "a Python package needs another release of another package",
+             r"Numba needs NumPy|is required for a normal functioning of this module, but found|VersionConflict: \(|"
+             r" requires `?[\w-]{1,40}[<>]=[\d.]{1,20}`?: Please (?:run|install)|was removed in the NumPy 2\.0 release|"
+             r"module 'numpy' has no attribute '(?:float|int|bool|object|complex|str|long|unicode)'|"
+             r"operator torchvision::|Descriptors cannot (?:not )?be created directly|"
+             r"module 'torch[\w.]{0,60}' has no attribute '|Torch not compiled with CUDA enabled"),
         Sign("version.nccl", Authority.SETUP, "ranks run different versions of NCCL",
              r"Mismatched NCCL version detected|"
              r"NCCL version mismatch with remote peer|NCCL_VERSION mismatch|ncclLibrary version mismatch|"
