@@ -174,6 +174,7 @@ def safe_timeout(
     dtype: Dtype | DtypeName = "bf16",
     optimizer: Optimizer | OptimizerName = "adamw",
     world_size: int | None = None,
+    save_s: float = 0.0,
     preprocess_s: float = 0.0,
     eval_s: float = 0.0,
     compile_s: float = 0.0,
@@ -187,7 +188,7 @@ def safe_timeout(
     # An example is `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `world_size` defaults to the world size of the
     # report, or to 1 without a report.
     ranks = world_size or (report.world_size if report else 0) or 1
-    if ranks < 1 or min(preprocess_s, eval_s, compile_s) < 0:
+    if ranks < 1 or min(save_s, preprocess_s, eval_s, compile_s) < 0:
         raise UsageError("safe_timeout: ranks and times are not negative")
     # A number as it is: 7e9 is written as 7000000000.
     size = str(params) if params is None or isinstance(params, str) else f"{params:.0f}"
@@ -196,7 +197,7 @@ def safe_timeout(
             params=None if params is None else parse_params(size), dtype=_chosen(Dtype, "dtype", dtype),
             optimizer=_chosen(Optimizer, "optimizer", optimizer), strategy=_chosen(Strategy, "strategy", strategy),
             save=_chosen(Save, "save", save), world_size=ranks,
-            preprocess_s=preprocess_s, eval_s=eval_s, compile_s=compile_s,
+            save_s=save_s, preprocess_s=preprocess_s, eval_s=eval_s, compile_s=compile_s,
         )  # fmt: skip
     settings = nccl_settings(report.nodes[0]) if report and report.nodes else dict(os.environ)
     storage = None if report is None or isinstance(report.storage, Gap) else report.storage

@@ -57,6 +57,7 @@ def timeout(asked: TimeoutOptions) -> None:
         dtype=asked.dtype, optimizer=asked.optimizer, strategy=asked.strategy, save=asked.save,
         lora_share=None if asked.lora is None else parse_lora_share(asked.lora),
         world_size=1 if asked.world_size is None else parse_count(asked.world_size, "--world-size", MOST_RANKS),
+        save_s=seconds("--save-time", asked.save_time),
         preprocess_s=seconds("--preprocess", asked.preprocess),
         eval_s=seconds("--eval", asked.evaluate),
         compile_s=seconds("--compile", asked.compile_time),

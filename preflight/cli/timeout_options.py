@@ -61,13 +61,17 @@ SaveOption = Annotated[
 ]
 WorldSize = Annotated[
     str | None,
-    valued("N", "Number of ranks [default: from the report, else one per GPU, else 1].", group=JOB),
+    valued("N", "Number of ranks [default: the report's, else one per GPU].", group=JOB),
 ]
 Directory = Annotated[
     str | None,
     valued("DIR", "Measure the write speed of this checkpoint directory.", group=PAUSES),
 ]
 Preprocess = Annotated[str | None, valued("T", "How long one rank prepares data: 30m, 1h30m.", group=PAUSES)]
+SaveTime = Annotated[
+    str | None,
+    valued("T", "How long one checkpoint takes: 12m.", "--save-time", group=PAUSES),
+]
 Evaluate = Annotated[str | None, valued("T", "How long one rank evaluates: 10m.", "--eval", group=PAUSES)]
 Compile = Annotated[
     str | None, valued("T", "How long the first step compiles: 5m.", "--compile", group=PAUSES, rare=True)
@@ -140,6 +144,7 @@ class TimeoutOptions:
     save: SaveOption = Save.FULL
     world_size: WorldSize = None
     checkpoint_dir: Directory = None
+    save_time: SaveTime = None
     preprocess: Preprocess = None
     evaluate: Evaluate = None
     compile_time: Compile = None

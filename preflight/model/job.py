@@ -70,6 +70,7 @@ class Job:
     save: Save = Save.FULL
     lora_share: float | None = None  # trained share of the parameters; None: all are trained
     world_size: int = 1
+    save_s: float = 0.0  # one checkpoint; 0: not known
     preprocess_s: float = 0.0
     eval_s: float = 0.0
     compile_s: float = 0.0

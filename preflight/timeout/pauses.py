@@ -79,13 +79,15 @@ class Pause:
 def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
     """Return the phases of `job` in which one rank works while the other ranks wait."""
     # The durations come from the record of an earlier run, or else from the model's size and the storage speeds in
-    # `timings`. Durations that the user gave are added.
+    # `timings`. Durations that the user gave are added, and the duration of a checkpoint replaces the estimate.
     both, training = (Part.INIT, Part.TRAINING), (Part.TRAINING,)
     if job.silences:
         known = [_silence(each) for each in job.silences]
     else:
-        known = [] if job.params is None else [_load(job, job.params, timings), _save(job, job.params, timings)]
+        known = [] if job.params is None else [_load(job, job.params, timings)]
+        known += [] if job.params is None or job.save_s else [_save(job, job.params, timings)]
     given = (
+        ("checkpoint", job.save_s, training, "one checkpoint takes this long, as you said"),
         ("preprocessing", job.preprocess_s, both, "one rank prepares the data, as you said"),
         ("first compilation", job.compile_s, both, "ranks compile for different times, as you said"),
         ("evaluation", job.eval_s, training, "one rank evaluates, as you said"),

@@ -199,6 +199,15 @@ OTHER_TERMS = {  # what would shorten a term that is no pause
     "building the model": "use --from-run preflight-run.json, in which `preflight run` wrote the measured time",
     "start": "start the job on all nodes at once, with its imports on a local disk",
 }
+OTHER_PAUSES = {
+    "preprocessing": ("preprocess once before the job starts, and train from the cache, to remove the pause",),
+    "evaluation": (
+        "evaluate on all ranks",
+        'let the other ranks wait in a separate gloo group: dist.new_group(backend="gloo", timeout=timedelta(hours=4))',
+    ),
+    "first compilation": ("compile before the job starts into a cache that all ranks share (TORCHINDUCTOR_CACHE_DIR)",),
+}
+FASTER = "use a faster directory for checkpoints (a local disk, copied away later)"
 
 
 def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
@@ -209,6 +218,8 @@ def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
     name, now_s = largest.name, largest.value
     if name in OTHER_TERMS:
         return (OTHER_TERMS[name],)
+    if name == "checkpoint" and largest.source is Source.GIVEN:
+        return ("write it with all ranks (sharded), or in the background (async)", FASTER)
     if name == "checkpoint":
         others = [
             (save, pause.value_s)
@@ -221,14 +232,9 @@ def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
             for save, then_s in sorted(others, key=lambda other: other[1])
             if then_s < 0.9 * now_s
         ]
-        return (*found, "use a faster directory for checkpoints (a local disk, copied away later)")
-    if name == "preprocessing":
-        return ("preprocess once before the job starts, and train from the cache, to remove the pause",)
-    if name == "evaluation":
-        group = 'dist.new_group(backend="gloo", timeout=timedelta(hours=4))'
-        return ("evaluate on all ranks", f"let the other ranks wait in a separate gloo group: {group}")
-    if name == "first compilation":
-        return ("compile before the job starts into a cache that all ranks share (TORCHINDUCTOR_CACHE_DIR)",)
+        return (*found, FASTER)
+    if name in OTHER_PAUSES:
+        return OTHER_PAUSES[name]
     is_phase = any(each.phase in name for each in job.silences)
     return (f"make this phase shorter: {name}" if is_phase else "load from a local disk on every node",)
 

@@ -246,7 +246,9 @@ def test_a_crash_in_new_work_is_not_the_teardown_of_the_run_before() -> None:
 
 def test_a_table_of_the_environment_is_no_failure() -> None:
     """detectron2 lists what it could not load, and trains without it."""
-    table = "detectron2._C           not built correctly: /opt/d2/_C.cpython-37m-x86_64-linux-gnu.so: undefined symbol: {}"
+    table = (
+        "detectron2._C           not built correctly: /opt/d2/_C.cpython-37m-x86_64-linux-gnu.so: undefined symbol: {}"
+    )
     symbol = "_ZNK2at6Tensor4add_ERKS0_RKN3c106ScalarE"
     lines = [table.format(symbol), *(STEP.format(n, n) for n in range(30))]
     assert explain_bytes("\n".join(lines).encode()).causes == ()

@@ -48,6 +48,12 @@ def test_one_writer_s_speed_stands_in_where_all_together_were_not_measured() -> 
     assert (saving.value_s, saving.source) == (196.0, Source.MEASURED)
 
 
+def test_a_given_time_of_a_checkpoint_replaces_the_estimate() -> None:
+    for job in (Job(save_s=900), Job(params=SEVEN, save_s=900)):
+        (saving,) = (each for each in pauses(job, DISK) if each.name == "checkpoint")
+        assert (saving.value_s, saving.source, saving.parts) == (900, Source.GIVEN, (Part.TRAINING,))
+
+
 def test_weights_are_read_at_the_start_only_and_a_save_comes_in_training_only() -> None:
     job = Job(params=SEVEN, preprocess_s=60, eval_s=60, compile_s=60)
     parts = {each.name: each.parts for each in pauses(job, DISK)}

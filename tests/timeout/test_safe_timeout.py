@@ -27,7 +27,7 @@ JOBS = st.builds(
     Job, params=st.one_of(st.none(), st.builds(ParamCount, total=st.integers(1000, 10**14), active=st.just(1000))),
     dtype=st.sampled_from(Dtype), optimizer=st.sampled_from(Optimizer), strategy=st.sampled_from(Strategy),
     save=st.sampled_from(Save), lora_share=st.one_of(st.none(), st.floats(1e-6, 1)), world_size=st.integers(1, 10**6),
-    preprocess_s=PHASES_S, eval_s=PHASES_S, compile_s=PHASES_S,
+    save_s=st.one_of(st.just(0.0), PHASES_S), preprocess_s=PHASES_S, eval_s=PHASES_S, compile_s=PHASES_S,
 )  # fmt: skip
 TIMINGS = st.builds(
     Timings, write_one_bytes_per_s=SPEEDS, write_all_bytes_per_s=SPEEDS, read_one_bytes_per_s=SPEEDS,
