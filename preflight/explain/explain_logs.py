@@ -299,7 +299,7 @@ def _known_lines(evidence: LogEvidence) -> Iterator[str]:
     for each in evidence.unusual(frozenset()):
         if found := find([each.text], evidence.versions, names=True):
             where = f"line {each.line}" + (f" of {evidence.sources[each.source].name}" if evidence.sources[1:] else "")
-            yield f"If {where} ended the run: {found.row.says}. What helps: {found.remedy}"
+            yield f"If {where} ended the run: {found.says}. What helps: {found.remedy}"
 
 
 def _errors(evidence: LogEvidence) -> tuple[UnusualLine, ...]:

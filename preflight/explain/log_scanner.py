@@ -58,7 +58,7 @@ CHAINED = re.compile(rb"another exception occurred:|direct cause of the followin
 # may speak of divisors.
 NO_FAULT = (
     ("p2p.failed", re.compile(r"To silence this warning")),
-    ("version.", re.compile(r"Ignore import error when loading|not built correctly: ")),
+    ("version.", re.compile(r"Ignore import error when loading|not built correctly: |APIs are compatible, accepting")),
     ("version.import", re.compile(r"\bWARN")),
     # NumPy's warning about a module for NumPy 1 shows its stack in this form, and no exception.
     ("end.traceback", re.compile(r'last\): {1,3}File "[^"\n]{1,300}", line \d{1,6}, in \S{1,60}\s{0,3}$')),

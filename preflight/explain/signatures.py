@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -82,6 +83,7 @@ class KnownMessage:
 
     row: Signature
     remedy: str
+    says: str
 
 
 @functools.cache
@@ -112,7 +114,7 @@ def find(
     for text in texts:
         for row in rows:
             if match := row.pattern.search(text):
-                return KnownMessage(row, filled(row.remedy, match))
+                return KnownMessage(row, filled(row.remedy, match, quote=True), filled(row.says, match))
     return None
 
 
@@ -122,8 +124,8 @@ def known_verdict(text: str) -> str:
     return next((filled(row.verdict, match) for row, match in matches if match), "")
 
 
-def filled(text: str, match: re.Match[str]) -> str:
-    """Return `text` with {1}, {2} and so on replaced by the groups of `match`."""
+def filled(text: str, match: re.Match[str], *, quote: bool = False) -> str:
+    """Return `text` with {1}, {2} and so on replaced by the groups of `match`; `quote` quotes them for a shell."""
     for number, value in enumerate(match.groups(), 1):
-        text = text.replace(f"{{{number}}}", value or "")
+        text = text.replace(f"{{{number}}}", shlex.quote(value) if quote and value else value or "")
     return text

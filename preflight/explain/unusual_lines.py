@@ -48,7 +48,7 @@ ERRORS = re.compile(
 )
 HARMLESS = re.compile(
     r"Unable to (?:initialize backend|register cu)|Failed to find nccl\w{1,40} symbol| - DEBUG - |\bhttpx - INFO - |"
-    r"\b(?:[Ff]ail(?:ed|ures?)|[Ee]rrors?)\b ?[=:] ?0\b"
+    r"\b(?:[Ff]ailed|[Ff]ailures|[Ee]rrors) ?[=:] ?0\b"
 )
 RAISED = re.compile(r"[A-Za-z](?:Error|Exception|LimitHit)(?:\b: |\([^\n()]{0,80}\): )")
 SOFT = re.compile(

@@ -174,6 +174,8 @@ def test_data_that_another_rank_prepares_does_not_excuse_an_error() -> None:
         ("ImportError: /e/torch/lib/libtorch_cuda.so: undefined symbol: ncclMemFree",
          "An older NCCL library is found before torch's own (a rank): it has no ncclMemFree."),
         ("RuntimeError: CUDA error: no kernel image is available for execution on the device",
+         "A program or an extension was not built for this GPU (a rank)."),
+        ("libnuma: Warning: CUDA error: forward compatibility was attempted on non supported HW",
          "Software versions do not fit together (a rank): NCCL, CUDA, the driver or the GPU's generation."),
     ],
 )  # fmt: skip

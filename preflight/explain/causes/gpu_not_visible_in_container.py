@@ -110,7 +110,7 @@ CAUSE = Cause(
              r"could not select device driver|CUDA-capable device\(s\) not found|Found no NVIDIA driver on your system|"
              r"only supported with GPUs, no GPUs found|CUDA unknown error - this may be due to"),
         Sign("visible.ordinal", Authority.SETUP, "the process asks for a GPU number that it does not have",
-             r"invalid device ordinal|(?:cuda|hip)ErrorInvalidDevice\b|But your machine only has: \["),
+             r"invalid device ordinal|(?:cuda|hip)ErrorInvalidDevice\b"),
         Sign("visible.nvidia_container", Authority.SETUP, "the container was given no GPU, or lost it",
              r"nvidia-container-cli: [^\n]{0,80}error|"
              r"Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded|Insufficient Permissions)"),

@@ -54,7 +54,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     because = "the traceback ends with an error, which is not a timeout or a lost connection" + (
         f"; {len(same)} ranks show the same" if len(same) > 1 else ""
     )
-    authority = Authority.EXCEPTION if _is_named_otherwise(evidence, event) else Authority.OWN_ERROR
+    authority = Authority.EXCEPTION if is_named_otherwise(evidence, event) else Authority.OWN_ERROR
     return Claim(authority, tuple(same), Confidence.MEDIUM, because, verdict)
 
 
@@ -88,9 +88,9 @@ def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | No
         same = _same(own, error) or [event]
         others = {other.type for one, other in own if one.rank == event.rank}
         text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
-        verdict = f"{who_raised(evidence, same)} stopped{place_of(evidence, event)}: {found.row.says}. {text}"
+        verdict = f"{who_raised(evidence, same)} stopped{place_of(evidence, event)}: {found.says}. {text}"
         confidence = Confidence.MEDIUM if others - {error.type} else Confidence.HIGH
-        authority = Authority.EXCEPTION if _is_named_otherwise(evidence, event) else Authority.OWN_ERROR
+        authority = Authority.EXCEPTION if is_named_otherwise(evidence, event) else Authority.OWN_ERROR
         return Claim(authority, tuple(same), confidence, "the message says what failed", verdict)
     return None
 
@@ -120,7 +120,7 @@ def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
     return f"Ranks {', '.join(ranks[:4])}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
 
-def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
+def is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
     """Return whether a library names the failure before an exception, or at about the same time.
 
     The exception then only forwards that failure.

@@ -154,7 +154,8 @@ CAUSE = Cause(
     promise="A person or a program ended the job on purpose.",
     signs=(
         Sign("cancelled.slurm", Authority.KILLED, "the scheduler cancelled the job",
-             r"CANCELLED (?:AT|by) [^\n]{0,30} ?(?:\*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE)|DUE to SIGNAL|ON )|"
+             r"CANCELLED (?:AT|by) [^\n]{0,30} ?(?:\*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE)|ON )|"
+             r"\*\*\* JOB [^\n]{1,120}DUE to SIGNAL|"
              r"CANCELLED AT \S{10,24} \*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)|job has been cancel|"
              r"srun: error: Node failure on|requested job terminate|"
              r"State ?[=:] ?(?:CANCELLED|PREEMPTED|NODE_FAIL)|TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, by_nccl, by_signs, shared
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, by_nccl, by_signs, fill_in, shared
+from preflight.explain.causes.not_nccl import is_named_otherwise, place_of
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
-from preflight.explain.signatures import filled
+from preflight.explain.signatures import filled, find, known_verdict
+from preflight.model.explanation import Confidence
 from preflight.model.nccl_diagnostics import VERSION_DIFFERS, printed
 
+ID, PACKAGE = "version_mismatch", "packages"
 VERDICT = "Software versions do not fit together ({who}{host}): NCCL, CUDA, the driver or the GPU's generation."
 DIFFERS = "The ranks run different versions. NCCL's own check says: {said}."
 IMPORT_SIGN = "version.import"
@@ -32,10 +35,30 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
     If only NCCL's diagnostics report different versions, return None unless a rank timed out.
     """
+    if not events:
+        return _by_exception(evidence)
     if events[0].authority is Authority.SILENCE:
         return by_nccl(evidence, events, DIFFERS)
     lacks = _lacks(events)
     return by_signs(VERDICT if lacks is None else filled(MIXED, lacks))(evidence, events)
+
+
+def _by_exception(evidence: LogEvidence) -> Claim | None:
+    """Return this cause if the first exception of the job is a known message about a package that does not fit."""
+    raised = evidence.raised()
+    if not raised or evidence.successes():
+        return None
+    first, error = raised[0]
+    found = find([first.text], evidence.versions)
+    if found is None or found.row.cause != ID:
+        return None
+    same = tuple(event for event, other in raised if other == error)
+    others = {other.type for event, other in raised if event.rank == first.rank}
+    confidence = Confidence.MEDIUM if others - {error.type} else Confidence.HIGH
+    place = place_of(evidence, first)
+    verdict = fill_in(known_verdict(first.text), same) + (f" The error was raised{place}." if place else "")
+    authority = Authority.EXCEPTION if is_named_otherwise(evidence, first) else Authority.OWN_ERROR
+    return Claim(authority, same, confidence, "the message says what does not fit", verdict, (PACKAGE,))
 
 
 def _lacks(events: tuple[Event, ...]) -> re.Match[str] | None:
@@ -48,6 +71,8 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 
     If an import between two Python packages failed, the steps find matching releases.
     """
+    if PACKAGE in claim.detail:
+        return Remedy("python -m pip check prints packages that need another release.", SAME_IMAGE)
     lacks = _lacks(claim.events)
     if lacks is None:
         return Remedy(*LOADED)
@@ -91,12 +116,6 @@ CAUSE = Cause(
         Sign(IMPORT_SIGN, Authority.SETUP, "a Python package lacks what another package imports from it",
              r"cannot import name '\w{1,60}' from '(?:vllm|torch|transformers|flash_attn|deepspeed|apex|triton|"
              r"xformers|sglang|megatron|transformer_engine)(?:\.[\w.]{1,100})?'"),
-        Sign("version.package", Authority.SETUP, "a Python package needs another release of another package",
-             r"Numba needs NumPy|is required for a normal functioning of this module, but found|VersionConflict: \(|"
-             r" requires `?[\w-]{1,40}[<>]=[\d.]{1,20}`?: Please (?:run|install)|was removed in the NumPy 2\.0 release|"
-             r"module 'numpy' has no attribute '(?:float|int|bool|object|complex|str|long|unicode)'|"
-             r"operator torchvision::|Descriptors cannot (?:not )?be created directly|"
-             r"module 'torch[\w.]{0,60}' has no attribute '|Torch not compiled with CUDA enabled"),
         Sign("version.nccl", Authority.SETUP, "ranks run different versions of NCCL",
              r"Mismatched NCCL version detected|"
              r"NCCL version mismatch with remote peer|NCCL_VERSION mismatch|ncclLibrary version mismatch|"
@@ -113,6 +132,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
+    infers=True,
     confirmed_if="the versions of NCCL, CUDA or the driver differ between ranks, or do not fit each other",
     confirm_with="preflight probe",
     outranks=("illegal_instruction", "not_nccl", "segfault_worker"),
