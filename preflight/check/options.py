@@ -234,7 +234,7 @@ OnNodes = Annotated[
     str | None,
     valued(
         "HOW:NODES",
-        "Check several nodes: ssh:node[01-40], ssh:@FILE or slurm:4. k8s:4 only prints a Kubernetes Job.",
+        "Check several nodes: ssh:node[01-40], ssh:@FILE, slurm:4, or k8s:4 (only prints a Kubernetes Job).",
         "--on",
         group=NODES,
     ),
@@ -269,7 +269,7 @@ SlurmArgs = Annotated[
     str | None,
     valued(
         "ARGS",
-        "With --on slurm:, options for salloc (for srun inside a job), such as '-p gpu --gres=gpu:8'.",
+        "Options for salloc, or for srun inside a job, such as '-p gpu --gres=gpu:8' (with --on slurm:N).",
         "--slurm-args",
         group=NODES,
         rare=True,

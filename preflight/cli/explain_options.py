@@ -21,7 +21,7 @@ UnmeasuredEnv = Annotated[
     str | None,
     valued(
         "PATH",
-        "Write untested variables that may help to the file PATH.",
+        "Write to PATH variables that may help but were not tested.",
         "--env-out",
         group=PRINTED,
     ),

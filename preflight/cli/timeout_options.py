@@ -80,7 +80,7 @@ Lora = Annotated[
     str | None,
     valued(
         "SHARE",
-        "For LoRA: share of trained parameters: 0.5% (PEFT's trainable%).",
+        "For LoRA, the share of trained parameters, such as 0.5% (PEFT prints trainable%).",
         group=JOB,
         rare=True,
     ),

@@ -53,7 +53,7 @@ class SoloResult:
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """The plan of the test runs on all nodes, which node 0 sends to one node."""
+    """The plan for the test runs that use all nodes. Node 0 sends one such plan to each node."""
 
     place: NodePlace
     trials: TrialPlan

@@ -53,7 +53,7 @@ P2P = f"{IOMMU}. {capitalized(ACS)}"
 PASS_THROUGH = "the host must set ACS and ATS as the vendor's pass-through guide says"
 P2P_VIRTUAL = f"ask the provider of this virtual machine for a repair: {PASS_THROUGH}"
 P2P_ANYWHERE = f"{IOMMU}. Also {ACS}. In a virtual machine, {PASS_THROUGH}"
-UNPROTECTED = 'no NCCL setting helps copies without NCCL (`tensor.to("cuda:1")`, `device_map`)'
+UNPROTECTED = 'NCCL settings do not protect copies without NCCL (`tensor.to("cuda:1")`, `device_map`)'
 NVLINKS = "check `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"
 FABRIC_MANAGER = (
     "check with `systemctl status nvidia-fabricmanager` and /var/log/fabricmanager.log that the Fabric Manager runs "

@@ -192,8 +192,8 @@ OF_GPUS = fixed(
     f"Also {ACS}. In a virtual machine, {PASS_THROUGH}.",
     "If NVLink joins some of the GPUs, set NCCL_P2P_LEVEL=NVL instead of NCCL_P2P_DISABLE=1. This level turns off "
     "only direct copies over PCIe.",
-    "If you use GeForce cards (RTX 40 and others), replace a driver older than 525.105 or 535: it wrongly reports P2P, "
-    "which these cards do not have.",
+    "GeForce cards (RTX 40 and others) do not have P2P, but old drivers wrongly report P2P for them. Use driver "
+    "525.105 or later of branch 525, or driver 535 or later.",
     "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. An "
     "image whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
     "If several machines take part, the network may be at fault instead. NCCL_DEBUG=INFO shows which path NCCL uses.",

@@ -1,4 +1,4 @@
-"""All evidence from this node. Reads that may hang run in child processes with time limits."""
+"""All evidence from this node. Each read that may hang runs in a child process with a time limit."""
 
 from __future__ import annotations
 
