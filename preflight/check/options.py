@@ -173,7 +173,7 @@ Collectives = Annotated[
     str | None,
     valued(
         "LIST",
-        "Collectives to measure, such as all_reduce,broadcast (nccl-tests' names are valid, too), or all.",
+        "Collectives to measure: all, or a list such as all_reduce,broadcast. nccl-tests' names are valid, too.",
         "--collectives",
         group=TRIED,
         rare=True,
@@ -216,7 +216,7 @@ StartsOverSockets = Annotated[bool, typer.Option("--starts-over-sockets", hidden
 ForEngine = Annotated[
     Engine | None,
     choice(
-        f"Also print a serving engine's workarounds: {words(Engine)}.",
+        f"Also print workarounds for this engine: {words(Engine)}.",
         "--for",
         metavar="NAME",
         group=PRINTED,

@@ -58,7 +58,7 @@ class MemoryTerm:
 class MemoryNeed:
     """The memory that a job needs on the GPU or the host in one phase.
 
-    The sum for one certainty includes the terms with higher certainty.
+    Each term has a level of certainty. The sum for a level includes the terms of all higher levels.
     """
 
     place: MemoryPlace

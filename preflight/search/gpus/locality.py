@@ -92,7 +92,10 @@ def islands(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], .
 
 
 def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of `gpus` that PCIe switches join (paths PIX and PXB), directly or through other GPUs."""
+    """Return the groups of `gpus` that PCIe switches join.
+
+    Two GPUs are in one group if a path PIX or PXB, or a chain of such paths through other GPUs, joins the two GPUs.
+    """
     return groups(gpus, lambda a, b: locality.level(a, b) in BELOW_SWITCH)
 
 

@@ -1,4 +1,4 @@
-"""torchrun's agent for one node, which imports torch once and forks one agent (supervisor) per rank."""
+"""The torchrun agent of one node. The agent imports torch once, and forks one supervisor process per rank."""
 # The usual agent of torchrun starts one interpreter per rank, and each interpreter imports torch again, which is slow.
 # The ranks get the same environment from both agents. The rendezvous here is a store inside the process, because
 # torch's own rendezvous opens a store on all interfaces and unpickles data from this store.
