@@ -29,7 +29,7 @@ NOT_TO_RAISE = (
 def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
     """Return one sentence that judges the job's timeout.
 
-    `current_s` is this timeout in seconds, or None if the timeout is unknown. `found` has the timeout that the job needs.
+    `current_s` is this timeout in seconds, or None if unknown. `found` has the timeout that the job needs.
     """
     if not found.is_enough:
         step, takes = _longest_step(found)
