@@ -266,6 +266,22 @@ def test_pairs_without_p2p_are_no_symptom_if_nccl_uses_shared_memory() -> None:
     assert explain_bytes("\n".join([refused, shm, refused, shm]).encode()).causes == ()
 
 
+def test_a_crash_while_a_worker_raises_what_nccl_reported_is_a_consequence() -> None:
+    warn = "node1:908:1048 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: "
+    unreachable = f"{warn}Connect to fe80::1%11<42363> failed : Network is unreachable"
+    error = "ERROR 11-11 09:36:27 worker_base.py:464] RuntimeError: NCCL error: unhandled system error (run with ...)"
+    crash = "*** SIGSEGV received at time=1731346587 on cpu 0 ***"
+    assert cause_of_lines([unreachable, error, crash]) == "wrong_socket_interface"
+    assert cause_of_lines([crash, unreachable, error]) == "segfault_worker"
+    assert explain_bytes(f"{error}\n{crash}\n".encode()).causes == ()
+
+
+def test_a_call_that_failed_in_another_process_is_secondary() -> None:
+    frame = ("Traceback (most recent call last):", '  File "/opt/app/client.py", line 77, in create')
+    call = "Exception: Call to collective_rpc method failed: ray::RayWorkerWrapper.execute_method() (pid=1117)"
+    assert cause_of_lines([*OUT_OF_MEMORY, *frame, call]) == "cuda_oom_masked"
+
+
 def test_a_count_of_no_failures_is_not_unusual() -> None:
     lines = ["Accuracy (successful entries): 80.00% | attempted=5 successful=5 failed=0", "slurm: job requeued, bye"]
     assert explain_bytes("\n".join(lines).encode()).unusual == ()

@@ -114,6 +114,7 @@ CAUSE = Cause(
              r"ssh: connect to host [^\n]{1,80}(?:refused|timed out|No route)|Host key verification failed|"
              r"ORTE was unable to reliably start|Error initializing torch\.distributed using|EtcdConnectionFailed|"
              r"TCP client failed to connect/validate to host \S{1,80} - timed out|use_libuv was requested but|"
+             r"pair of MPI processes are unable to reach each other|"
              r"Failed to connect to coordinator|[Cc]oordinator[^\n]{0,40}(?:unreachable|not reachable)|"
              r"Failed to (?:register|connect) (?:to|with) (?:the )?(?:GCS|head node)|"
              r"The IPv[46] network addresses of [^\n]{1,80}cannot be retrieved|"

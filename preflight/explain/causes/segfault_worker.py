@@ -23,13 +23,16 @@ ABORTED = (
     "this rank."
 )
 
+ABSL, AT_ONCE = "SIGSEGV received at", 3  # the handler of Ray's processes; lines
+
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a process crashed in native code.
 
     Return None for an abort if another failure may explain the abort.
     """
-    # A watchdog timeout or a C++ exception also aborts the process.
+    # A watchdog timeout or a C++ exception also aborts the process. A worker of vLLM crashes while it raises the error
+    # that NCCL reported: the crash is then a consequence.
     crashes = evidence.of("segv.text", "segv.signal", "segv.fatal_bus", "shm.sigbus")
     loading = [
         event
@@ -42,6 +45,11 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         name = next((match[1] for event in loading if (match := LIBRARY.search(event.text))), "a library")
         because = "the native stack ends in the dynamic linker"
         return Claim(Authority.SETUP, (*loading[:1], *events), Confidence.MEDIUM, because, LOADING.format(name=name))
+    if ABSL in events[0].text and any(
+        each.source == events[0].source and 0 < events[0].line - each.line <= AT_ONCE
+        for each in evidence.of("context.system_error")
+    ):
+        return None
     if events[0].authority is not Authority.ECHO:
         because = "the log says so explicitly"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
