@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from preflight.explain.cause import Claim, all_causes
 from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes, timeline
-from preflight.explain.endings import are_in_order, read_endings, silent
+from preflight.explain.endings import STOPPED, are_in_order, read_endings, silent
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import is_full_bar
@@ -332,8 +332,10 @@ def _without_prefixes(text: str) -> str:
 
 def _terminated(evidence: LogEvidence) -> Event | None:
     """Return the line that reports a SIGTERM from outside, if nothing failed before that line; else None."""
-    got = earliest(event for event in evidence.of(STOP_ORDER, DEATH) if SIGTERM.search(event.text))
-    failed = (*evidence.failures(), *(event for event, _ in evidence.exceptions))
+    all_stopped = {row.code for row in evidence.processes if row.code} == {STOPPED}
+    stopped = evidence.of("peer.sigterm") if all_stopped else ()
+    got = earliest((*stopped, *(each for each in evidence.of(STOP_ORDER, DEATH) if SIGTERM.search(each.text))))
+    failed = [each for each in evidence.failures() if each not in stopped] + [each for each, _ in evidence.exceptions]
     return got[0] if got and all(event.order > got[0].order for event in failed) else None
 
 

@@ -143,3 +143,19 @@ def test_an_error_without_a_known_form_is_not_called_healthy(last: str) -> None:
     work = [f"step {i}/40 loss: 2.{i}" for i in range(6)]
     end = left if last.startswith("ERROR") else "n1:7:7 [0] NCCL INFO comm 0x8b017a0 rank 0 nranks 1 - Abort COMPLETE"
     assert verdict_of(*work, last, end) is ExplainVerdict.UNFINISHED
+
+
+def test_a_launcher_that_stopped_every_rank_got_the_signal_from_outside() -> None:
+    report = (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "[1]:",
+        "  rank      : 1 (local_rank: 1)",
+        "  exitcode  : -15 (pid: 1454089)",
+        "  traceback : Signal 15 (SIGTERM) received by PID 1454089",
+        "[0]:",
+        "  rank      : 0 (local_rank: 0)",
+        "  exitcode  : {} (pid: 1454088)",
+    )
+    stopped, failed = (explain_bytes("\n".join(report).format(code).encode()).summary for code in (-15, 1))
+    assert stopped.startswith("The job got SIGTERM from outside")
+    assert not failed.startswith("The job got SIGTERM")
