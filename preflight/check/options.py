@@ -159,7 +159,7 @@ HistoryFolder = Annotated[
         rare=True,
     ),
 ]
-EnvOut = Annotated[str, valued("PATH", "Settings file to source.", group=PRINTED)]
+EnvOut = Annotated[str, valued("PATH", "File for the settings.", group=PRINTED)]
 ReportOut = Annotated[str, valued("PATH", "Full report as JSON.", group=PRINTED)]
 Also = Annotated[
     list[str] | None,

@@ -1,6 +1,6 @@
-"""Check a machine without starting ranks, or record the machine in a capture.
+"""Check a machine without starting ranks, or save what preflight read from the machine in a file (a capture).
 
-The machine can be this machine, a /sys tree, a pasted topology or a capture.
+The input is this machine, a /sys tree, a pasted topology or an earlier capture.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def launch(
 
 
 def rank_environment(spec: RunSpec) -> dict[str, str]:
-    """Return the environment variables that the launcher gives to the agent for the ranks."""
+    """Return the environment variables that the launcher sets for the agent, and that the ranks inherit."""
     own = {"PREFLIGHT_EVENTS": events_path(spec.run_dir), "PREFLIGHT_LIFELINE": lifeline_path(spec.run_dir)}
     if spec.gpus.uuids:
         own |= {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus.uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -33,7 +33,7 @@ ALIKE = Bound(
     bounds=(ALIKE,),
 )
 def roce_traffic_classes(node: NodeFacts, case: Case) -> Findings:
-    """Active RoCE ports of one model treat traffic classes alike, and NCCL's traffic has flow control if any has.
+    """Active RoCE ports of one model treat traffic classes alike, and flow control includes NCCL's traffic.
 
     Yields an INFO if active ports of one model and rate differ, or a WARN if one port differs from several. Yields an
     INFO if flow control (PFC) is on, but not for the priority of NCCL's traffic.

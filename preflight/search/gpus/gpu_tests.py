@@ -47,7 +47,7 @@ def device_plan(
     profile: Profile, gpus: Sequence[Gpu], node: NodeFacts, burn_s: float | None = None,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> DevicePlan:  # fmt: skip
-    """Return the plan of the GPU tests for `gpus`, which is empty if there are no GPUs.
+    """Return the plan of the GPU tests for `gpus`. The plan is empty if there are no GPUs.
 
     `burn_s` is the duration of the tests under load in seconds, or None for the duration of the profile.
     """
