@@ -79,11 +79,25 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class KnownMessage:
-    """A known message that was found in the log, and its remedy with values from the log."""
+    """A known message that was found in the log, with the values from the log in its texts."""
 
     row: Signature
-    remedy: str
-    says: str
+    match: re.Match[str]
+
+    @property
+    def remedy(self) -> str:
+        """The remedy, whose values are quoted for a shell."""
+        return filled(self.row.remedy, self.match, quote=True)
+
+    @property
+    def says(self) -> str:
+        """The headline, or "" if the row has none."""
+        return filled(self.row.says, self.match)
+
+    @property
+    def verdict(self) -> str:
+        """The first sentence of the cause, or "" if the row has none."""
+        return filled(self.row.verdict, self.match)
 
 
 @functools.cache
@@ -114,7 +128,7 @@ def find(
     for text in texts:
         for row in rows:
             if match := row.pattern.search(text):
-                return KnownMessage(row, filled(row.remedy, match, quote=True), filled(row.says, match))
+                return KnownMessage(row, match)
     return None
 
 

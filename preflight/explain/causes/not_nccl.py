@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.context_lines import Raised
 from preflight.explain.event import Authority, Event, by_number
@@ -54,7 +56,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     because = "the traceback ends with an error, which is not a timeout or a lost connection" + (
         f"; {len(same)} ranks show the same" if len(same) > 1 else ""
     )
-    authority = Authority.EXCEPTION if is_named_otherwise(evidence, event) else Authority.OWN_ERROR
+    authority = Authority.EXCEPTION if _is_named_otherwise(evidence, event) else Authority.OWN_ERROR
     return Claim(authority, tuple(same), Confidence.MEDIUM, because, verdict)
 
 
@@ -86,13 +88,21 @@ def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | No
         if found is None:
             continue
         same = _same(own, error) or [event]
-        others = {other.type for one, other in own if one.rank == event.rank}
         text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
         verdict = f"{who_raised(evidence, same)} stopped{place_of(evidence, event)}: {found.says}. {text}"
-        confidence = Confidence.MEDIUM if others - {error.type} else Confidence.HIGH
-        authority = Authority.EXCEPTION if is_named_otherwise(evidence, event) else Authority.OWN_ERROR
-        return Claim(authority, tuple(same), confidence, "the message says what failed", verdict)
+        return claim_of_known(evidence, own, same, error, "the message says what failed", verdict)
     return None
+
+
+def claim_of_known(
+    evidence: LogEvidence, raised: list[tuple[Event, Raised]], same: Sequence[Event], error: Raised, because: str,
+    verdict: str, detail: tuple[str, ...] = (),
+) -> Claim:  # fmt: skip
+    """Return the conclusion from an exception that is a known message. `same` has the lines with this exception."""
+    # If the same rank raised other exceptions, or if a library named the failure before, the message proves less.
+    others = {other.type for event, other in raised if event.rank == same[0].rank} - {error.type}
+    authority = Authority.EXCEPTION if _is_named_otherwise(evidence, same[0]) else Authority.OWN_ERROR
+    return Claim(authority, tuple(same), Confidence.MEDIUM if others else Confidence.HIGH, because, verdict, detail)
 
 
 def place_of(evidence: LogEvidence, event: Event) -> str:
@@ -120,7 +130,7 @@ def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
     return f"Ranks {', '.join(ranks[:4])}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
 
-def is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
+def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
     """Return whether a library names the failure before an exception, or at about the same time.
 
     The exception then only forwards that failure.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign, by_nccl, by_signs, fill_in, shared
-from preflight.explain.causes.not_nccl import is_named_otherwise, place_of
+from preflight.explain.causes.not_nccl import claim_of_known, place_of
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
-from preflight.explain.signatures import filled, find, known_verdict
-from preflight.model.explanation import Confidence
+from preflight.explain.signatures import filled, find
 from preflight.model.nccl_diagnostics import VERSION_DIFFERS, printed
 
 ID, PACKAGE = "version_mismatch", "packages"
@@ -53,12 +52,9 @@ def _by_exception(evidence: LogEvidence) -> Claim | None:
     if found is None or found.row.cause != ID:
         return None
     same = tuple(event for event, other in raised if other == error)
-    others = {other.type for event, other in raised if event.rank == first.rank}
-    confidence = Confidence.MEDIUM if others - {error.type} else Confidence.HIGH
     place = place_of(evidence, first)
-    verdict = fill_in(known_verdict(first.text), same) + (f" The error was raised{place}." if place else "")
-    authority = Authority.EXCEPTION if is_named_otherwise(evidence, first) else Authority.OWN_ERROR
-    return Claim(authority, same, confidence, "the message says what does not fit", verdict, (PACKAGE,))
+    verdict = fill_in(found.verdict, same) + (f" The error was raised{place}." if place else "")
+    return claim_of_known(evidence, raised, same, error, "the message says what does not fit", verdict, (PACKAGE,))
 
 
 def _lacks(events: tuple[Event, ...]) -> re.Match[str] | None:
