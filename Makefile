@@ -95,7 +95,7 @@ fmt: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 
 golden: $(STAMP) ## Write the expected outputs anew; read the diff before you commit it
-	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/show tests/explain/test_pages.py tests/cli/test_machines.py tests/cli/test_simulated_machines.py tests/test_readme.py
+	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/show tests/explain/test_pages.py tests/explain/test_answers.py tests/judge/test_every_value.py tests/search/test_every_value.py tests/cli/test_machines.py tests/cli/test_simulated_machines.py tests/test_readme.py
 
 bench: $(STAMP) ## Print what preflight costs and how true its figures are, side by side with the plain thing
 	$(BIN)/python -m scripts.bench_overhead

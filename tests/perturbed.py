@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import types
 import typing
@@ -10,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from preflight.model.gap import Gap
@@ -83,11 +81,3 @@ def table(record: Any, lines_of: Callable[[Any], Sequence[str]], without: str = 
             out += [where, *(f"  - {line}" for line in before if line not in after)]
             out += [f"  + {line}" for line in after if line not in before]
     return "\n".join([*out, ""])
-
-
-def compare(path: Path, text: str) -> None:
-    """Compare with the kept text, or write it: `PREFLIGHT_GOLDEN=write`."""
-    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert text.splitlines() == path.read_text(encoding="utf-8").splitlines()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from preflight.check.survey import capture, survey_capture, survey_machine
 from preflight.show.text import width_of
 from tests.command import Command
+from tests.kept import WRITING, compare
 from tests.machines.fleet import MACHINES
 
 pytestmark = pytest.mark.heavy(3)
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.heavy(3)
 HERE = Path(__file__).parent.parent
 CAPTURES = HERE / "machines"
 GOLDEN = HERE / "golden" / "machines"
-WRITING = os.environ.get("PREFLIGHT_GOLDEN") == "write"
 
 # What is kept: its source and the GPUs asked for.
 KEPT = {
@@ -75,6 +74,4 @@ def test_the_document_is_the_one_that_is_kept(name: str, command: Command) -> No
 
 def _compare(path: Path, text: str) -> None:
     assert text, "the command printed nothing"
-    if WRITING:
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
+    compare(path, text)

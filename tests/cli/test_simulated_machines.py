@@ -16,11 +16,11 @@ from preflight.check.survey import capture
 from preflight.show.text import width_of
 from tests.cli.simulated import CAPTURES, ENS34, GOLDEN, IB_OFF, P2P_OFF, SCENARIOS, Scenario, kept_page, rendered, run
 from tests.command import Command, Ran
+from tests.kept import WRITING, compare
 from tests.machines.faulty import FAULTY
 
 # They record, and change nothing; the timeout's part of the file switches them on where torch has them off.
 FLIGHT_RECORDER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DUMP_ON_TIMEOUT")
-WRITING = os.environ.get("PREFLIGHT_GOLDEN") == "write"
 QUICK_RING = ("healthy",)  # the others take half a minute and more each
 BULK = [name for name in SCENARIOS if name not in QUICK_RING]
 
@@ -59,11 +59,7 @@ def compare_pages(name: str, ran: Ran) -> None:
     assert max(width_of(line) for line in ran.stdout.splitlines()) <= 80
     if not SCENARIOS[name].kept:
         return
-    page, path = kept_page(ran.report), GOLDEN / f"{name}.txt"
-    if WRITING:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
+    compare(GOLDEN / f"{name}.txt", kept_page(ran.report))
 
 
 def check_env(scenario: Scenario, ran: Ran) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation, Quote
-from tests.perturbed import compare
+from tests.kept import compare
 
 HERE = Path(__file__).parent
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from preflight.model.explanation import Confidence
 from preflight.show.explain import FOUND, explain_page, render_explanation_env
 from preflight.show.text import Detail, Style, width_of
 from tests.explain.logs import SEEDS, explain_bytes, status, watchdog
+from tests.kept import compare
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "explain"
 COMPOSED: dict[str, tuple[str, ...]] = {
@@ -50,12 +50,7 @@ NAMES = sorted([*COMPOSED, *(path.stem for path in SEEDS.glob("*.log"))])
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_is_the_one_that_is_kept(name: str) -> None:
-    path = GOLDEN / f"{name}.txt"
-    page = explain_page(explain_bytes(_log(name))).shown(Detail.ALL, Style(width=80))
-    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
+    compare(GOLDEN / f"{name}.txt", explain_page(explain_bytes(_log(name))).shown(Detail.ALL, Style(width=80)))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -34,8 +34,9 @@ from tests.judge.run.test_lookback import DOWN, XID_79, looking_back
 from tests.judge.run.test_nccl_diagnosis import FAILED, VERIFIED, diagnosed
 from tests.judge.run.test_node_at_fault import group
 from tests.judge.run.test_rail import rail_test
+from tests.kept import compare
 from tests.node_facts import MIB, advice, gpu_case, node, trial
-from tests.perturbed import compare, table
+from tests.perturbed import table
 from tests.search.ways import between
 from tests.search.ways import nodes as offers
 

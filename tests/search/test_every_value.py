@@ -34,8 +34,9 @@ from preflight.search.settings.rdma import rails_to_try
 from preflight.search.settings.search import next_step
 from preflight.search.settings.steps import Known
 from preflight.system.links import load_links
+from tests.kept import compare
 from tests.node_facts import MIB, result, trial
-from tests.perturbed import compare, table
+from tests.perturbed import table
 from tests.search.ways import between
 from tests.search.ways import nodes as offers
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from enum import Enum
 from functools import cache
 from typing import Any
 
 from preflight.model.report import Report
 from tests.conftest import PROJECT
+from tests.kept import compare
 from tests.show import eight_gpus, judged
 from tests.show.golden_reports import REPORTS as GOLDEN
 
@@ -46,7 +46,4 @@ def hostile(record: Any, text: str = HOSTILE) -> Any:
 
 def keep_screen(name: str, page: str) -> None:
     """Hold a first screen against the one that was kept; `make golden` keeps it anew."""
-    path = SCREENS / f"{name}.txt"
-    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
-        path.write_text(page, encoding="utf-8")
-    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
+    compare(SCREENS / f"{name}.txt", page)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from preflight.show.console_writer import lines_of
 from preflight.show.document import Text
 from preflight.show.probe_page import probe_page
 from preflight.show.text import Detail, Style, width_of
+from tests.kept import compare
 from tests.reports import advice_of, failed_trial, netif_trial, node_facts, report_of
 from tests.show.golden_reports import REPORTS, healthy
 
@@ -26,11 +26,7 @@ HOSTILE = "\x1b[2J\r\x07\u202eevil\u200b\x9b31m\u3000\ud800\n`id`漢字" + "x" *
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
 def test_the_page_is_the_one_that_is_kept(name: str) -> None:
-    path = GOLDEN / f"{name}.txt"
-    page = render_check(REPORTS[name](), Style(width=80))
-    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
-        path.write_text(page, encoding="utf-8")
-    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
+    compare(GOLDEN / f"{name}.txt", render_check(REPORTS[name](), Style(width=80)))
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
