@@ -22,6 +22,7 @@ from preflight.explain.unusual_lines import UnusualLine
 from preflight.model.job_phases import Phase
 
 FIRST_LINES, CLEARLY_LINES = 30, 50
+LAST_LINES = 10
 KEPT_PER_SIGN = 200
 KEPT_RANKS_PER_SIGN = 4096
 TAIL_LINES = 30
@@ -167,6 +168,11 @@ class LogEvidence:
         if all(map(self._proves_nothing, self.alarms())):
             for kept in (*self.events.values(), *self.by_cause.values()):
                 kept[:] = [event for event in kept if not self._proves_nothing(event)]
+
+    @property
+    def last_without_traceback(self) -> list[tuple[Event, Raised]]:
+        """The exceptions without a traceback among the last lines of a log."""
+        return [one for one in self.without_traceback if self.sources[one[0].source].lines - one[0].line < LAST_LINES]
 
     def _proves_nothing(self, event: Event) -> bool:
         """Return whether an event is a Python warning, or tells of another node's end after ranks left on their own."""

@@ -199,8 +199,9 @@ class Scanner:
             prefix = Prefix(source.file_rank, prefix.host, prefix.moment)
         matches = self._matches(text)
         for sign, words in NO_FAULT:
-            if words.search(text):
-                matches = [match for match in matches if not self._signs[match[0]][0].startswith(sign)]
+            left = [match for match in matches if not self._signs[match[0]][0].startswith(sign)]
+            if len(left) < len(matches) and words.search(text):
+                matches = left
         if not any(index in self._open for index, *_ in matches):
             return self._is_barren(block, at)
         has_sign = any(self._signs[index][1] for index, *_ in matches)

@@ -99,7 +99,7 @@ CAUSE = Cause(
              r"CUDA (?:driver|runtime) error: out of memory|cuda runtime error \(2\) : out of memory|"
              r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|"
              r"Not enough memory for the KV cache|KV cache[^\n]{0,80}larger than the (?:available|maximum)|"
-             r"Triton Error \[(?:CUDA|HIP)\]: out of memory|UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
+             r"Triton Error \[(?:CUDA|HIP)\]: out of memory|(?:UR_RESULT|PI)_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
              r"Resource exhausted: OOM|cudaMalloc[^\n]{0,90} out of memory|"
              r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
              r"OOM when allocating tensor|No available memory for the cache blocks|"

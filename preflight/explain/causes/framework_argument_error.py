@@ -6,11 +6,12 @@ import re
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import Authority, Event
-from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.log_evidence import LAST_LINES, LogEvidence
 from preflight.model.explanation import Confidence
 
 VERDICT = "The framework refused its configuration: {text}"
 UNKNOWN = "The program does not accept its arguments: {text}"
+LAUNCHER = "The launcher or the scheduler can't give the program what it asks for: {text}"
 RAY = (
     "Ray could not give the engine its GPUs: the GPUs are in use, a node is missing in Ray, or a node has registered "
     "no GPUs."
@@ -20,16 +21,20 @@ RAY_NODE = (
     "none of its GPUs is free."
 )
 NODE = re.compile(r"resource request \{[^}\n]{0,120}'node:(\d[\d.]{6,14}|[0-9a-fA-F]{0,4}:[0-9a-fA-F:]{2,40})'")
+READ = "such code is in OmegaConf, Hydra and pydantic"
 MPI = "The program was started with fewer MPI ranks than its configuration needs."
 PENDING = "pending placement group"
+WAITS = re.compile(rf"{PENDING}$|FailedScheduling")
 # Where programs check the options that they got; `validate` alone is the validation of a model.
 CHECK = re.compile(
     r"_?(?:validate|check|verify|parse|get)_(?:\w{1,40}_)?(?:args|arguments|config|configuration|options|and_set)|__post_init__"
 )
 CHECKED = re.compile(r"\bassert [^\n]{0,40}\b(?:args|cfg|config|hparams)\.")
 COMPARED = re.compile(r"\bassert self\.\w{1,40} (?:[<>]=?|==) self\.\w{1,40}$")  # in a constructor
+# Errors that only the readers of a configuration raise: OmegaConf, Hydra, and pydantic for a configuration's class.
+CONFIG = re.compile(r"(?:omegaconf|hydra)\.errors\.|Config(?:Attribute|Key|Type)Error$|MissingConfigException$")
+VALIDATED = re.compile(r"\d{1,3} validation errors? for \w{0,60}(?:Args|Arguments|Config|Params|Settings)\b")
 REFUSED = re.compile(r"(?:Assertion|Value|Runtime|NotImplemented|Config\w{0,10}|Argument)Error$")
-NEAR_END = 10  # lines
 LONGEST = 160
 
 
@@ -38,8 +43,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
     The conclusion quotes the framework.
     """
-    # Ray's line about a pending resource request counts only at the end of the log.
-    events = tuple(event for event in events if not event.match.endswith(PENDING) or _is_last(event, evidence))
+    # A line about a pending request counts only at the end of the log.
+    events = tuple(event for event in events if not WAITS.search(event.match) or _is_last(event, evidence))
     if not events:
         return _by_check(evidence)
     because = "the framework names the setting that does not fit"
@@ -51,18 +56,28 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             events[0].authority, events, Confidence.MEDIUM if is_pending else Confidence.HIGH, because, verdict
         )
     text = events[0].text
-    begins = max(text.rfind(mark, 0, text.find(events[0].match)) + len(mark) for mark in (": ", "] "))
-    said = UNKNOWN if events[0].sign == "arguments.unknown" else VERDICT
+    at = text.find(events[0].match)
+    begins = max(text.rfind(mark, 0, at) + len(mark) for mark in (": ", "] "))
+    if events[0].sign in {"arguments.launcher", "arguments.value"}:
+        begins = at
+        text = text.replace("Value error, ", "", 1).partition(" [type=")[0]  # these words are pydantic's own
+    said = {"arguments.unknown": UNKNOWN, "arguments.launcher": LAUNCHER}.get(events[0].sign, VERDICT)
     verdict = said.replace("{text}", text[max(0, begins) if begins > 1 else 0 :].strip()[:LONGEST])
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
 
 
 def _by_check(evidence: LogEvidence) -> Claim | None:
     """Return this cause if code that checks a program's options raised the first error; else None."""
-    raised = evidence.raised()
+    raised = evidence.raised() or evidence.last_without_traceback
     if not raised or any(done.order > raised[0][0].order for done in evidence.successes()):
         return None
     first, error = raised[0]
+    if CONFIG.search(error.type) or VALIDATED.search(error.message):
+        return Claim(
+            Authority.OWN_ERROR, tuple(event for event, other in raised if other == error), Confidence.HIGH,
+            "only code that reads a configuration raises this error",
+            VERDICT.replace("{text}", f"{error.type}: {error.message}"[:LONGEST]), (READ,),
+        )  # fmt: skip
     frame = evidence.frame(first)
     if frame is None:
         return None
@@ -78,12 +93,12 @@ def _by_check(evidence: LogEvidence) -> Claim | None:
 
 
 def _is_last(event: Event, evidence: LogEvidence) -> bool:
-    return evidence.sources[event.source].lines - event.line < NEAR_END
+    return evidence.sources[event.source].lines - event.line < LAST_LINES
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the repair steps for a refused configuration."""
-    match claim.events[0].sign:
+    match "arguments.unknown" if claim.detail == (READ,) else claim.events[0].sign:
         case "arguments.ray" if NODE.search(claim.events[0].text):
             return Remedy(
                 "Run `ray list nodes`: it shows the addresses that Ray uses. On every node, export VLLM_HOST_IP with "
@@ -103,11 +118,17 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             return Remedy(
                 "Run `mpirun -n N` with N = tensor x pipeline x context parallel size of the model or engine.",
             )
-        case "arguments.unknown":
+        case "arguments.unknown" | "arguments.value":
             return Remedy(
-                "Correct the option that the line names. The program's --help lists the options that it knows.",
+                "Correct the option that the line names. The program's --help, or its file of default settings, lists "
+                "the options that it knows.",
                 "If the option comes from a recipe, compare the recipe's release with yours, because option names "
                 "change.",
+            )
+        case "arguments.launcher":
+            return Remedy(
+                "Compare what the line says with what you asked for: nodes, tasks, cores, memory, GPUs and time.",
+                "Under Slurm, `scontrol show job JOBID` shows the request, and `sinfo -o '%P %D %c %m %G'` the nodes.",
             )
         case _:
             return Remedy(
@@ -143,6 +164,14 @@ CAUSE = Cause(
              r"Ambiguous value for argument '|Error parsing override '|Could not override '|"
              r": error: (?:unrecognized arguments|the following arguments are required|argument -\S{1,60}: )|"
              r"(?:hostname|port number) of the rendezvous endpoint '"),
+        Sign("arguments.launcher", Authority.SETUP, "the launcher or the scheduler refused to start the program",
+             r"(?:srun|sbatch|salloc): error: [^\n]{9,80}: (?:More processors requested|Invalid generic resource|"
+             r"Requested node config|Invalid (?:account|partition|qos)|Memory required by task|"
+             r"Job violates accounting/QOS|Node count specification invalid)|"
+             r"FailedScheduling[^\n]{0,200} Insufficient \S|There are not enough slots available in the system|"
+             r"mpirun has detected an attempt to run as root"),
+        Sign("arguments.value", Authority.OWN_ERROR, "a value of the configuration was refused",
+             r"Value error, [^\n]{9,900}\[type=value_error, input_value="),
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
              r"does not support comm\+GEMM overlap|Launch app with UB_SKIPMC|(?:cannot|"
              r"can not) be used (?:together )?with -|"

@@ -8,7 +8,7 @@ from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.context_lines import Raised
 from preflight.explain.event import Authority, Event, by_number
 from preflight.explain.last_frames import TOP_LEVEL
-from preflight.explain.log_evidence import CLEARLY_LINES, LogEvidence
+from preflight.explain.log_evidence import CLEARLY_LINES, LAST_LINES, LogEvidence
 from preflight.explain.run_ends import DEATHS, TASK_EXIT
 from preflight.explain.signatures import find
 from preflight.explain.survival import is_after
@@ -21,8 +21,7 @@ WAITED = (
     "A rank timed out waiting{place} for another process or a service. The log of the other side has the cause: {text}"
 )
 TIMED_OUT = "TimeoutError"
-ASSERTION, BUILD = "own.assertion", "own.build"
-NEAR_END = 10  # lines
+ASSERTION, BUILD, MISSING = "own.assertion", "own.build", "own.missing"
 LONGEST = 160
 CLEARLY_S = 3.0  # by so much, or by CLEARLY_LINES, an exception precedes what is no consequence of it
 
@@ -82,8 +81,7 @@ def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | No
     """
     if not own and evidence.successes():
         return None
-    last = [one for one in evidence.without_traceback if evidence.sources[one[0].source].lines - one[0].line < NEAR_END]
-    for event, error in own[:1] or [*evidence.echoes, *last]:
+    for event, error in own[:1] or [*evidence.echoes, *evidence.last_without_traceback]:
         found = find([event.text], evidence.versions, names=True)
         if found is None:
             continue
@@ -151,7 +149,7 @@ def _by_last_line(evidence: LogEvidence) -> Claim | None:
         return None
     is_dead = bool(evidence.failures()) or evidence.has(*DEATHS)
     for event, error in evidence.without_traceback:
-        if is_dead or evidence.sources[event.source].lines - event.line < NEAR_END:
+        if is_dead or evidence.sources[event.source].lines - event.line < LAST_LINES:
             text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
             because = "the error is not a timeout or a lost connection, and its traceback is not in the log"
             verdict = OWN.replace("{place}", "").replace("{text}", text)
@@ -202,6 +200,12 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
             "If the error happens again, run `preflight stuck` on every node before the time limit, to see where each "
             "process waits.",
         )
+    if claim.events and claim.events[0].sign == MISSING:
+        return Remedy(
+            "Run `command -v PROGRAM` or `ls -l FILE` for the name in the line, where the job runs: on that node, in "
+            "its container, from its working directory.",
+            "If the name exists on one node only, install it on all nodes, or put it on shared storage.",
+        )
     if claim.events and claim.events[0].sign == ASSERTION:
         return Remedy(
             "Compare what the line asks for with the program's arguments, its input and the number of its processes.",
@@ -227,13 +231,15 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 CAUSE = Cause(
     promise="The program has an error. The communication library only noticed that a process had ended.",
     signs=(
-        Sign("own.missing", Authority.OWN_ERROR, "the program to run does not exist",
+        Sign(MISSING, Authority.OWN_ERROR, "the program to run does not exist",
              r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): "
-             r"(?:command not found|can't open file)"),
+             r"(?:command not found|can't open file)|bash: (?:line \d{1,5}: )?orted: command not found|"
+             r"slurmstepd: error: execve\(\): [^\n]{1,200}: (?:No such file|Permission denied)"),
         Sign(BUILD, Authority.OWN_ERROR, "the program could not compile a part of itself",
              r"Making C\+\+ dataset helpers module failed"),
         Sign(ASSERTION, Authority.OWN_ERROR, "the program found a condition of its own broken",
-             r"Assert(?:ion)? [Ff]ailed: [^\n]{9,160}|INTERNAL ASSERT FAILED at "),
+             r"Assert(?:ion)? [Ff]ailed: [^\n]{9,160}|INTERNAL ASSERT FAILED at |"
+             r"[Ll]oss is (?:nan|inf)\b[^\n]{0,40} stopping"),
     ),
     judge=judge,
     remedy=remedy,

@@ -161,7 +161,8 @@ CAUSE = Cause(
              r"remote process exited or there was a network error|"
              r"remote process ex\w{2,8} (?:prematurely|or)|Socket recv failed|socketProgress[^\n]{0,40}closed|"
              r"[Cc]all to (?:recv|recvfrom|send|sendmsg) from [^\n]{0,80} failed|Net : Call to recv|[Bb]roken pipe|"
-             r"\bEOFError|[Ff]ailed to recv, got 0 bytes|recvValue failed|sendBytes failed|recvBytes failed|"
+             r"\bEOFError(?:[^:\w]|: [^R]|$)|[Ff]ailed to recv, got 0 bytes|recvValue failed|"
+             r"sendBytes failed|recvBytes failed|"
              r"peer closed|caused pair closure|gloo/transport/tcp/pair\.cc"),
         Sign("peer.rendezvous", Authority.ECHO, "torchrun's rendezvous endpoint had ended before this node",
              r"has failed to (?:shutdown the rendezvous|send a keep-alive)[^\n]{0,300}"),
