@@ -54,7 +54,7 @@ def pg_timeout(environ: Mapping[str, str] | None = None) -> timedelta | None:
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of the API whose module is loaded at its first use."""
+    """Return the object that the API exports under this name; its module is loaded at the first use."""
     if name not in LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from preflight import api  # noqa: PLC0415  `import preflight` stays quick
@@ -68,7 +68,10 @@ def __dir__() -> list[str]:
 
 
 class _ByName(ModuleType):
-    """A module that is pickled by its name, as plain modules are; Ray pickles the modules that an actor refers to."""
+    """A module that is pickled by its name, as plain modules are.
+
+    Ray needs this, because it pickles the modules that an actor refers to.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return import_module, (self.__name__,)

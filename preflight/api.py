@@ -214,7 +214,7 @@ def _options(**values: str | float | os.PathLike[str] | None) -> list[str]:
 
 
 def _chosen(kind: type[Chosen], argument: str, word: str) -> Chosen:
-    """Return the enum member with the value `word`; UsageError lists all values."""
+    """Return the enum member with the value `word`. If there is none, raise UsageError, which lists all values."""
     try:
         return kind(word)
     except ValueError:
@@ -223,7 +223,7 @@ def _chosen(kind: type[Chosen], argument: str, word: str) -> Chosen:
 
 @contextmanager
 def _arguments_named() -> Iterator[None]:
-    """Make a UsageError in the block name the arguments of Python instead of the command's options."""
+    """Reword a UsageError of the block, so that it names Python's arguments instead of the command's options."""
     try:
         yield
     except UsageError as error:

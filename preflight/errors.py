@@ -10,13 +10,13 @@
      |   +- MeetingError           another node did not join, left, or does not use preflight's protocol
      +- UnreadableFact             a fact that the machine did not give; probes turn it into a Gap
      |   +- DispensableFact        a fact without which a node can still be accepted
-     |   +- NotRecorded            the recording of a machine does not contain this read
+     |   +- NotRecorded            the recording of a machine does not contain this value
      |   +- OutOfGpuMemory         a GPU had no memory left for a test, which says nothing about its health
      +- NotApplicable              a check does not apply here
      +- NotRun                     the trial or test that a check judges was not run
      +- NotReady                   exit_code 1 or 3: Report.raise_unless_ready() of a report that is not ready
 
-    Stopped                        raised by a signal handler, at any place; no other code must handle it as its own
+    Stopped                        raised by a signal handler, at any place; no other code may handle it as an error
      +- DeadlinePassed             exit_code 3: --deadline came before there was any result
      +- Interrupted                exit_code 130, 143 or 129: a signal asked preflight to stop
 
@@ -73,7 +73,7 @@ class UnreadableFact(PreflightError):
 class DispensableFact(UnreadableFact):
     """A value could not be read, but a node can be accepted without this value.
 
-    To read the value, other permissions are needed, or no source has the value.
+    Either preflight lacks the permissions to read the value, or no source has the value.
     """
 
 

@@ -93,7 +93,10 @@ def _torch_and_driver(machine: Machine, is_linux: bool) -> list[InstalledPart]:
 
 
 def _stacks() -> InstalledPart:
-    """Return whether py-spy can read a process that is not this process's child, as a job's ranks never are."""
+    """Return whether py-spy can read a process that is not this process's child.
+
+    The ranks of a job are never its children.
+    """
     if find_py_spy() is None:
         return InstalledPart(
             "stacks", NOTE, "py-spy is not installed: `stuck` sees no Python stacks", "pip install py-spy"

@@ -91,7 +91,7 @@ def check_there(request: Request, run_id: str) -> ArgumentsOf:
 def way_to(
     on: str, arguments_of: ArgumentsOf, environ: Mapping[str, str], slurm_options: Sequence[str] = ()
 ) -> Iterator[NodeCommands]:
-    """Yield the commands that run this preflight on the nodes that `on`, the value of `--on`, names.
+    """Yield the commands that run this preflight on the nodes named in `on`, the value of `--on`.
 
     `arguments_of` gives the arguments for each node. Raise UsageError if `on` or the arguments are invalid.
     """
@@ -133,9 +133,9 @@ def _hosts_in(named: str) -> tuple[str, ...]:
 def visit(
     way: NodeCommands, limit_s: float, take: Callable[[str, Json], None], watch: Callable[[Sequence[str], int], None]
 ) -> dict[str, str]:
-    """Run the commands of `way`, and return {host: reason} for the nodes that sent no report.
+    """Run the commands in `way`, and return {host: reason} for the nodes that sent no report.
 
-    The function `take` gets each report when the report arrives, and each node has `limit_s` seconds.
+    Each node has `limit_s` seconds. `take` is called with each report as it arrives.
     """
     # About once a second, `watch` gets the nodes at work and the number of nodes that are not started. At the end, and
     # after Ctrl-C, every connection is closed, and preflight then ends on every node.
@@ -177,7 +177,7 @@ def visit(
 
 
 def _why(lost: Lost, code: int | None, last: str, limit_s: float, *, has_started: bool) -> str:
-    """Return why a node sent no report, from the end of its command and the last line of its stderr."""
+    """Return why a node sent no report, from the exit status of its command and the last line of its stderr."""
     words = f": {last}" if last else ""
     match lost:
         case Lost.LATE if has_started:

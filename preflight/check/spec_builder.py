@@ -116,7 +116,7 @@ def _ranks_per_cpu(run: RunRecord) -> float:
 
 
 def _comparable_baseline(run: RunRecord) -> Baseline:
-    """Return the baseline if its hardware class is that of this run, else NO_BASELINE, which repeats no trial."""
+    """Return the baseline if it is of this run's hardware class, else NO_BASELINE, with which no trial is repeated."""
     asked, system = run.baseline, run.node.system
     if asked is None or isinstance(system, Gap):
         return NO_BASELINE

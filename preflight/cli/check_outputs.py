@@ -94,7 +94,7 @@ def _parse_also(option: str) -> tuple[Format, str]:
 
 
 def save_interim(report: Report, outputs: Outputs) -> None:
-    """Write the report that is valid if this process is killed, but only to files that can be replaced."""
+    """Write an interim report, which remains if this process is killed, to the files that can be replaced later."""
     # A FIFO does not get the report, because the reader of a FIFO gets only one document.
     _save(report, outputs, is_replaceable)
 
@@ -180,7 +180,7 @@ def _page(report: Report, outputs: Outputs) -> str:
 
 
 def _amend(report: Report, error: OutputError | Interrupted, outputs: Outputs) -> Report:
-    """Return the report with a failed write, or the signal, as its problem; write it to the files that can be written.
+    """Add a failed write, or the signal, to the report as a problem; write it where possible, and return it.
 
     A failed write makes the verdict unknown, because a verdict that was not stored must have no effect.
     """

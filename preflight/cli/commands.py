@@ -211,8 +211,8 @@ FormatOption = Annotated[
 class RenderOptions:
     """Convert a saved report to another format.
 
-    Exit codes: 0 written, 2 the input is no report (or --format env for a report without the verdict ready), 3 the
-    output could not be written.
+    Exit codes: 0 written, 2 the input is no report (or --format env was given, and the report's verdict is not
+    `ready`), 3 the output could not be written.
     """
 
     report: ReportFile

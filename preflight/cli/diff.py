@@ -36,7 +36,7 @@ def diff(asked: DiffOptions) -> None:
 
 
 def _snapshot(path: str) -> Snapshot:
-    """Return the facts of the nodes in a report or a capture; MalformedInput for any other file."""
+    """Return the facts of the nodes in a report or a capture. Raise MalformedInput for any other file."""
     name, text = "stdin" if path == STDIN else path, read_input(path, REPORT)
     document = parse_json(text, REPORT, name)
     if isinstance(document, dict) and "preflight_capture" in document and VERSION not in document:

@@ -50,7 +50,10 @@ def _meant(message: str, command: str, typed: list[str], examples: Mapping[str, 
 
 
 def _alone(values: str, command: str, options: Collection[str]) -> str:
-    """Return a hint for a value without its option, such as --gpus for `check 0,1`; "" if no option fits."""
+    """Return a hint for a value that was given without its option, or "" if no option fits.
+
+    For `check 0,1`, the hint is --gpus.
+    """
     for look, option in ALONE:
         if look.fullmatch(values) and option in options:
             return f"did you mean {option} {values}?"

@@ -24,9 +24,9 @@ MOST_SAID = 100  # characters of a node's answer
 def visit_all(
     way: NodeCommands, limit_s: float, take: Callable[[str, Any], str], *, is_quiet: bool
 ) -> tuple[dict[str, str], Interrupted | None]:
-    """Run the commands of `way`, and return the failed nodes ({host: reason}) and the interrupting signal or None.
+    """Run the commands in `way`, and return the failed nodes ({host: reason}) and the interrupting signal or None.
 
-    The function `take` stores a reply, returns a text about the reply, and may raise MalformedInput.
+    `take` is called with each reply. It stores the reply and returns a text about it, or raises MalformedInput.
     """
     # A node fails if it sent no readable reply. Each node has `limit_s` seconds, plus time for the login.
     lines = NodeLines(len(way.commands), is_quiet)

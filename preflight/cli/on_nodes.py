@@ -108,7 +108,8 @@ def check_together(request: Request) -> None:
 def _with_unheard(report: Report, unheard: str) -> Report:
     """Return the multi-node report, with a problem that names the nodes which sent no report.
 
-    A good report stays as it is, because these nodes took part and were lost only afterwards.
+    A report with the verdict `ready` is returned unchanged: the nodes took part in the tests and were lost only
+    afterwards.
     """
     if not unheard or is_good(report):
         return report
@@ -171,7 +172,7 @@ def _with_missing(fleet: Fleet, missing: dict[str, str]) -> Fleet:
 
 
 def _with_exclude(page: Page, fleet: Fleet) -> Page:
-    """Return the page with the option of srun and sbatch that excludes the nodes that failed or are unknown."""
+    """Return the page, plus the option of srun and sbatch that excludes the nodes that failed or are unknown."""
     hosts = {state.host.rpartition("@")[2] for state in (*fleet.failing, *fleet.unknown)}
     if not hosts:
         return page

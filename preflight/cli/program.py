@@ -170,7 +170,7 @@ app = typer.Typer(
 
 
 def _load(file: str) -> Any:
-    """Return the module `file` of preflight/cli. BrokenInstallation if it or one of its imports can't be loaded."""
+    """Return the module `file` of preflight/cli. Raise BrokenInstallation if it or its imports can't be loaded."""
     try:
         return importlib.import_module(f"preflight.cli.{file}")
     except Exception as error:

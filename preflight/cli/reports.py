@@ -51,12 +51,12 @@ def checks(asked: commands.ChecksOptions) -> None:
 
 
 def _description(check: CheckDescription) -> CheckDescription:
-    """Return the description of a check, without its function."""
+    """Return the fields of a check, except the Python function that runs the check."""
     return CheckDescription(check.name, check.promise, check.blame, check.reads, check.blind_to, check.unseen)
 
 
 def _named(name: str, known: Mapping[str, CheckDescription]) -> CheckDescription:
-    """Return a check by its name, ignoring case; UsageError names checks with a similar spelling."""
+    """Return a check by its name, ignoring case. If there is none, raise UsageError, which names similar names."""
     if name.lower() in known:
         return known[name.lower()]
     raise no_such(name, "check", name, known)

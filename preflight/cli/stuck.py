@@ -42,7 +42,7 @@ CLOCK_SKEW_S = 30.0  # between nodes and the file server
 def stuck(asked: StuckOptions) -> None:
     """Run `preflight stuck` on this node, and exit with the result's exit code.
 
-    With `--merge`, read the evidence that several nodes wrote, instead of this node.
+    With `--merge`, read the evidence that several nodes wrote, and don't examine this node.
     """
     refuse_stdout("--out", asked.out)
     check_outputs(asked.json)

@@ -117,7 +117,10 @@ def _ranks(earlier: Report | None, chosen: tuple[int, ...]) -> tuple[int, str]:
 
 
 def _node(earlier: Report | None, gpus: str | None) -> tuple[NodeFacts, tuple[int, ...]]:
-    """Return the node on which the job will run, from the report or else this node, and its GPUs by nvml_index."""
+    """Return the node on which the job will run, and its GPUs by nvml_index.
+
+    The node is that of the report, or this node if there is no report.
+    """
     if earlier is None:
         must_have_linux("--gpus without --report")
     node = earlier.nodes[0] if earlier and earlier.nodes else survey.survey_machine(live_machine()).node

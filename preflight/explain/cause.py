@@ -153,7 +153,7 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Return the conclusion that a problem in NCCL's own diagnostics caused timeouts, or None if no rank timed out.
+    """Return the conclusion that a problem which NCCL diagnosed caused timeouts, or None if no rank timed out.
 
     In `verdict`, the first sentence of the answer, `{said}` is replaced by the text from NCCL.
     """

@@ -34,7 +34,7 @@ class Ranked:
 
 
 def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
-    """Return the likely causes and the consequences of the first cause, the best cause first.
+    """Return the likely causes, the best first, and the consequences of the best cause.
 
     The best cause has the evidence closest to the root cause.
     """

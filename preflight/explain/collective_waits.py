@@ -184,7 +184,7 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 
 
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks of a group that enqueued the fewest collectives.
+    """Return, of the ranks in a group, those that enqueued the fewest collectives.
 
     Return () unless another rank waits in a collective that these ranks did not enqueue.
     """

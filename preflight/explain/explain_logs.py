@@ -295,7 +295,10 @@ def _what_to_do(verdict: ExplainVerdict, evidence: LogEvidence) -> tuple[str, ..
 
 
 def _known_lines(evidence: LogEvidence) -> Iterator[str]:
-    """Yield what the known messages among the unusual lines say, although no line proves that they ended the run."""
+    """Yield the meaning of each unusual line that is a known message.
+
+    No line proves that such a message ended the run.
+    """
     for each in evidence.unusual(frozenset()):
         if found := find([each.text], evidence.versions, names=True):
             where = f"line {each.line}" + (f" of {evidence.sources[each.source].name}" if evidence.sources[1:] else "")
@@ -464,7 +467,7 @@ def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...
 
 
 def _proof(claim: Claim, evidence: LogEvidence) -> tuple[Quote, ...]:
-    """Return the evidence for a cause: of lines that differ only in numbers, the first line and the count.
+    """Return the evidence for a cause, in which lines that differ only in numbers become the first line and a count.
 
     If ranks called different collectives, all lines are kept, because their numbers matter.
     """

@@ -42,9 +42,9 @@ def with_cause(trial: TrialResult) -> TrialResult:
 
 
 def _that_tell(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return the ends of the ranks whose output may show the cause.
+    """Return how the ranks ended whose output may show the cause.
 
-    If a signal ended a rank at fault, ranks that only lost their connection to it are left out.
+    If a signal ended a rank at fault, leave out ranks that only lost their connection to that rank.
     """
     if not any(end.rank in trial.culprits and end.ended == "signal" for end in trial.ranks):
         return trial.ranks
@@ -60,7 +60,7 @@ def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
 
 
 def _few_logs(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return all ranks, with the logs of all but the first few removed; ranks at fault keep their logs first."""
+    """Return all ranks, but logs for only a few of them, preferably for the ranks at fault."""
     with_log = sorted((end.rank not in trial.culprits, end.rank) for end in trial.ranks if end.log)
     kept = {rank for _, rank in with_log[:MOST_LOGS]}
     return tuple(end if end.rank in kept or not end.log else replace(end, log=()) for end in trial.ranks)

@@ -138,7 +138,9 @@ def find_lag(recordings: Iterable[Recording]) -> Lag | None:
 
 
 def find_clash(recordings: Iterable[Recording]) -> Clash | None:
-    """Return two ranks that enqueued different collectives or all_reduce sizes with the same group and number.
+    """Return two ranks that enqueued different calls under the same group and sequence number.
+
+    The collectives differ, or the sizes of an all_reduce.
 
     Return None if no ranks differ.
     """

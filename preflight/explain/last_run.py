@@ -76,7 +76,7 @@ def _last_start(text: bytes, *, is_of_one_rank: bool) -> int:
 
 
 def _stands_alone(text: bytes, begins: int, *, is_of_one_rank: bool) -> bool:
-    """Return whether what begins there is a run and no rest of one: it worked, or it failed and no other rank wrote it.
+    """Return whether a whole run begins at this position: a run that made steps, or that failed in a log of one rank.
 
     A later stage of a script, a node that starts late or a child process may print the opening again.
     """
@@ -86,7 +86,7 @@ def _stands_alone(text: bytes, begins: int, *, is_of_one_rank: bool) -> bool:
 
 
 def _opening(text: bytes) -> dict[bytes, bytes]:
-    """Return the first lines of a log before its first alarm, by their forms."""
+    """Return {form: line} of the first lines of a log, up to its first alarm. A form is a line without what varies."""
     found: dict[bytes, bytes] = {}
     for line in text.split(b"\n", LOOKED_AT)[:LOOKED_AT]:
         if len(found) == OPENING_LINES or ALARM.search(line):
@@ -103,7 +103,7 @@ def _form(line: bytes) -> bytes:
 
 
 def _repeats(text: bytes, opening: dict[bytes, bytes]) -> list[int]:
-    """Return where the opening is repeated, in order."""
+    """Return the positions at which the first lines of the log occur again, in order."""
     forms = list(opening)
     found: set[int] = set()
     for place, form in enumerate(forms[:ANCHORS]):
@@ -126,7 +126,7 @@ def _lines_with(text: bytes, words: bytes, form: bytes) -> Iterator[int]:
 
 
 def _opens(text: bytes, begins: int, forms: list[bytes]) -> bool:
-    """Return whether most of the forms follow from a position on, in order; other lines may be between them."""
+    """Return whether most of these line forms occur in order after a position; other lines may be between them."""
     lines = [_form(line) for line in _lines_from(text, begins, 3 * OPENING_LINES)]
     at = seen = 0
     for form in forms:

@@ -175,7 +175,7 @@ class LogEvidence:
         return [one for one in self.without_traceback if self.sources[one[0].source].lines - one[0].line < LAST_LINES]
 
     def _proves_nothing(self, event: Event) -> bool:
-        """Return whether an event is a Python warning, or tells of another node's end after ranks left on their own."""
+        """Return whether an event is a Python warning, or reports the end of another node after ranks had exited."""
         lefts = (left for left in self.of(run_ends.LEFT) if left.source == event.source)
         has_left = any(0 < event.line - left.line < CLEARLY_LINES for left in lefts)
         return event.is_warning or (event.sign == NODE_ENDED and has_left)

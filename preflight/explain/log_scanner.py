@@ -235,7 +235,7 @@ class Scanner:
         return changed
 
     def _read_unusual(self, source: SourceState, blocks: list[tuple[int, bytes]]) -> None:
-        """Look for unusual lines at the end of some blocks; `blocks` gives each block's first line number."""
+        """Look for unusual lines in the last part of `blocks`, given as (number of the first line, text)."""
         left = READ_BYTES
         for first_line, block in reversed(blocks):
             begins = block.find(b"\n", len(block) - left) + 1 if len(block) > left else 0
@@ -256,9 +256,10 @@ class Scanner:
         return raised is not None and context_lines.ECHO_TYPES.search(raised.type) is not None
 
     def _is_barren(self, block: bytes, at: int) -> bool:
-        """Count a match inside a longer match that is no longer searched; return whether the prefilter was rebuilt.
+        """Count a match that is part of a longer pattern's match; return whether the prefilter was rebuilt.
 
-        After very many such matches, the inner pattern is no longer searched either.
+        The longer pattern is no longer searched. After very many such matches, the shorter pattern is not searched
+        either.
         """
         named = self._name.match(block, at)
         if named is None or named.lastgroup is None:

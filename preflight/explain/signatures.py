@@ -91,12 +91,12 @@ class KnownMessage:
 
     @property
     def says(self) -> str:
-        """The headline, or "" if the row has none."""
+        """The headline, or "" if the message has none in its TOML file."""
         return filled(self.row.says, self.match)
 
     @property
     def verdict(self) -> str:
-        """The first sentence of the cause, or "" if the row has none."""
+        """The first sentence of the cause, or "" if the message has none in its TOML file."""
         return filled(self.row.verdict, self.match)
 
 
@@ -133,7 +133,7 @@ def find(
 
 
 def known_verdict(text: str) -> str:
-    """Return the precise first sentence for a log line that is a known message, or "" if no row has one."""
+    """Return the cause's first sentence that signatures.toml has for this log line, or "" if it has none."""
     matches = ((row, row.pattern.search(text)) for row in signatures() if row.verdict)
     return next((filled(row.verdict, match) for row, match in matches if match), "")
 

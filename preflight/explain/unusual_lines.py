@@ -172,9 +172,10 @@ class UnusualLines:
         self._best: dict[int, dict[str, UnusualLine]] = {}
 
     def read(self, source: int, first_line: int, text: bytes, place: Callable[[int], int] = int) -> None:
-        """Score the lines of `text` that contain a word of failure, and keep the best lines.
+        """Score the lines of `text` that contain a word such as "failed", and keep the best lines.
 
-        `first_line` is the number of the first line, and `place` converts a line number to the shown number.
+        `first_line` is the number of the first line, and `place` converts a line number to the line number that users
+        see.
         """
         # `text` is a part of log number `source`.
         spans = []

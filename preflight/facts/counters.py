@@ -193,7 +193,10 @@ def parse_aer(text: str, total: str) -> int:
 
 
 def _xids(machine: Machine) -> tuple[Counter, ...]:
-    """Return a counter per GPU address and Xid in the kernel log, per process for Xid 45, and one for all Xids."""
+    """Return one counter for each GPU address and Xid in the kernel log, and one counter for all Xids together.
+
+    Xid 45 has one counter for each process.
+    """
     lines = probe_xid_lines(machine)
     found = Tally((match[1].lower(), _named(match)) for line in lines if (match := XID_LINE.search(line)))
     each = (Counter(f"{ON_BUS}{bus}", name, FATAL, n, KERNEL_LOG) for (bus, name), n in found.items())

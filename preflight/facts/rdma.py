@@ -223,7 +223,7 @@ def _counters(machine: Machine, directory: str) -> tuple[PortCounter, ...]:
 
 
 def _values(machine: Machine, directory: str, is_wanted: Callable[[str], bool]) -> dict[str, int]:
-    """Return the wanted counters of a port that can be read, by name."""
+    """Return {name: value} of those wanted counters of a port that can be read."""
     found: dict[str, int] = {}
     for folder in COUNTER_FOLDERS:
         for name in filter(is_wanted, machine.names(f"{directory}/{folder}")):

@@ -1,4 +1,4 @@
-"""Helper functions for probes, which convert text to numbers and read errors to Gaps (reasons)."""
+"""Helper functions for probes: they convert text to numbers, and turn errors into Gaps, which hold the reason."""
 
 from __future__ import annotations
 

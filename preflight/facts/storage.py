@@ -72,7 +72,7 @@ class _Run:
         )
 
     def skip(self, speed: Gap) -> Gap:
-        """Count a step as completed without running the step, and return a Gap with the reason in `speed`."""
+        """Count a step as completed without running it, and return a Gap with the reason that `speed` has."""
         self.done_steps += 1
         self.watch(min(1.0, self.done_steps / self.steps))
         return Gap(f"not tried: {speed.reason.removeprefix('not tried: ')}")

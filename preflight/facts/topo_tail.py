@@ -73,7 +73,7 @@ def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
 
 
 def _by_place(text: str, words: Sequence[tuple[int, str]], header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Return the affinities, with each word assigned to the nearest title; a text on what could not be assigned, or "".
+    """Return the affinities, each word assigned to the nearest title, and a text that names what was not assigned.
 
     CPUs and NUMA node that were joined into one word are split.
     """

@@ -118,7 +118,7 @@ def _per_node(logs: dict[str, list[float]]) -> float:
 
 
 def _spreads(logs: dict[str, list[float]]) -> tuple[float, float | Gap]:
-    """Return the spread between nodes and the spread between repetitions; the second is a Gap without repetitions."""
+    """Return the spread between nodes, and the spread between repetitions, which is a Gap if nothing was repeated."""
     total = robust_spread([statistics.fmean(each) for each in logs.values()])
     repeated = [(each, statistics.fmean(each)) for each in logs.values() if len(each) > 1]
     residuals = [(value - mean) * math.sqrt(len(each) / (len(each) - 1)) for each, mean in repeated for value in each]

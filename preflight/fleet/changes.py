@@ -276,7 +276,10 @@ def changes(before: NodeFacts, now: NodeFacts) -> tuple[Change, ...]:
 
 
 def _slower(before: Snapshot, now: Snapshot) -> Iterator[SpeedChange]:
-    """Yield the speeds that fell, if both snapshots have the same ranks; sizes below 1 MiB measure latency."""
+    """Yield the speeds that fell, if both snapshots have the same ranks.
+
+    Sizes below 1 MiB are skipped, because they measure latency.
+    """
     then = {(collective, size): speed for collective, size, speed in before.speeds}
     if before.ranks != now.ranks:
         return

@@ -167,7 +167,7 @@ def _speeds(report: Json) -> Iterator[tuple[str, float]]:
 
 
 def _below_nccl(report: Json) -> Iterator[tuple[str, float]]:
-    """Yield (name, worst value) for each GPU test without NCCL and each error counter.
+    """Yield (name, worst value) for each error counter, and for each GPU test that does not use NCCL.
 
     Tests that were repeated under load are left out.
     """

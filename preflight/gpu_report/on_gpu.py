@@ -231,9 +231,9 @@ def spin() -> dict[str, Any]:
 
 
 def fault() -> dict[str, Any]:
-    """Fail an assertion in a CUDA kernel of another process.
+    """Fail an assertion in a CUDA kernel of a child process.
 
-    Return the stderr of this process, and what `preflight explain` says about the stderr.
+    Return the child's stderr, and what `preflight explain` says about it.
     """
     script = "import torch; torch.zeros(4, device='cuda')[torch.tensor([9], device='cuda')].sum().item()"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)

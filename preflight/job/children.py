@@ -179,10 +179,11 @@ class Children:
                 return
 
     def _was_sent_to_all(self, number: int) -> bool:
-        """Return whether signal `number` went to the whole process group, because the witness got it too.
+        """Return whether signal `number` was sent to the whole process group.
 
-        The witness answers at once, so no waiting time has to be guessed. A dead witness is replaced, and a signal that
-        the dead witness may have missed is passed on.
+        It was if the witness, a helper process in the group, got the signal too. The witness answers at once, so no
+        waiting time has to be guessed. A dead witness is replaced, and a signal that the dead witness may have missed
+        is passed on.
         """
         try:
             had_it = self._ask_witness(number)

@@ -41,7 +41,7 @@ class Folder(NamedTuple):
 
 
 def make_folder(users: str) -> Folder:
-    """Return the folder `users` from `--keep-output`, with a file name prefix that no other run uses.
+    """Return the folder of `--keep-output` (`users`), and a file name prefix that no other run uses.
 
     If `users` is "", return a new private folder.
     """

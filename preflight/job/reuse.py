@@ -88,7 +88,7 @@ def _why_not_enough(report: Report, now: Now) -> str:
 
 
 def _why_not_ours(advice: Advice) -> str:
-    """Return a predicate that names a variable which the advice changes although no check changes it; "" if none."""
+    """Return the end of a sentence that names a variable which the advice changes but no check sets; "" if none."""
     nodes = (pair for node in advice.nodes for pair in node.env)
     removed = ((name, "") for name in advice.unset)
     changed = (*advice.env, *advice.gpu_env, *advice.timeout_env, *nodes, *removed)

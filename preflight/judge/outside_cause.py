@@ -131,7 +131,7 @@ def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def limit_blame(case: Case) -> Blame:
-    """Return who set the limit that stopped a rank: the container, or preflight's environment without a container."""
+    """Return who set the limit that stopped a rank: the container or, if there is none, preflight's environment."""
     return Blame.CONTAINER if any(map(is_contained, case.nodes)) else Blame.HARNESS
 
 

@@ -92,7 +92,7 @@ def _without_effect(findings: Sequence[Finding], policy: Policy) -> Iterator[Fin
 
 
 def _of_policy(name: str, policy: Policy, check: str, problem: str, fix: str) -> Finding:
-    """Return a finding about the policy file itself and one check that it names."""
+    """Return a finding that blames the policy file for its entry about one check."""
     return Finding(name, Blame.CONFIGURATION, Severity.INFO, f"{policy.source} {check}", problem, fix, ())
 
 

@@ -54,9 +54,9 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
 
 
 def _accusation(run: Report, part: str, check: str) -> Finding | None:
-    """Return an earlier run's finding against the same part, of the same kind (failure or slowness) as `check` finds.
+    """Return an earlier run's finding that blames the same part for the same kind of fault as `check`.
 
-    Return None if that run has no such finding.
+    The kinds are failure and slowness. Return None if that run has no such finding.
     """
     against = (each for each in run.findings if part in each.parts and each.blame in REJECTS_A_NODE)
     alike = (each for each in against if (each.check in SLOW) == (check in SLOW))

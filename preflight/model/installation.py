@@ -38,6 +38,6 @@ class Installation:
 
     @classmethod
     def of(cls, parts: tuple[InstalledPart, ...]) -> Installation:
-        """Return the installation with these parts. The exit code is 3 if a part is a problem."""
+        """Return the installation with these parts. The exit code is 3 if a part is missing or faulty."""
         is_sound = all(part.state is not Soundness.PROBLEM for part in parts)
         return cls(SCHEMA_VERSION, 0 if is_sound else 3, parts)

@@ -179,7 +179,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 def fitting(bugs: Iterable[KnownBug], around: Surroundings) -> tuple[tuple[KnownBug, BugFit], ...]:
     """Return the bugs that can affect a job in `around`, each with its BugFit.
 
-    Bugs that certainly fit come first, then bugs with better evidence, then bugs with more conditions.
+    Bugs that certainly fit come first. Among equals, better evidence comes first, then more conditions.
     """
     found = [(bug, fit) for bug in bugs if (fit := bug.fits(around)) is not BugFit.NO]
     sures = list(Sureness)

@@ -64,7 +64,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The range of bus bandwidths that healthy machines reach at one message size, and its formula."""
+    """The range of bus bandwidths that healthy machines reach at one message size, and how it was computed."""
 
     what: str  # "all_reduce"
     size_bytes: int

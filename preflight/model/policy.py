@@ -30,7 +30,7 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Lookback:
-    """How many seconds before a run events still count. None means that these events are not examined."""
+    """The time before a run, in seconds, in which events still count. None: these events are not examined."""
 
     xids: float | None = None  # in the kernel log
     link_flaps: float | None = None  # links that went down and came up again: interfaces and RDMA ports

@@ -181,7 +181,7 @@ def verified_calls(value: Any) -> int:
 
 
 def is_spread(value: Any) -> bool:
-    """Return whether the wrong elements in a rank's packed samples may have come from another rank."""
+    """Return whether the wrong elements that a rank received may have been corrupted on another rank."""
     return isinstance(value, dict) and value.get("is_spread") is True
 
 

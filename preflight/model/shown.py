@@ -34,7 +34,7 @@ class Printable:
         return f"<{type(self).__name__}: {self.in_short}>"
 
     def __str__(self) -> str:
-        """Return the page that the command prints; the short form without a registered page."""
+        """Return the page that the command prints, or the short form if no page is registered."""
         writers = WRITERS.get(type(self))
         return writers.page(self) if writers else repr(self)
 

@@ -79,12 +79,15 @@ class ThreadState:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the thread is stopped, and not only for a moment by a sampling profiler."""
+        """Return whether the thread is stopped. A short stop by a sampling profiler does not count."""
         is_moment = isinstance(self.asleep_s, float) and self.asleep_s < HELD_S and self.wakes != 0
         return self.state in "Tt" and not is_moment
 
     def rests(self, rest_s: float) -> bool:
-        """Return whether the thread has slept for `rest_s` seconds, or for the entire watch if this time is unknown."""
+        """Return whether the thread has slept for at least `rest_s` seconds.
+
+        If its sleep time is unknown, return whether it slept during the entire watch.
+        """
         if self.state == "R":
             return False
         if isinstance(self.asleep_s, float):
@@ -349,7 +352,7 @@ class JobSoftware:
 
     @property
     def twice(self) -> str:
-        """A text about a component with several loaded versions. The text is "" if there is no such component."""
+        """A text that names a component of which several versions are loaded, or "" if there is none."""
         for name, several in self.versions.items():
             if len(several) > 1:
                 own = [each for each in self.libraries if each.component == name and each.version]

@@ -87,7 +87,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkLine:
-    """The line that sets the timeout in a framework, with the framework's own name and unit."""
+    """The line that sets the timeout in a framework, with the name and the unit of that framework's setting."""
 
     name: str
     line: str

@@ -1,6 +1,6 @@
 """The meaning of each Xid error number, and the immediate action that NVIDIA's Xid catalog gives.
 
-The driver's own requests take precedence over the catalog.
+If the driver itself asks for an action, such as a reset, this action takes precedence over the catalog.
 """
 # CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer, as of September
 # 2026). `where` holds the GPU columns of the catalog, and `recovery` holds the column "Xid 154 linkage". Separate

@@ -1,6 +1,6 @@
 """Choose the backend of a run, its devices and its number of ranks.
 
-gloo never replaces NCCL because of broken GPUs.
+Broken GPUs are no reason to use gloo instead of NCCL.
 """
 
 from __future__ import annotations

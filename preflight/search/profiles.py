@@ -55,7 +55,7 @@ def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
 def measures(
     timing: Timing, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return a measurement with this timing for each collective at each size, in the order of `for_sizes`."""
+    """Return a measurement for each collective at each size, all with the timing of this profile."""
     return tuple(Measure(collective, size, *timing) for size in for_sizes for collective in collectives)
 
 
@@ -64,7 +64,8 @@ def trial_measures(
 ) -> tuple[Measure, ...]:
     """Return the measurements of a test run of this profile.
 
-    At least `verified_calls` calls of the profile are verified. Half of these calls are at the two largest sizes.
+    At least as many calls are verified as the profile's `verified_calls` says. Half of these calls are at the two
+    largest sizes.
     """
     budget_s, fewest, most, least = profile.effort.timing
     found: list[Measure] = []

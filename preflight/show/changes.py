@@ -76,7 +76,7 @@ def _summary(difference: Changes) -> str:
 
 
 def _host(node: NodeChanges, difference: Changes) -> str:
-    """Return `NAME -> NAME` for two sibling nodes, the node's name if the page has several nodes, and "" otherwise."""
+    """Return `NAME -> NAME` if two nodes are compared, the node's name if there are several nodes, else ""."""
     if node.host != node.host_before:
         return f"{line(node.host_before)} -> {line(node.host)}"
     return line(node.host) if len(difference.nodes) > 1 else ""

@@ -193,7 +193,7 @@ def _by_detail(phases: Sequence[RunPhase]) -> list[str]:
 def _settings(report: Report) -> list[list[Block]]:
     """Return each recommended setting with the result of the trial without this setting.
 
-    A setting is omitted if the headline says the same.
+    A setting is omitted if the headline already says what happened without it.
     """
     advice = report.advice
     named = [(export(name, value), name, assignment(name, value)) for name, value in advice.env]
@@ -296,7 +296,7 @@ def _changed(report: Report) -> list[tuple[str, str]]:
 
 
 def _covers(report: Report) -> list[tuple[str, str]]:
-    """Return what was tried, if the job is ready or needs only settings; [] otherwise, and always with --accept.
+    """Return what was tried, or [] if --accept was given or if settings alone do not make the job ready.
 
     With --accept, this text stands next to the verdict on the job.
     """

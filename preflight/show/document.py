@@ -55,7 +55,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A line of a sum: a name, an amount and a remark. The amounts of consecutive lines are aligned."""
+    """One item of an itemized total: a name, an amount and a remark. The amounts of consecutive lines are aligned."""
 
     name: str
     amount: str

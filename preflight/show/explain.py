@@ -260,7 +260,7 @@ def _next(explanation: Explanation) -> str:
 
 
 def _read(sources: Sequence[SourceRead]) -> str:
-    """Return a text on how many logs were read, and how many could not be read, or not to their end."""
+    """Return a text on how many logs were read, how many only in part, and how many could not be read."""
     names = sources[0].name if len(sources) == 1 else f"{len(sources)} logs"
     notes = sum(bool(source.note) for source in sources)
     return f"{names}{f'; {notes} not read completely' if notes else ''} ({ALL})"

@@ -96,7 +96,10 @@ def _row(gpu: Gpu, *, odd_below: bool) -> list[str]:
 
 
 def _pcie(link: PcieLink) -> str:
-    """Return a PCIe link as `x16 gen5`: the current width, and the highest generation, as an idle link's falls."""
+    """Return a PCIe link as `x16 gen5`: the current width and the highest generation.
+
+    The current generation is not used, because it falls while a link is idle.
+    """
     width = (
         fact_text(link.width)
         if link.width == link.width_max

@@ -192,7 +192,7 @@ def _slowest(report: Report) -> str:
 
 
 def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
-    """Return each collective's trial and result at the largest decision size, if it has the times of ranks.
+    """Return each collective's trial and result at the largest size that decides, if it has times of the ranks.
 
     The trial is that with the default settings, or the first trial with such times.
     """

@@ -350,7 +350,10 @@ def _pairs(report: Report) -> list[str]:
 
 
 def _arrived(pair: PairTruth) -> str:
-    """Return how many copies of a pair were right, by direction; a fault may have prevented further copies."""
+    """Return how many copies between the two GPUs had correct data, for each direction.
+
+    A fault may have prevented further copies.
+    """
     ways = {
         Direction.A_TO_B: f"{pair.a} to {pair.b}",
         Direction.B_TO_A: f"{pair.b} to {pair.a}",

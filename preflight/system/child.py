@@ -77,7 +77,7 @@ class ChildProcess:
         return [json.loads(line) for line in lines]
 
     def close(self) -> None:
-        """Close both pipes. A child that reads questions then ends."""
+        """Close both pipes. This ends a child that reads questions."""
         for fd in {self.fd, self.questions_fd} - {-1}:
             os.close(fd)
         self.fd = self.questions_fd = -1

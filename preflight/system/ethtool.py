@@ -37,7 +37,8 @@ Ioctl = Callable[[socket.socket, int, bytes], object]
 def port_speeds(names: Iterable[str] | None = None, ioctl: Ioctl = fcntl.ioctl) -> Json:
     """Return the speeds of each network interface of an RDMA adapter in Gbit/s, by interface name.
 
-    A value is `{now, own, both}` or `{"unreadable": reason}`.
+    A value is `{now, own, both}` (the current speed, the speeds that the port supports, and the speeds that both ends
+    support) or `{"unreadable": reason}`.
     """
     # `now` is the link's speed. `own` lists the speeds that the port supports. `both` lists the speeds that both ends
     # offered, or is null if the ends did not negotiate.

@@ -210,7 +210,7 @@ def isolate_calls(
 def _one_child(crew: Crew[str], program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
     """Run one child and record its answers; return True if no call remains for another child.
 
-    The child ends when it has finished, hangs in a call, dies in one, or time is up.
+    The child ends when it has finished, or dies in a call. It is killed if it hangs in a call, or if the time is up.
     """
 
     def answer(parent: Parent) -> None:

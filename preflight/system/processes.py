@@ -193,7 +193,7 @@ def stop_descendants(spared: frozenset[int]) -> None:
 
 
 def _level() -> int | None:
-    """Return the number of PID namespaces from that of /proc down to ours; None if /proc does not show this process."""
+    """Return how many PID namespaces lie below /proc's, down to our own; None if /proc does not show this process."""
     numbers = _numbers("self")
     return len(numbers) - 1 if numbers and numbers[-1] == os.getpid() else None
 

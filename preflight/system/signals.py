@@ -89,7 +89,7 @@ def raise_at(ends_at: float, problem: str) -> None:
 def raise_dropped() -> None:
     """Raise the exception that Python dropped if a signal came during a finalizer.
 
-    Call this function before an answer counts as complete.
+    Call this function before a result is treated as complete.
     """
     if _dropped:
         raise _dropped.pop()

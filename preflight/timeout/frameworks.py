@@ -88,7 +88,7 @@ def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
 
 
 def _torch(version: str, training_s: int, pg_s: int) -> tuple[int, str]:
-    """Return torch's default timeout for NCCL in seconds, and a note on other process groups and on later changes."""
+    """Return torch's default timeout for NCCL in seconds, and a note on other groups and on changing the timeout."""
     known = version_tuple(version)
     default_s = 1800 if known and known < FIRST_WITH_10_MINUTES else 600
     later = "..." if training_s == pg_s else f"timedelta(seconds={training_s})"

@@ -129,7 +129,10 @@ def _terms(found: tuple[Pause, ...], job: Job, timings: Timings) -> tuple[Term, 
 
 
 def _pause_terms(found: tuple[Pause, ...], part: Part) -> list[Term]:
-    """Return the pauses of a part as components; only the longest counts, since pauses occur at different times."""
+    """Return the pauses of the start or of the training as components of the time budget.
+
+    Only the longest pause counts, because pauses occur at different times.
+    """
     here = sorted((pause for pause in found if part in pause.parts), key=lambda pause: -pause.value_s)
     return [
         Term(each.name, part, each.value_s, "s", PAUSE_FACTOR.whole, 0.0 if i else PAUSE_FACTOR.value * each.value_s,

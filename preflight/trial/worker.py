@@ -16,7 +16,10 @@ from preflight.system.processes import die_with_parent
 
 
 def main() -> None:
-    """Import torch for the ranks of this node, and carry out the order. This process dies with its parent."""
+    """Import torch for the ranks of this node, then wait for the launcher's order and carry it out.
+
+    This process dies with its parent.
+    """
     die_with_parent(int(os.environ["PREFLIGHT_PARENT_PID"]))
     try:
         os.getcwd()

@@ -282,7 +282,7 @@ def _may_win(trial: TrialResult) -> bool:
 
 
 def _names_loopback(trial: TrialResult) -> bool:
-    """Return whether a configuration chooses the interface `lo`, which works on one node and breaks every other job."""
+    """Return whether a configuration chooses the interface `lo`, which breaks every job on several nodes."""
     values = [value for name, value in trial.env if name in INTERFACE_NAMES and not value.startswith("^")]
     words = [word.strip().lstrip("=").partition(":")[0] for value in values for word in value.split(",")]
     return "lo" in words
@@ -302,7 +302,7 @@ def _beyond_node(removed: Iterable[str]) -> Iterable[str]:
 
 
 def _nothing_beats(run: _TrialsOfRun) -> str:
-    """Return a clause saying that no other configuration is faster, with the best compared configuration if any."""
+    """Return a clause saying that no other configuration is faster; if some were compared, it names the best one."""
     compared = [name for name in run.comparisons if name != AS_IS]
     if compared:
         best = max(compared, key=lambda name: run.comparisons[name].mean_gain)

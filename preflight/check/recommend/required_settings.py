@@ -62,8 +62,8 @@ def why_needed(
 def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence[TrialResult]) -> TrialResult | None:
     """Return a failed trial that had all other settings of the working trial but not this one; None if there is none.
 
-    Of several such trials, return the one with the fewest variables. The trial may have had additional settings.
-    Without these, which did not help, it would also have failed, so `setting` is needed.
+    Of several such trials, return the one with the fewest variables. The failed trial may have had additional settings.
+    It would also have failed without them, so `setting` is needed.
     """
     rest = dict(env_of([each for each in on if each is not setting])).items()
     own = dict(setting.env).items()

@@ -80,7 +80,7 @@ def _ranks(evidence: LogEvidence) -> int:
 
 
 def _command(evidence: LogEvidence) -> str:
-    """Return the command that measures how long such a checkpoint takes, with the job's values from the logs."""
+    """Return the command that measures a checkpoint of this job, with the job's values from the logs."""
     phase = evidence.phase(Phase.SAVING)
     place = PLACE.search(phase.text) if phase is not None else None
     size = SIZE.search(phase.text) if phase is not None else None

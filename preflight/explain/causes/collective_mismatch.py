@@ -70,9 +70,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 def _calls(evidence: LogEvidence) -> tuple[tuple[Event, LastFrame], tuple[Event, LastFrame]] | None:
     """Return two ranks that waited in different collectives, each with the last frame of its traceback.
 
-    One rank timed out; the other rank timed out too, or lost the connection to the first. If a rank has no traceback,
-    nothing is proved, because ranks of different groups may wait for this rank in different calls. Return None without
-    proof.
+    One rank timed out; the other rank timed out too, or lost the connection to the first. Return None if nothing is
+    proved. A rank without a traceback proves nothing, because ranks of different groups may wait for it in different
+    calls.
     """
     waited = [(event, at) for event, at in evidence.waited() if event.rank and WAITED.search(event.text)]
     waited.sort(key=lambda one: TIMED_OUT.search(one[0].text) is None)

@@ -22,7 +22,7 @@ VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that a rank uses the wrong GPU, because of a warning from torch.
+    """Return the conclusion that a rank uses the wrong GPU, if a warning from torch shows it.
 
     Return None unless the warning comes before a timeout or at the end of the log.
     """

@@ -1,4 +1,4 @@
-"""AWS EFA or libfabric below NCCL failed: memory may not be registered, or a provider is missing."""
+"""AWS EFA or libfabric below NCCL failed, for example because a limit forbids to register memory."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _stack_waits(evidence: LogEvidence) -> Claim | None:
-    """Return this cause if a stack that a person printed into the log waits for another process; else None."""
+    """Return this cause if a printed stack trace shows a process that waits for another process; else None."""
     frames = [event for event in evidence.of("hang.stack") if _ends_the_log(event, evidence)]
     if not frames:
         return None

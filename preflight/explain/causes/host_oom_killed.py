@@ -63,9 +63,9 @@ def _is_by_watchdog(timeout: Event, killed: Event) -> bool:
 
 
 def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
-    """Return whether an alarming line comes at most NEAR lines before the kill.
+    """Return whether a line that reports a failure comes at most NEAR lines before the kill.
 
-    The kill is then the launcher's, which ends the remaining processes of the job.
+    If so, the launcher sent the kill, to end the remaining processes of the job.
     """
     before = (event for event in evidence.alarms() if event.source == killed.source)
     return any(0 < killed.line - event.line <= NEAR for event in before)

@@ -233,10 +233,10 @@ def _peer_had_died(evidence: LogEvidence, error: Event) -> bool:
 
 
 def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:
-    """Return a sentence saying how many minutes before the first timeout NCCL logged the error; "" if unknown.
+    """Return a sentence on how long before the first timeout NCCL's error was logged, in minutes; "" if unknown.
 
-    Some releases of NCCL do not report such an error to torch. Time stamps of torch and of NCCL are in local time. Any
-    other stamp may be in another time zone.
+    Some releases of NCCL do not report such an error to torch. Only time stamps of torch and of NCCL are compared,
+    because other time stamps may be in another time zone.
     """
     is_local = OWN_STAMP.search(error.text) is not None
     dated = (each for each in timeouts if ":" in each.moment.text)  # the kernel's are seconds since its start

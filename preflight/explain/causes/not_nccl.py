@@ -60,9 +60,9 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 def _went_on(evidence: LogEvidence, refused: Event) -> bool:
-    """Return whether the job continued, or failed in another way, after a shell's line about a refused program.
+    """Return whether the job continued, or failed in another way, after a shell refused to start a program.
 
-    That line was then not the job's end.
+    If so, the refusal was not the job's end.
     """
     is_last = any(is_after(death, refused) for death in evidence.of(*DEATHS))
     if not is_last and evidence.sources[refused.source].lines - refused.line > CLEARLY_LINES:
@@ -76,8 +76,8 @@ def _went_on(evidence: LogEvidence, refused: Event) -> bool:
 def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | None:
     """Return this cause for an exception that a row of signatures.toml explains; None if there is no such exception.
 
-    Only the first own exception is examined. Without one, exceptions that look secondary are examined, and those near
-    the log's end without a traceback.
+    Only the first exception of the program itself is examined. If there is none, exceptions that look secondary are
+    examined, and exceptions without a traceback near the log's end.
     """
     if not own and evidence.successes():
         return None
@@ -96,7 +96,7 @@ def claim_of_known(
     evidence: LogEvidence, raised: list[tuple[Event, Raised]], same: Sequence[Event], error: Raised, because: str,
     verdict: str, detail: tuple[str, ...] = (),
 ) -> Claim:  # fmt: skip
-    """Return the conclusion from an exception that is a known message. `same` has the lines with this exception."""
+    """Return the conclusion from an exception whose message is known. `same` has the lines with this exception."""
     # If the same rank raised other exceptions, or if a library named the failure before, the message proves less.
     others = {other.type for event, other in raised if event.rank == same[0].rank} - {error.type}
     authority = Authority.EXCEPTION if _is_named_otherwise(evidence, same[0]) else Authority.OWN_ERROR

@@ -103,7 +103,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _diagnosed(pairs: list[re.Match[str]]) -> str:
-    """Return the headline: the first pair that NCCL names, its expected and actual value, and the number of others."""
+    """Return the headline: NCCL's first pair, the data it expected and got, and the number of other pairs."""
     first, others = pairs[0], len({pair.group(1, 2) for pair in pairs}) - 1
     values = VALUES.search(first.string)
     words = {
@@ -127,7 +127,7 @@ def _fabric(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
-    """Return this cause if the log stops without an error and its GPUs were connected by P2P only; else None."""
+    """Return this cause if the log stops without an error and the job's GPUs were connected by P2P only; else None."""
     if "P2P" not in evidence.starts.paths or "NET" in evidence.starts.paths:
         return None
     stopped = hang_no_error.judge(evidence, ())

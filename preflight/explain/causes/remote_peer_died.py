@@ -79,10 +79,10 @@ def _peer(events: tuple[Event, ...]) -> str:
 
 
 def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if ranks without any error were lost by other ranks; else None.
+    """Return this cause if other ranks lost the connection to ranks that have no error; else None.
 
     torchrun's table lists every rank that failed or was ended. The lost connection must be local (loopback), or the
-    logs must be named by rank. Without both, such a rank may be on a machine whose output is elsewhere.
+    logs must be named by rank. If neither is the case, such a rank may be on a machine whose output is elsewhere.
     """
     rows = evidence.processes
     raised = tuple(row.raised for row in rows if row.rank and row.raised is not None)

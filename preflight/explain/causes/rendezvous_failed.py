@@ -58,7 +58,7 @@ def _is_of_the_web(evidence: LogEvidence, event: Event) -> bool:
 
 
 def _endpoint(claim: Claim) -> tuple[str, str]:
-    """Return (address, port) of the rendezvous endpoint; a text that the log does not show is ""."""
+    """Return (address, port) of the rendezvous endpoint as texts. Each is "" if the log does not show it."""
     for event in claim.events[:20]:
         if match := ENDPOINT.search(event.text):
             return match[1] or match[3], match[2] or match[4]

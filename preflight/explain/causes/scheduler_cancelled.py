@@ -53,7 +53,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_told_with(memory: Event, cancelled: Event) -> bool:
-    """Return whether Slurm's line about a memory limit directly follows the line that ended the step.
+    """Return whether Slurm's line about a memory limit directly follows its line about the end of the step.
 
     Slurm reports a memory limit at that place.
     """
@@ -65,7 +65,7 @@ def _by_signal(evidence: LogEvidence) -> Claim | None:
 
     Ranks that live on afterwards time out or lose their peers.
 
-    No log shows who sent a SIGTERM.
+    A SIGTERM is not treated like Ctrl-C, because no log shows who sent it.
     """
     ended = [event for event, error in evidence.echoes if INTERRUPTED.search(f"{error.type}: {error.message}")]
     pressed = earliest((*ended, *(event for event in evidence.of(STOP_ORDER) if SIGINT.search(event.text))))

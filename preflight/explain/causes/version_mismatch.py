@@ -43,7 +43,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _by_exception(evidence: LogEvidence) -> Claim | None:
-    """Return this cause if the first exception of the job is a known message about a package that does not fit."""
+    """Return this cause if the message of the job's first exception is known to mean incompatible packages."""
     raised = evidence.raised()
     if not raised or evidence.successes():
         return None

@@ -10,7 +10,7 @@ from preflight.model.hca import PortState
 
 @node_check("bar1-small", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("gpus", "hca_ports"))
 def bar1_small(node: NodeFacts, case: Case) -> Findings:
-    """The BAR1 of each chosen GPU covers at least half of its memory, if RDMA or another GPU of its model needs that.
+    """The BAR1 of each chosen GPU covers at least half of its memory, if RDMA needs it or an equal GPU has more.
 
     Yields a WARN for a smaller BAR1 if an RDMA port is active, or if another GPU of the model has more.
 

@@ -91,8 +91,8 @@ def _state(netif: Netif) -> str:
 def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
     """The host's own name resolves to an address that other nodes can reach.
 
-    On one node, yields an INFO if the name resolves to loopback, and a WARN for no address or another host's. On
-    several nodes, yields a WARN, or a FAIL if gloo needs the address and no settings work.
+    On one node, yields an INFO if the name resolves to loopback, and a WARN if it has no address or resolves to another
+    host's. On several nodes, yields a WARN, or a FAIL if gloo needs the address and no settings work.
 
     Can't see: to which address other nodes resolve this name.
     """

@@ -80,7 +80,8 @@ def fabric_state(node: NodeFacts, case: Case) -> Findings:
     Yields a FAIL if the registration failed or is not complete, and a WARN if the fabric is unhealthy. If Grace nodes
     share a fabric without an IMEX channel, yields a WARN for a job on several nodes, else an INFO.
 
-    Can't see: GPUs before Hopper, whose driver does not report it, and whether the IMEX daemons reach each other.
+    Can't see: GPUs before Hopper, for which the driver reports no fabric state, and whether the IMEX daemons reach each
+    other.
     """
     # Until the Fabric Manager has registered a GPU, the GPU can't compute (CUDA error 802).
     gpus = chosen_gpus(node, case)

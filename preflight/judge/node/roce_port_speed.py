@@ -22,8 +22,8 @@ FIX = (
 def roce_port_speed(node: NodeFacts, case: Case) -> Findings:
     """An active RoCE port runs at the fastest speed that it and its peer offer.
 
-    Yields a WARN for each active RoCE port that is slower than both ends of its cable offer. Yields an INFO for a port
-    that could be faster if the peer's offer is lower, missing or not reliable.
+    Yields a WARN for each active RoCE port that is slower than both ends of its cable offer. If the peer's offer is
+    lower, missing or not reliable, yields an INFO for a port that can be faster.
 
     Can't see: InfiniBand ports, whose speeds only their firmware knows (`mlxlink` as root); a cable that can carry less
     than both ports; bonds.

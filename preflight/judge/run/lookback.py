@@ -105,7 +105,8 @@ def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[s
 def _port(case: Case, port: HcaPort, is_since_boot: bool, undecided: list[str]) -> Iterator[Finding]:
     """Yield a finding for an InfiniBand port that has lost its link.
 
-    The count has no times. If the loss may have come before the wanted time, the port is added to `undecided` instead.
+    The count has no time stamps. If the loss may have come before the policy's lookback, the port is added to
+    `undecided` instead.
     """
     name = f"{port.hca}:{port.port}"
     if isinstance(port.counters, Gap):

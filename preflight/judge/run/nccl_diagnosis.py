@@ -87,7 +87,7 @@ def _ending(copied: dict[tuple[int, int], PairTruth], gpus: tuple[int, int]) -> 
 
 
 def _by_gpus(case: Case, diagnosis: NcclDiagnosis) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield the failing line of each pair of GPUs, by NVML's indices, the smaller index first."""
+    """Yield each pair of GPUs (NVML's indices, the smaller first) with the line in which NCCL reports its failure."""
     for ranks, line in diagnosis.failed_pairs.items():
         if max(ranks) < len(case.gpus):
             a, b = sorted(case.gpus[rank] for rank in ranks)

@@ -134,7 +134,7 @@ def _verb(groups: Sequence[GroupTrial], of_one: str, of_several: str) -> str:
 
 
 def _single(node: int, observed: Isolation) -> str:
-    """Return a clause on which of the node's ranks, tried one by one, fail; "" if they were not all tried."""
+    """Return a clause that names the node's ranks that failed when tried one by one; "" if not all were tried."""
     own = [g for g in observed.rank_by_rank if g.nodes[0] == node and g.local_rank != ALL_RANKS]
     bad = [str(g.local_rank) for g in own if g.observed in (GroupOutcome.DEAD, GroupOutcome.SLOW)]
     if not own or any(g.observed is GroupOutcome.UNTRIED for g in own):
@@ -151,7 +151,7 @@ def _single(node: int, observed: Isolation) -> str:
 
 
 def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
-    """Return a clause on which of the node's interfaces and RDMA ports, tried one by one, fail; "" if unknown."""
+    """Return a clause that names the node's interfaces and RDMA ports that failed when tried alone; "" if unknown."""
     own, bad = _routes(node, observed)
     if not own:
         return ""

@@ -29,7 +29,8 @@ def transport_below_links(case: Case) -> Findings:
     Yields a WARN for connected pairs with peer access whose data took a slower path. Yields a WARN for pairs on one
     node that used sockets.
 
-    Can't see: pairs that no NCCL ring or tree connects, and if P2P is NVLink or PCIe: NCCL names only P2P.
+    Can't see: pairs that no NCCL ring or tree connects, and whether P2P goes over NVLink or PCIe, because NCCL logs
+    only P2P.
     """
     # Examples of a slower path are shared memory and the network.
     default = must_have_working_default(case)
@@ -170,7 +171,7 @@ def _plugins_not_loaded(default: TrialResult) -> Findings:
 
 
 def _cloud_networks(case: Case) -> Findings:
-    """Yield a WARN for each cloud network that NCCL replaced by sockets although a trial had its variables."""
+    """Yield a WARN for each cloud network that NCCL replaced by sockets although a trial set its variables."""
     for trial in case.trials:
         names = [name for name, _ in trial.trial_env]
         for prefix, network in PLUGIN_NETWORKS.items():

@@ -1,1 +1,1 @@
-"""Choose the GPUs, plan their tests without NCCL, and compute the expected speeds of their links."""
+"""Choose the GPUs, plan the tests that don't use NCCL, and compute the expected speeds of the links."""

@@ -152,7 +152,11 @@ def _grown(locality: Locality, pool: Sequence[int], seed: int, size: int) -> tup
 
 
 def _score(locality: Locality, gpus: Sequence[int]) -> tuple[float, ...]:
-    """Return a sort key that is larger for worse sets: by models, slowest path, sum of all paths, NUMA nodes."""
+    """Return a sort key that is larger for worse sets.
+
+    It compares the number of GPU models, the slowest path, the sum of all paths and the number of NUMA nodes, in this
+    order.
+    """
     costs = [cost(locality.level(a, b)) for a, b in combinations(gpus, 2)]
     models = len({locality.by_gpu[gpu].name for gpu in gpus})
     # A set that is slow at its slowest path is slow; sums differ in the last digits by the order of adding.
@@ -160,7 +164,9 @@ def _score(locality: Locality, gpus: Sequence[int]) -> tuple[float, ...]:
 
 
 def _order(gpus: Sequence[int], chosen: Sequence[int]) -> tuple[int, ...]:
-    """Return a sort key for sets of equal score: consecutive GPUs first, then sets with most of the chosen GPUs.
+    """Return a sort key for sets of equal score.
+
+    Sets of consecutive GPUs come first, then sets that share the largest number of GPUs with the choice of the user.
 
     Among sets that are still equal, low GPU numbers come first.
     """

@@ -1,4 +1,4 @@
-"""Plan the GPU tests without NCCL: which tests run, in which order, and which run at the same time.
+"""Plan the GPU tests that don't use NCCL: which tests run, in which order, and which run at the same time.
 
 The functions do no I/O.
 """
@@ -136,7 +136,7 @@ def _group(job: DeviceJob, pair: Pair, count: int) -> JobGroup:
 
 
 def _alone_round(gpus: Sequence[Gpu], node: NodeFacts, gemm_s: float, copy_s: float) -> GpuTestRound:
-    """Return a round with products on all GPUs at once, as in a job, then host copies, one GPU at a time."""
+    """Return a round that runs matrix products on all GPUs at once, and then host copies on one GPU at a time."""
     groups = tuple(
         JobGroup(
             (place,),

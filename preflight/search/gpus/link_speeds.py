@@ -71,7 +71,7 @@ def expected_busbw(
 def expected_of_trials(
     links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
 ) -> tuple[Expected, ...] | Gap:
-    """Return the expected bus bandwidth for every collective and size in `trials`, or why one is unknown."""
+    """Return the expected bus bandwidth for every collective and size in `trials`, or why any of them is unknown."""
     if not gpus:
         return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
@@ -146,7 +146,7 @@ def _nvlinks(links: Links, gpu: Gpu) -> tuple[list[NvLink], float]:
 def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
     """Return the rate in GB/s of the slowest PCIe link, and its derivation in words.
 
-    The rate is that of the link's highest generation and present width.
+    The rate is computed from the highest generation that the link supports and from its present width.
     """
     limits = []
     for gpu in gpus:
@@ -165,7 +165,7 @@ def expects_nvls(links: Links, node: NodeFacts, gpus: Sequence[int]) -> bool:
 
 
 def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
-    """Return whether NCCL uses NVLS: NVLinks join every pair, and there are more GPUs than the rule in `links` says."""
+    """Return whether NCCL uses NVLS: NVLinks join every pair, and there are more GPUs than `links` requires."""
     indices = [gpu.nvml_index for gpu in gpus]
     if len(indices) < 2 or not all(NVLINK.fullmatch(locality.level(a, b)) for a, b in combinations(indices, 2)):
         return False

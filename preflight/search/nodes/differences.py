@@ -158,7 +158,7 @@ def _size(value: object) -> str | None:
 def _at(*names: str, text: Callable[[object], str | None] = _text) -> Callable[[NodeFacts], str | None]:
     """Return a function that reads the fact at a path of attribute names in NodeFacts.
 
-    The function returns None if a Gap is on the path.
+    The returned function returns None if a value on the path is missing (a Gap).
     """
 
     def read(node: NodeFacts) -> str | None:
@@ -201,8 +201,8 @@ def _plugins(node: NodeFacts) -> str | None:
 def _gids(nodes: Sequence[NodeFacts]) -> Fact:
     """Return the GIDs of active RoCE ports as a fact.
 
-    If a GID index is set, the fact is the kind of the GIDs at this index, else the index of RoCE v2's IPv4 GID. If no
-    index is set, NCCL 2.21 and later find the GID themselves.
+    If a GID index is set, the fact is the type of the GIDs at this index, such as RoCE v2 with IPv4. Otherwise the fact
+    is the index of the IPv4 GID for RoCE v2. If no index is set, NCCL 2.21 and later find the GID themselves.
     """
     index = next((value for node in nodes if (value := inherited_value(node, GID_INDEX))), "")
     if not (index.isdecimal() and len(index) <= MOST_DIGITS):

@@ -101,7 +101,7 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
     """Return `groups`, which are test runs of two ranks each, with the outcomes filled in.
 
-    A pair of a node in `dead` is never called slow.
+    A pair that includes a node in `dead` is never judged slow.
     """
     # A pair is slow if the pair is much slower than the other pairs.
     speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]

@@ -186,7 +186,7 @@ class _Growth:
     def _halve(self, size: int, rounds: Sequence[Shown]) -> NodeGroupRound | Isolated:
         """Return the next round, which tries halves of the failed parts, or the end of the search.
 
-        A part of one node that failed twice among good nodes is the node at fault.
+        If a part consists of a single node and failed twice among good nodes, this node is at fault.
         """
         good = {node for done in rounds for members, each in done.items() if each is OK for node in members}
         parts = [set(members) - good for members, each in rounds[0].items() if each is not OK]

@@ -1,4 +1,4 @@
-"""Find the faulty interface or RDMA port of a node by testing each interface or port alone, with a good node.
+"""Find the faulty interface or RDMA port of a node: test one of them at a time, against a good node.
 
 The functions do no I/O.
 """
@@ -132,9 +132,9 @@ def _routes_of(node: int, partner: int, routes: Sequence[Route], accused: set[in
 def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequence[int]) -> Iterator[RouteRanks]:
     """Yield trials of the same routes between two good nodes, for comparison.
 
-    Both pairs use the same local ranks, because these are equally far from their NICs. If only one good node is free,
-    its partner is a good node that already takes part. Such a pair uses other local ranks, which are free on the
-    partner.
+    The pair of good nodes uses the same local ranks as the pair under test, because equal ranks are equally far from
+    their NICs. If only one good node is free, its partner is a good node that already takes part. The pair then uses
+    other local ranks, which are free on the partner.
     """
     if not spare:
         return

@@ -64,11 +64,11 @@ def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[Le
 
 
 def _conf_files(view: NodeView) -> Iterator[Planned]:
-    """Yield a setting that overrides the content of NCCL's configuration files with NCCL's defaults (facts 1.0).
+    """Yield a setting that overrides the content of NCCL's configuration files with NCCL's defaults.
 
     Yield nothing if these files set nothing. Environment variables take precedence over the files. For numbers, every
-    version of NCCL takes an empty value as the default. For NCCL_NET it does not: "" matches no network (net.cc 2.18.6,
-    plugin/net.cc 2.27.7).
+    version of NCCL takes an empty value as the default. For NCCL_NET, an empty value is not the default: "" matches no
+    network (net.cc 2.18.6, plugin/net.cc 2.27.7).
     """
     entries = view.node.nccl_conf
     if isinstance(entries, Gap):

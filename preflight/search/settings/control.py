@@ -257,7 +257,7 @@ def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tupl
 
 
 def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
-    """Return whether an A/B test can no longer prove a workaround, because equal settings ended differently."""
+    """Return whether an A/B test can no longer prove a workaround, because equal test runs ended differently."""
     if not intermittent(results, reruns):
         return False
     if not any(each.candidate == DEFAULT and has_failed(each) for each in results):

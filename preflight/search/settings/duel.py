@@ -10,8 +10,9 @@ between groups, 10% noise within a group, and medians of 20 samples:
     false recommendations    0.7    0.7    0.7    0.6    0.5   (at most 2 are allowed)
     20% faster found        192    196    197    197    197   (at least 190)
 
-Without the short comparisons in one pair each ("heats"), the search misses the best of eight configurations in 7 of 200
-runs. Without the minimum gain for a comparison, twice as many runs recommend a configuration falsely.
+Each configuration is first compared in one pair of process groups (a "heat"). Without the heats, the search misses the
+best of eight configurations in 7 of 200 runs. Without the minimum gain for a comparison, twice as many runs recommend a
+configuration falsely.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tup
 
 
 def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
-    """Return the mean log(default time / configuration's time) for each pair of groups, collective and size.
+    """Return the mean of log(default time / configuration's time).
 
+    There is one mean for each combination of a pair of process groups, a collective and a size.
     If the value is above 0, the configuration is faster.
     """
     logs: dict[int, dict[Point, list[float]]] = {}
@@ -145,9 +147,9 @@ def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
 
 
 def _medians(decisions: Sequence[Measure], result: TrialResult) -> dict[Point, float]:
-    """Return the median times in µs at the decision points, each from the size nearest to the nominal size.
+    """Return the median times in µs at the sizes that decide, each from the measured size nearest to the nominal size.
 
-    Totals are rounded to whole elements per rank, so sizes are not exactly the nominal ones.
+    Message sizes are rounded to whole elements per rank, so the measured sizes are not exactly the nominal ones.
     """
     medians = {}
     for measure in decisions:

@@ -137,7 +137,7 @@ def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: 
 
 
 def _port_sets(candidates: Sequence[Candidate], signs: Signs) -> list[Candidate]:
-    """Return the configurations that only select RDMA ports, those without a port that an error names first.
+    """Return the configurations that only select RDMA ports. First come those without a port named in an error.
 
     Next, if there are errors, configurations with more ports come first; without errors, those with fewer ports.
     """

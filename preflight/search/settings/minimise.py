@@ -6,8 +6,8 @@ once as possible. A setting that is needed is kept, and the search continues wit
 are needed, the number of test runs is at most
 
     the default settings, and all workarounds                                    2
-    of n settings that exclude each other (interfaces): one trial for each more  n - 1
-    one bisection for each needed setting, and one try with no more              m (1 + log2 k)
+    of n settings that exclude each other (interfaces): one run for each but one n - 1
+    one bisection for each needed setting, and one last run without the others   m (1 + log2 k)
     a failure that keeps a setting is repeated before it counts                  m
 
 For one cause among nine settings, the search makes about six test runs. A result that follows from a failed test run is
@@ -125,8 +125,9 @@ def _corner(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
 def _corners(ordered: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
     """Yield the sets that enable all workarounds together.
 
-    Of settings that exclude each other, a set has only one. The first set has the most plausible one; each further set
-    has another interface. Other RDMA ports are tried later, because their choice changes nothing while RDMA is off.
+    Of settings that exclude each other, such as network interfaces, a set has only one. The first set has the most
+    plausible of them; each further set has another network interface. Other RDMA ports are tried later, because their
+    choice changes nothing while RDMA is off.
     """
     if not ordered:
         return
@@ -189,7 +190,10 @@ def _give_up_by_halves(
 
 
 def _next_count(gone: int, fails: int, rest: int, first_split: int) -> int:
-    """Return how many settings to drop in the next trial: all, then the `first_split` unsuspected ones, then half."""
+    """Return how many settings to drop in the next trial: first all, then `first_split`, then half.
+
+    `first_split` is the number of unsuspected settings.
+    """
     if fails > rest:
         return rest
     return first_split if gone < first_split < fails else (gone + fails) // 2

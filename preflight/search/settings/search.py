@@ -113,7 +113,7 @@ def next_step(
 
 
 def _without_a_working_default(asked: _Asked, default: TrialResult | None) -> Next:
-    """Return the next step if the default settings failed, or were not tried to their end."""
+    """Return the next step if the default settings failed, or if their test run did not finish."""
     known, as_is = asked.known, asked.tried.get(AS_IS)
     if default is not None and _was_killed(default) and asked.runs_each and not is_repeated((), known.reruns):
         return Repeat(Candidate(DEFAULT, (), default.reason, default.scope))
@@ -155,7 +155,7 @@ def _comparison_with_inherited(asked: _Asked, default: TrialResult) -> Compare |
 
 
 def _was_killed(default: TrialResult) -> bool:
-    """Return whether a rank died by SIGKILL, which no setting of NCCL sends; a second run may go well."""
+    """Return whether a rank died by SIGKILL. No NCCL setting causes this, so a second run may succeed."""
     return has_failed(default) and any(end.ended == "signal" and "SIGKILL" in end.detail for end in default.ranks)
 
 
@@ -179,7 +179,7 @@ def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None
 
 
 def _cure(asked: _Asked, default: TrialResult) -> Next:
-    """Return the next step of the search for the fewest settings that work, or then of the A/B confirmation."""
+    """Return the next step of the search for the fewest settings that work, or of the A/B confirmation after it."""
     if not has_failed(default):
         return Stop()
     known, runs_each = asked.known, asked.runs_each

@@ -398,7 +398,7 @@ class ProcessTable:
 
 
 def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
-    """Return the data of the wanted processes that can be read without their memory lock."""
+    """Return the data of the wanted processes that can be read without the lock on a process's memory."""
     own = []
     pids = [name for name in machine.names("proc") if name.isdecimal()]
     for pid in pids:
@@ -420,8 +420,8 @@ def _read_memory(machine: Machine, pid: int) -> Json:
     """Return a process's arguments, and those of its variables that preflight uses.
 
     `hidden` says why variables are missing. The arguments are read last: if they are there, the process still had its
-    memory when its variables were read. If they are not, nothing is hidden: Linux 6.14 and newer refuse to open the
-    variables of a process that is ending (ESRCH), and older ones give none.
+    memory when its variables were read. If the arguments are missing, the process is ending and nothing is hidden:
+    Linux 6.14 and newer refuse to open its variables (ESRCH), and older kernels return no variables.
     """
     environ, hidden = b"", ""
     try:

@@ -94,7 +94,8 @@ def reread_stacks(
 ) -> tuple[dict[int, Stacks], dict[int, Stacks]]:
     """Return the stacks at the start (`earlier`) and at the end of the observation, by pid.
 
-    If the second read fails, the stacks at the start count as unknown.
+    If a process can't be read again, its earlier stacks are returned as those at the end, and those at the start count
+    as unknown.
     """
     # Only processes with threads that may have run since the start are read again.
     end_at = time.monotonic() + MORE_S

@@ -140,8 +140,8 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
 def _as_watched(thread: ThreadState, watched_s: float, moved_at_s: float | None) -> ThreadState:
     """Return the thread with the sleep time that the watch measured, in place of the time from the scheduler's clock.
 
-    The scheduler's clocks leave out the time of interrupts and of other virtual machines, so those of two CPUs differ
-    by seconds.
+    Each CPU has its own scheduler clock, which leaves out the time of interrupts and of other virtual machines. The
+    clocks of two CPUs may therefore differ by seconds.
     """
     if thread.state == "R" or isinstance(thread.asleep_s, Gap):
         return thread

@@ -164,7 +164,7 @@ def other_collectives(job: JobState) -> Iterator[Culprit]:
 
 
 def _merge_root(calls: dict[tuple[str, str], list[RankPlace]]) -> None:
-    """Add the one rank that calls a broadcast from another line to the ranks that call the broadcast.
+    """If exactly one rank calls the broadcast from another line, count it among the ranks in the broadcast.
 
     The root rank may call the broadcast from another line than the other ranks do.
     """

@@ -217,7 +217,10 @@ def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Ker
 
 
 def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return how a rank makes progress, as a predicate after "it"; "" if the rank sleeps or computes in one line."""
+    """Return how a rank makes progress, as a predicate after "it".
+
+    Return "" if the rank sleeps, or computes but stays in the same line of code.
+    """
     process, main, watched_s = rank.process, rank.process.main_thread, max(node.watched_s, 0.1)
     if main is None or wait is KernelWait.STOPPED:
         return ""
@@ -248,9 +251,9 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
 
 
 def _helper_works(helper: Process, watched_s: float, *, is_noticed: bool) -> str:
-    """Return how a rank's child makes progress; "" if the child sleeps or computes in one line of Python.
+    """Return how a rank's child makes progress; "" if it sleeps, or computes in the same line of Python all the time.
 
-    A child that ended during the watch has made progress if its rank was woken since (`is_noticed`). The end of a data
+    The end of a child during the watch is progress if the rank was woken after it (`is_noticed`). The end of a data
     worker, or of a child that had just begun (as in a polling loop), is no progress.
     """
     is_old = helper.age_s > watched_s + JUST_BEGUN_S

@@ -104,7 +104,7 @@ def _callers(
 
 
 def _word(message: Message) -> Message:
-    """Return a node's message about its report; MalformedInput for any other message."""
+    """Return a node's message about its report. Raise MalformedInput for any other message."""
     if message["kind"] != KIND:
         raise MalformedInput("this is no word about a report")
     return message

@@ -1,11 +1,12 @@
 """The control channel between nodes: the launchers exchange the JSON files (keys) that other nodes need.
 
 The processes inside a node know nothing of the relay. The per-rank agents (supervisors) and the coordinator (conductor)
-use one directory (trial/rank/channel.py). The launchers send these keys between nodes:
+use one directory (trial/rank/channel.py). The launchers send these keys between nodes, where I is the number of a step
+and R is a rank:
 
-    node 0 to all     step/I, store/0   what its conductor publishes
-    a node to node 0  end/I/R           once all of its ranks have answered, in one message, kept as ends/I/FIRST
-    both, at once     kill/I
+    node 0 to all     step/I, store/0   what its conductor writes
+    a node to node 0  end/I/R           once all its ranks have answered, in one message, kept as ends/I/R
+    both ways         kill/I            without delay
 """
 
 from __future__ import annotations

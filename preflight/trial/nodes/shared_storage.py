@@ -127,7 +127,7 @@ def _second_result(node: NodeStorage, old: FileResult, new: FileResult, read: Fi
 def _write_together(wrote: tuple[FileResult, ...]) -> float | Gap:
     """Return the write rate of all nodes together in GB/s; a Gap if a node could not write.
 
-    They began at once, so the slowest node sets the duration.
+    All nodes began at the same time, so the slowest node sets the duration.
     """
     if not all(each.checksum for each in wrote):
         return Gap("not every node could write")

@@ -109,7 +109,7 @@ class Conductor:
         return plan.cure_measures if step.is_for_cure else plan.measures
 
     def _burn(self) -> None:
-        """Repeat the GPU tests, and under load the trial with the default settings, for as long as the plan says."""
+        """Repeat the GPU tests, and the trial with the default settings while the GPUs are under load, as planned."""
         devices, turn = self._spec.devices, 0
         until = min(self._spec.deadline_monotonic_s, time.monotonic() + devices.burn_s)
         while devices.burn_rounds and time.monotonic() < until and not self._known.unkillable:
@@ -148,7 +148,10 @@ class Conductor:
         self._known = replace(self._known, repeats=(*self._known.repeats, result))
 
     def _try_rails(self) -> None:
-        """Test the RDMA ports one at a time, unless the default settings fail, so that every port's test would fail."""
+        """Test the RDMA ports one at a time.
+
+        Do nothing if the default settings fail, because every port's test would then fail too.
+        """
         if self._default_works and not self._known.unkillable:
             for rail in try_rails(self._spec.rails, self._try_rail, self._why_no_more):
                 self._steps.report({"event": "rail", "rail": encode(rail)})
@@ -287,7 +290,10 @@ class Conductor:
         return replace(result, outcome=Outcome.NO_EFFECT, problem=f"went over {carriers}, as the default did")
 
     def _compare(self, candidate: Candidate, pairs: int) -> None:
-        """Compare a configuration with the default settings; a single pair is only a screening, and is not reported."""
+        """Compare a configuration with the default settings.
+
+        A comparison in only one pair of process groups is a screening and is not reported.
+        """
         name, default = candidate.name, self._plan.named(DEFAULT)
         turns: list[DuelTurn] = []
         problem = ""

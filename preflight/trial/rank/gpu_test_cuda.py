@@ -136,7 +136,7 @@ class CudaDevices:
 
 
 def _gpu_of(source: torch.Tensor, target: torch.Tensor) -> torch.device:
-    """Return the GPU whose stream the copy runs on: torch takes the source's GPU, or the only GPU of the two."""
+    """Return the GPU whose stream the copy runs on: the source's, or that of the only side on a GPU."""
     return source.device if source.device.type == "cuda" else target.device
 
 

@@ -243,7 +243,7 @@ def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:
 
 
 def _waits_for_what_was_given_up(child: children.Child) -> bool:
-    """Return whether NCCL's log shows that NCCL gave up an InfiniBand transfer, on which the child is blocked since."""
+    """Return whether NCCL's log shows that NCCL gave up an InfiniBand transfer, for which the child still waits."""
     now = time.monotonic()
     if child.end is None and child.assignment.backend.dialect == "nccl" and now > child.log_looked_at + LOOK_AT_LOG_S:
         child.log_looked_at = now

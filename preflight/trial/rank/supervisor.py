@@ -3,7 +3,7 @@
 The supervisor has one thread. Rank 0's supervisor is also the coordinator (conductor). Supervisors exchange these JSON
 files on their control channel:
 
-    ready/R         the agent of rank R has imported torch: no trial may take a slow disk for a stuck rank
+    ready/R         the agent of rank R has imported torch; trials wait for it, as a slow disk is no stuck rank
     step/I          the conductor's next step: {"kind": "run" or "stop"} and the fields of a Step
                     (or "gpu_tests", "end_gpu_tests" or "groups": see gpu_test_process.py and group_step.py)
     kill/I          a process ends step I for all: {"by": rank, "why": ...}

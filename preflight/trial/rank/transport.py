@@ -25,7 +25,7 @@ TEXT = 300
 
 
 def transport(dialect: str) -> tuple[Carrier, ...]:
-    """Return the transports (such as P2P, SHM or NET/IB) of this rank's data, or () if the source can't be read."""
+    """Return the transports (such as P2P, SHM or NET/IB) of this rank's data, or () if NCCL's log can't be read."""
     # The transports come from NCCL's log if `dialect` is "nccl", otherwise from this process's sockets.
     try:
         if dialect != "nccl":

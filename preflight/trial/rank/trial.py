@@ -153,8 +153,9 @@ def device_options(device: torch.device) -> dict[str, Any]:
 def _set_timeouts(store: Store, limits: StageLimits, stage: str, expected_s: float = 0.0) -> None:
     """Set the timeout of the process group for one step, if torch and the backend allow it.
 
-    torch < 2.4 and other backends keep the timeout with which the group was created. On GPUs the rank's own deadline
-    comes first, because torch's watchdog would end the process without naming the place.
+    torch < 2.4 and other backends keep the timeout with which the group was created. On GPUs, the rank's own deadline
+    is earlier than the group's timeout, because torch's watchdog would end the process without saying at which stage it
+    hung.
     """
     own_s = limits.own_timeout_s(stage, expected_s)
     store.set_timeout(timedelta(seconds=own_s))

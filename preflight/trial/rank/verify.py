@@ -56,7 +56,7 @@ class TimedVerification:
     def found(self) -> tuple[int, int, int]:
         """Return the number of verified calls, and the most wrong elements and the most nonzero elements in a call.
 
-        The nonzero elements are those after an in-place call of zeros.
+        Nonzero elements are counted after an in-place collective whose input is all zeros; there should be none.
         """
         # Any rank may have caused the nonzero elements.
         return self.verified_calls, self.wrong_elements, self.spread_elements
@@ -138,8 +138,9 @@ def sent_by(rank: int, collective: Collective, ranks: Ranks, salt: int) -> torch
 def _words(of: range, device: torch.device, salt: int) -> torch.Tensor:
     """Return one period for each rank: 32 bits that look random, as int64.
 
-    The words of one rank at one place differ between salts, and at one salt between ranks and within a period: the
-    words are the images of different numbers under an invertible function (two rounds of multiplying and shifting).
+    For a given rank and place, different salts give different words. For a given salt, all words of all ranks are
+    different: they are the images of different numbers under an invertible function (two rounds of multiplying and
+    shifting).
     """
     place = torch.arange(PERIOD, dtype=torch.int64, device=device)
     rank = torch.arange(of.start, of.stop, dtype=torch.int64, device=device).unsqueeze(1)
@@ -150,11 +151,13 @@ def _words(of: range, device: torch.device, salt: int) -> torch.Tensor:
 
 
 def _summands(of: range, ranks: Ranks, salt: int) -> torch.Tensor:
-    """Return one period of whole numbers for each rank, as int64; their sizes add up to less than 2**24.
+    """Return one period of whole numbers for each rank, as int64.
+
+    At each place, the absolute values of all ranks add up to less than 2**24.
 
     float32 therefore holds every sum of them exactly, in any order of summation. At each place, one rank sends a large
-    number, and the other ranks share the rest of the range; all numbers have signs. The bound holds for up to 2**22
-    ranks.
+    number, and the other ranks share the rest of the range; the numbers may be positive or negative. The bound holds
+    for up to 2**22 ranks.
     """
     word = _words(of, ranks.device, salt)
     place = torch.arange(PERIOD, dtype=torch.int64, device=ranks.device)
@@ -175,7 +178,7 @@ def _sum(ranks: Ranks, salt: int) -> torch.Tensor:
 
 
 def _scale(salt: int) -> float:
-    """Return a power of two, by which data can be scaled without rounding, that differs between calls.
+    """Return a power of two that differs between calls. Scaling data by it does not round.
 
     The exponent bits therefore differ between calls too.
     """
