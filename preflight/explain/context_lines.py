@@ -70,6 +70,7 @@ ECHO_TEXT = re.compile(
     r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
     r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|^Call to \w{1,40} method failed|^Executor failed\.$|"
     r"\bE[EHIJZ]\d{4}: |"
+    r"`Process abort signal` is detected|"
     r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|(?:CUDA|HIP|NPU|HCCL function) error|hccl api|died unexpectedly|"
     r"function error: Hccl|`Termination signal` is detected|Blocking queue is killed|"
     r"worker process|collective operation|"

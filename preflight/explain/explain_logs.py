@@ -14,19 +14,17 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import is_full_bar
 from preflight.explain.known_bugs import known_bug_of, surroundings
-from preflight.explain.last_frames import FRAME
 from preflight.explain.last_words import MEANS, NUMBERS, last_words, looks_like_prose, to_fetch
 from preflight.explain.launchers import options_of_engines, with_launcher
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import PHASE, LogEvidence, ProcessRow, SourceState, earliest
 from preflight.explain.log_scanner import Scanner
-from preflight.explain.run_ends import DEATH, DONE, EXCEPTION, LEFT, READY, RESTART, START, STOP_ORDER, TOLD_TO_STOP
+from preflight.explain.run_ends import DEATH, EXCEPTION, STOP_ORDER
+from preflight.explain.run_verdict import errors, is_whole, run_verdict
 from preflight.explain.signatures import KnownMessage, find
 from preflight.explain.stuck_answer import StuckAnswer
-from preflight.explain.survival import is_after
 from preflight.explain.timeout_advice import useless_advice, when_ranks_parted
-from preflight.explain.unusual_lines import UnusualLine, body_of
-from preflight.explain.work_steps import shows_work
+from preflight.explain.unusual_lines import body_of
 from preflight.model.explanation import (
     EXIT_CODES,
     SCHEMA_VERSION,
@@ -42,9 +40,6 @@ from preflight.model.explanation import (
 from preflight.model.nccl_diagnostics import unusual
 from preflight.model.units import capitalized, counted
 
-WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a program goes on after these
-BROKEN_OFF = 4  # lines
-LAST_WORDS = 6  # lines: Python's warnings of what a process left behind follow its end
 IF_IT_HANGS = (
     "If the job hangs, run `py-spy dump --pid PID` on each rank, and get the end of every rank's log. If the log was "
     "cut, get the rest of it."
@@ -145,7 +140,7 @@ def explain(
     evidence.settle()
     evidence.processes = read_endings(evidence)
     named, consequences = rank_causes(evidence, causes)
-    verdict = _verdict(evidence, named)
+    verdict = run_verdict(evidence, is_named=bool(named))
     rows = evidence.processes if verdict not in (ExplainVerdict.HEALTHY, ExplainVerdict.UNFINISHED) else ()
     is_unsure = bool(named) and named[0].claim.confidence is Confidence.LOW
     known = known_bug_of(evidence, named[0].cause.id, named[0].claim.confidence) if named else None
@@ -167,86 +162,11 @@ def explain(
     )
 
 
-def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict:
-    """Return the verdict on the run: cause named, healthy, not enough evidence, or unfinished.
-
-    A run is healthy only if its success comes after every alarming event that the run did not survive.
-    """
-    if named:
-        return ExplainVerdict.CAUSE_NAMED
-    if any(not evidence.survival.is_after_success(event) for event in evidence.alarms()):
-        return ExplainVerdict.NOT_ENOUGH_EVIDENCE
-    if evidence.successes() or _left_after_the_work(evidence) or _was_stopped(evidence):
-        return ExplainVerdict.HEALTHY if _is_whole(evidence) else ExplainVerdict.UNFINISHED
-    if _breaks_off(evidence):
-        return ExplainVerdict.NOT_ENOUGH_EVIDENCE
-    works = (
-        any(source.phases or source.steps or _goes_on(source) for source in evidence.sources)
-        or evidence.starts.steps
-        or evidence.has(DONE, READY, RESTART)
-        or any(WARNED.search(line) for source in evidence.sources for line in source.tail)
-        or evidence.frameworks["engine"]
-    )
-    if not works:
-        return ExplainVerdict.NOT_ENOUGH_EVIDENCE
-    has_ended = _all_left(evidence) and not _errors(evidence) and _is_whole(evidence)
-    return ExplainVerdict.HEALTHY if has_ended else ExplainVerdict.UNFINISHED
-
-
-def _breaks_off(evidence: LogEvidence) -> bool:
-    """Return whether a log ends within a traceback, or with a line that no healthy run prints."""
-    lines = (line for source in evidence.sources for line in source.tail[-BROKEN_OFF:])
-    return any(map(FRAME.search, lines)) or any(_is_last(each, evidence) for each in evidence.unusual(frozenset()))
-
-
 def _capture(evidence: LogEvidence) -> tuple[str, ...]:
     if evidence.frameworks["engine"]:
         return CAPTURE_OF_ENGINE
     is_gloo = evidence.has("watchdog.gloo") and not evidence.has("watchdog.caught")
     return CAPTURE[2:] if is_gloo else CAPTURE  # the variables are NCCL's
-
-
-def _is_whole(evidence: LogEvidence) -> bool:
-    return all(source.is_whole for source in evidence.sources)
-
-
-def _goes_on(source: SourceState) -> bool:
-    """Return whether the end of a log shows that the job works, or that NCCL starts."""
-    return shows_work(source.tail) or any("NCCL INFO" in line for line in source.tail)
-
-
-def _is_last(unusual: UnusualLine, evidence: LogEvidence) -> bool:
-    """Return whether the only log ends with an unusual error line, one that healthy runs do not print."""
-    return unusual.is_error and not evidence.sources[1:] and unusual.line == evidence.sources[0].lines
-
-
-def _left_after_the_work(evidence: LogEvidence) -> bool:
-    """Return whether a log reports that the work was done and ends with processes that exit on their own."""
-    done, left = evidence.of(DONE), evidence.of(LEFT)
-    if not done or not left or done[-1].source != left[-1].source or not is_after(left[-1], done[-1]):
-        return False
-    return evidence.sources[left[-1].source].lines - left[-1].line < BROKEN_OFF
-
-
-def _all_left(evidence: LogEvidence) -> bool:
-    """Return whether each log ends with processes that exit on their own, with rank 0 among these processes."""
-    left = [event for event in evidence.of(LEFT) if _is_near_the_end(event, evidence)]
-    return {e.source for e in left} == set(range(len(evidence.sources))) and any(e.rank in ("0", "") for e in left)
-
-
-def _is_near_the_end(event: Event, evidence: LogEvidence) -> bool:
-    """Return whether only a few lines follow the event in its log, and none of them reports work or a start."""
-    source = evidence.sources[event.source]
-    after = source.lines - event.line
-    if after >= LAST_WORDS or (after and shows_work(source.tail[-after:])):
-        return False
-    return not any(each.source == event.source and each.line > event.line for each in evidence.of(START, READY))
-
-
-def _was_stopped(evidence: LogEvidence) -> bool:
-    """Return whether a server that was ready got a signal to stop."""
-    ready, told = evidence.of(READY), evidence.of(TOLD_TO_STOP)
-    return bool(ready and told) and is_after(told[-1], ready[0])
 
 
 def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEvidence) -> str:
@@ -259,8 +179,8 @@ def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEv
         case _ if not evidence.alarms() and any(looks_like_prose(source.tail) for source in evidence.sources):
             return PROSE
         case ExplainVerdict.UNFINISHED:
-            is_cut = not _is_whole(evidence)
-            return LEFT_OUT if is_cut else AFTER_ERRORS if _errors(evidence) else OPEN_END
+            is_cut = not is_whole(evidence)
+            return LEFT_OUT if is_cut else AFTER_ERRORS if errors(evidence) else OPEN_END
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
             return _what_is_missing(evidence)
 
@@ -305,10 +225,6 @@ def _known_lines(evidence: LogEvidence) -> Iterator[str]:
             yield f"If {where} ended the run: {found.says}. What helps: {found.remedy}"
 
 
-def _errors(evidence: LogEvidence) -> tuple[UnusualLine, ...]:
-    return tuple(each for each in evidence.unusual(frozenset()) if each.is_error)
-
-
 def _unusual(evidence: LogEvidence, verdict: ExplainVerdict, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
     """Return lines that no healthy run prints and that the cause does not quote; () if a cause is proved.
 
@@ -320,7 +236,7 @@ def _unusual(evidence: LogEvidence, verdict: ExplainVerdict, named: tuple[Ranked
         return ()
     quoted = frozenset((event.source, event.line) for ranked in named[:1] for event in ranked.claim.events)
     names = [source.name for source in evidence.sources]
-    found = _errors(evidence) if verdict is ExplainVerdict.UNFINISHED else evidence.unusual(quoted)
+    found = errors(evidence) if verdict is ExplainVerdict.UNFINISHED else evidence.unusual(quoted)
     return tuple(
         Quote(names[each.source], each.line, "", "", read_moment(each.text).text, _without_prefixes(each.text), UNUSUAL)
         for each in found

@@ -28,11 +28,14 @@ SHORTEST_WORDS = 6  # bytes of a line without digits, for the search
 LONGEST = 400  # bytes of a line that are compared
 DETACHED = b"nohup: ignoring input"  # once for each run
 STAMP = re.compile(
-    rb"\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|[IWEF]\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: +\d{1,8})?|"
+    rb"\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|"
+    rb"[IWEF](?:20\d\d)?\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: +\d{1,8})?|"
+    rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?:[A-Z]{2,5} )?\d{4}|"  # of `date`
     rb"\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
 )
-DATED = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d|[IWEF]\d{4} \d\d:\d\d:\d\d")  # of `STAMP`
-VARIES = re.compile(rb"0x[0-9a-f]{2,16}|\b[0-9a-f]{8,40}\b|\d{4,40}")  # addresses, hashes, process ids, ports
+DATED = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d|[IWEF](?:20\d\d)?\d{4} \d\d:\d\d:\d\d")  # of `STAMP`
+# Addresses, hashes, process ids, ports; temperatures, powers, memory and loads of nvidia-smi.
+VARIES = re.compile(rb"0x[0-9a-f]{2,16}|\b[0-9a-f]{8,40}\b|\d{4,40}| {0,4}\b\d{1,3}(?:C|W|MiB|%)(?= )")
 ENDED = compile_any((
     *(run_ends.RUN_ENDS[name] for name in (
         *run_ends.ALARMS, run_ends.EXCEPTION, run_ends.SUCCESS, run_ends.DONE, run_ends.LEFT,
@@ -82,7 +85,18 @@ def _stands_alone(text: bytes, begins: int, *, is_of_one_rank: bool) -> bool:
     """
     if STEP.search(text, begins) is not None:
         return True
+    if is_of_one_rank and _is_later(text, begins):
+        return True
     return (is_of_one_rank or text.startswith(DETACHED, begins)) and ALARM.search(text, begins) is not None
+
+
+def _is_later(text: bytes, begins: int) -> bool:
+    """Return whether the time stamps show that the lines from `begins` on were printed after the lines before."""
+    last = _moment_in(text[max(0, begins - STAMPED_BYTES) : begins], which=-1)
+    new = _moment_in(text[begins : begins + STAMPED_BYTES])
+    # A process that ends may print what was in a buffer, which is its opening and little more.
+    has_more = text.count(b"\n", begins) > 2 * OPENING_LINES
+    return has_more and bool(new.clock) and last.clock == new.clock and new.seconds >= last.seconds
 
 
 def _opening(text: bytes) -> dict[bytes, bytes]:

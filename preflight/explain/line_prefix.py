@@ -33,7 +33,7 @@ HOSTS = (
     re.compile(r"\bhost\s{0,10}: ([\w.-]{1,64})"),
     re.compile(r", ip=([\d.]{7,15})\)"),
 )
-GLOG = re.compile(r"\[?[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d(?:\.\d{1,9})?)")
+GLOG = re.compile(r"\[?[IWEF](?:20\d\d)?(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d(?:\.\d{1,9})?)")
 ISO = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ T_](\d\d):(\d\d):(\d\d(?:[.,]\d{1,9})?)")
 KERNEL = re.compile(r"^\[\s{0,8}(\d{1,9}\.\d{6})\] ")
 HEAD = 200

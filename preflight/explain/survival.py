@@ -129,8 +129,13 @@ def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iter
     begun = tuple(starts)
 
     def is_script_s(done: Event) -> bool:
+        if ANY_END.search(done.text) is None:
+            return False
+        # A script's own log without any step of work, beside the log of a launcher that gave up.
+        if not done.steps and given_up and all(each.source != done.source for each in given_up):
+            return not any(is_after(each, given_up[-1]) for each in begun)
         before = [each for each in given_up if each.source == done.source and each.order < done.order]
-        if ANY_END.search(done.text) is None or not before:
+        if not before:
             return False
         end = max(before, key=lambda each: each.order)
         goes_on = any(each.source == done.source and end.order < each.order < done.order for each in begun)

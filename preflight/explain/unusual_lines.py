@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import resources
 
+from preflight.explain.context_lines import HANDLED
 from preflight.explain.line_prefix import ESCAPES, clean
 from preflight.explain.linear_patterns import compile_any
 
@@ -90,7 +91,10 @@ class UnusualLine:
     @property
     def is_error(self) -> bool:
         """Return whether the program marks the line as an error, by its log level or as an exception."""
-        return any(words.search(self.text) for words in (HARDER, ERRORS, RAISED))
+        if HARDER.search(self.text) or ERRORS.search(self.text):
+            return True
+        raised = RAISED.search(self.text)
+        return raised is not None and not HANDLED.search(self.text, 0, raised.start())
 
 
 @dataclass(frozen=True, slots=True)

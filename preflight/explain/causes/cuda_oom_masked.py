@@ -96,12 +96,14 @@ CAUSE = Cause(
              r"HIP error: out of memory|hipErrorOutOfMemory|OutOfMemoryError: (?:CUDA|HIP|NPU|Tried)|"
              r"EL0004|rtMalloc[^\n]{0,40}fail|"
              r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|"
-             r"CUDA (?:driver|runtime) error: out of memory|cuda runtime error \(2\) : out of memory|"
+             r"CUDA (?:driver error|runtime error|Error): out of memory|cuda runtime error \(2\) : out of memory|"
              r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|"
              r"Not enough memory for the KV cache|KV cache[^\n]{0,80}larger than the (?:available|maximum)|"
-             r"Triton Error \[(?:CUDA|HIP)\]: out of memory|(?:UR_RESULT|PI)_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
+             r"Triton Error \[(?:CUDA|HIP)\]: out of memory|"
+             r"(?:UR_RESULT|PI|ZE_RESULT)_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
              r"Resource exhausted: OOM|cudaMalloc[^\n]{0,90} out of memory|"
-             r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
+             r"Not enough memory\. Please try to increase --mem|"
+             r"on startup is less than desired GPU memory utilization|"
              r"OOM when allocating tensor|No available memory for the cache blocks|"
              r"Ran out of memory in memory space hbm"),
         Sign("gpu_oom.report", Authority.OWN_ERROR, "torch could not read from NVML who uses the GPU's memory",

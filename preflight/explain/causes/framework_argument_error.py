@@ -24,7 +24,7 @@ NODE = re.compile(r"resource request \{[^}\n]{0,120}'node:(\d[\d.]{6,14}|[0-9a-f
 READ = "such code is in OmegaConf, Hydra and pydantic"
 MPI = "The program was started with fewer MPI ranks than its configuration needs."
 PENDING = "pending placement group"
-WAITS = re.compile(rf"{PENDING}$|FailedScheduling")
+WAITS = re.compile(rf"{PENDING}$|FailedScheduling|required GPUs exceeds")
 # Where programs check the options that they got; `validate` alone is the validation of a model.
 CHECK = re.compile(
     r"_?(?:validate|check|verify|parse|get)_(?:\w{1,40}_)?(?:args|arguments|config|configuration|options|and_set)|__post_init__"
@@ -173,6 +173,8 @@ CAUSE = Cause(
         Sign("arguments.value", Authority.OWN_ERROR, "a value of the configuration was refused",
              r"Value error, [^\n]{9,900}\[type=value_error, input_value="),
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
+             r"[Pp]lease (?:increase|decrease|reduce|lower|raise|adjust) [`'\"]?-{0,2}[a-z]{2,20}[_-][a-z_-]{2,40}|"
+             r"max_steps has to be specified|"
              r"does not support comm\+GEMM overlap|Launch app with UB_SKIPMC|(?:cannot|"
              r"can not) be used (?:together )?with -|"
              r"string path to an existing deepspeed config|untested ZeRO Optimizer|"

@@ -33,10 +33,12 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
+    interrupts = [event for event, error in evidence.echoes if error.type == "KeyboardInterrupt"]
     raised = [
         (event, error)
         for event, error in evidence.raised()
         if (is_failed or event.order > last_success) and not evidence.survival.is_after_stop(event)
+        if not any(0 < event.line - key.line < CLEARLY_LINES and key.source == event.source for key in interrupts)
     ]
     if (known := _known(evidence, raised)) is not None:
         return known
@@ -234,6 +236,8 @@ CAUSE = Cause(
         Sign(MISSING, Authority.OWN_ERROR, "the program to run does not exist",
              r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): "
              r"(?:command not found|can't open file)|bash: (?:line \d{1,5}: )?orted: command not found|"
+             r"(?:prterun|mpirun|mpiexec|orterun) was unable to find the specified executable|"
+             r"execvp error on file \S{1,200} \((?:Permission denied|No such file)|"
              r"slurmstepd: error: execve\(\): [^\n]{1,200}: (?:No such file|Permission denied)"),
         Sign(BUILD, Authority.OWN_ERROR, "the program could not compile a part of itself",
              r"Making C\+\+ dataset helpers module failed"),
