@@ -83,7 +83,7 @@ Minutes = Annotated[
 StageLimit = Annotated[
     float | None,
     timed(
-        "Time after which a stage of a trial counts as hung, such as 120 or 5m [default: a limit per stage].",
+        "Time after which a stage of a test run counts as hung, such as 120 or 5m [default: a limit per stage].",
         "--stage-limit",
         group=TRIED,
         rare=True,
@@ -183,7 +183,8 @@ Sizes = Annotated[
     str | None,
     valued(
         "MIN:MAX:F",
-        "Message sizes in bytes, from MIN to MAX. Each is F times the last one (default F: 2) [default: by profile].",
+        "Message sizes in bytes, from MIN to MAX. Each is F times the size before (default F: 2) [default: by "
+        "profile].",
         "--sizes",
         group=TRIED,
         rare=True,
@@ -193,7 +194,7 @@ Tests = Annotated[
     str | None,
     valued(
         "LIST",
-        "Tests besides the collectives: pairs (of GPUs), gpus, rails (RDMA ports), or collectives for no other test.",
+        "Tests besides the collectives: pairs (of GPUs), gpus, rails (RDMA ports). `collectives` alone: none of these.",
         "--tests",
         group=TRIED,
         rare=True,

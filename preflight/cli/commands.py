@@ -297,7 +297,7 @@ CheckNames = Annotated[
 class ChecksOptions:
     """List the checks, or explain the named checks.
 
-    For each named check, prints what the check verifies, its fault domain, and what the check can't see. Exit codes:
+    For each named check, prints what the check verifies, its class, and what the check can't see. Exit codes:
     0 listed, 2 no such check.
     """
 

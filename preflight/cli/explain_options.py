@@ -21,7 +21,7 @@ UnmeasuredEnv = Annotated[
     str | None,
     valued(
         "PATH",
-        "Write to PATH variables that may help but were not tested.",
+        "Write variables that may help, but were not tested, to PATH.",
         "--env-out",
         group=PRINTED,
     ),

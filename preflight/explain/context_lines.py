@@ -70,7 +70,7 @@ ECHO_TEXT = re.compile(
     r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
     r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|^Call to \w{1,40} method failed|^Executor failed\.$|"
     r"\bE[EHIJZ]\d{4}: |"
-    r"`Process abort signal` is detected|"
+    r"`Process abort signal` is detected|^release unlocked lock$|"
     r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|(?:CUDA|HIP|NPU|HCCL function) error|hccl api|died unexpectedly|"
     r"function error: Hccl|`Termination signal` is detected|Blocking queue is killed|"
     r"worker process|collective operation|"
@@ -81,7 +81,6 @@ ECHO_TEXT = re.compile(
     r"Rank \d+ successfully reached|exited with (?:error|exit) code|[Ww]orker failed with error|"
     r"Expected result >= 0 to be true|[Ff]ailed to start worker"
 )
-EMPTY_PICKLE = "Ran out of input"  # an EOFError of a file, not of a connection
 # Echoes that no program raises of itself: whatever they say, the reason stands elsewhere.
 LIBRARY_TYPES = re.compile(
     r"Dist\w{0,20}Error$|Rendezvous|Connection\w{0,20}Error$|BrokenPipe|EOFError|SystemExit|KeyboardInterrupt|Signal|"
@@ -138,7 +137,7 @@ def read_exception(text: str) -> Raised | None:
     name, message = match[1], (match[2] or "").strip()
     if name == "Exception" and (inner := read_exception(message)) is not None and message.startswith(inner.type):
         return inner
-    is_echo = bool(ECHO_TYPES.search(name) or ECHO_TEXT.search(message)) and message != EMPTY_PICKLE
+    is_echo = bool(ECHO_TYPES.search(name) or ECHO_TEXT.search(message))
     is_library = bool(LIBRARY_TYPES.search(name) or LIBRARY_TEXT.search(message))
     return Raised(name, message, is_echo, is_weak=is_echo and not is_library)
 

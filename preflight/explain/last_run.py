@@ -85,18 +85,7 @@ def _stands_alone(text: bytes, begins: int, *, is_of_one_rank: bool) -> bool:
     """
     if STEP.search(text, begins) is not None:
         return True
-    if is_of_one_rank and _is_later(text, begins):
-        return True
     return (is_of_one_rank or text.startswith(DETACHED, begins)) and ALARM.search(text, begins) is not None
-
-
-def _is_later(text: bytes, begins: int) -> bool:
-    """Return whether the time stamps show that the lines from `begins` on were printed after the lines before."""
-    last = _moment_in(text[max(0, begins - STAMPED_BYTES) : begins], which=-1)
-    new = _moment_in(text[begins : begins + STAMPED_BYTES])
-    # A process that ends may print what was in a buffer, which is its opening and little more.
-    has_more = text.count(b"\n", begins) > 2 * OPENING_LINES
-    return has_more and bool(new.clock) and last.clock == new.clock and new.seconds >= last.seconds
 
 
 def _opening(text: bytes) -> dict[bytes, bytes]:

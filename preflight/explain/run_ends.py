@@ -9,7 +9,7 @@ from __future__ import annotations
 SUCCESS, DONE, DEATH, ABORT = "end.success", "end.done", "end.death", "end.abort"
 TASK_EXIT, EXIT_CODE, STOP_ORDER, RESTART = "end.task_exit", "end.exit_code", "end.stop_order", "end.restart"
 TRACEBACK, EXCEPTION, LEFT, READY = "end.traceback", "end.exception", "end.left", "end.ready"
-START, TOLD_TO_STOP, SAID_DONE = "end.start", "end.told_to_stop", "end.said_done"
+START, TOLD_TO_STOP = "end.start", "end.told_to_stop"
 
 DEATHS = (DEATH, ABORT, TASK_EXIT, EXIT_CODE)  # only a restart goes on after these
 ALARMS = (*DEATHS, STOP_ORDER, TRACEBACK)
@@ -34,13 +34,6 @@ RUN_ENDS: dict[str, str] = {
     r"Shutting down FastAPI HTTP server|Total (?:running|(?:pre-?)?training) time:? {1,3}\d{1,4}:\d\d:\d\d|"
     r"^Successfully completed\.\r?$|^ {1,8}Turnaround time : |"  # LSF's report; a script's last command decides it
     r"^peak memory consumption: \d|^final_\w{1,40} val_loss:",  # modded-nanogpt
-    # What many programs and scripts print last. They count as `LEFT` only in a log without any unusual line.
-    SAID_DONE: r"^[^\w\n]{0,12}(?:[Aa]ll )?(?:[Dd]one|DONE|[Ff]inished|FINISHED|[Cc]ompleted|COMPLETED)"
-    r"[^\w\n]{0,9}\r?$|"
-    r"^OK(?: \(skipped=\d{1,5}\))?\r?$|^[^\w\n]{0,12}[Tt]ests? completed? successfully|"
-    r"^[^\w\n]{0,12}(?:\w{1,20} ){0,3}(?:[Tt]ests?|[Ss]uite|[Ss]teps|[Oo]utputs?|[Rr]esults|[Pp]ipeline) "
-    r"(?:are |were )?(?:[Cc]ompleted?|[Ff]inished|[Dd]one|[Pp]assed|(?:saved|written) (?:to|in) \S{1,200})"
-    r"[^\w\n]{0,9}\r?$",
     # A launcher or the first rank begins: of whatever fails from here on, no success before is the end.
     START: r":main\] process \d{1,9} spawned|Setting OMP_NUM_THREADS environment variable|"
     r"\[runner\.py:\d{1,5}:main\] cmd = |Starting elastic_operator with|"

@@ -7,7 +7,7 @@ import re
 from preflight.explain.event import Event
 from preflight.explain.last_frames import FRAME
 from preflight.explain.log_evidence import LogEvidence, SourceState
-from preflight.explain.run_ends import DONE, LEFT, READY, RESTART, SAID_DONE, START, TOLD_TO_STOP
+from preflight.explain.run_ends import DONE, LEFT, READY, RESTART, START, TOLD_TO_STOP
 from preflight.explain.survival import is_after
 from preflight.explain.unusual_lines import UnusualLine
 from preflight.explain.work_steps import shows_work
@@ -15,7 +15,6 @@ from preflight.model.explanation import ExplainVerdict
 
 WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a program goes on after these
 BROKEN_OFF = 4  # lines
-SOME_LINES = 20  # fewer may be a part of a log that tells nothing
 LAST_WORDS = 6  # lines: Python's warnings of what a process left behind follow its end
 
 
@@ -35,14 +34,13 @@ def run_verdict(evidence: LogEvidence, *, is_named: bool) -> ExplainVerdict:
     works = (
         any(source.phases or source.steps or _goes_on(source) for source in evidence.sources)
         or evidence.starts.steps
-        or evidence.has(DONE, READY, RESTART, SAID_DONE)
+        or evidence.has(DONE, READY, RESTART)
         or any(WARNED.search(line) for source in evidence.sources for line in source.tail)
         or evidence.frameworks["engine"]
     )
     if works and _all_left(evidence) and not errors(evidence) and is_whole(evidence):
         return ExplainVerdict.HEALTHY
-    says_much = sum(source.lines for source in evidence.sources) >= SOME_LINES and not evidence.unusual(frozenset())
-    return ExplainVerdict.UNFINISHED if works or says_much else ExplainVerdict.NOT_ENOUGH_EVIDENCE
+    return ExplainVerdict.UNFINISHED if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
 
 
 def _breaks_off(evidence: LogEvidence) -> bool:
@@ -75,17 +73,9 @@ def _left_after_the_work(evidence: LogEvidence) -> bool:
 
 
 def _all_left(evidence: LogEvidence) -> bool:
-    """Return whether the logs end with processes that exit on their own, with rank 0 among these processes.
-
-    This is required of each rank's own log, and of one of the other logs.
-    """
-    signs = (LEFT,) if evidence.unusual(frozenset()) else (LEFT, SAID_DONE)
-    left = [event for event in evidence.of(*signs) if _is_near_the_end(event, evidence)]
-    ended = {event.source for event in left}
-    others = [number for number, source in enumerate(evidence.sources) if number not in ended]
-    if any(evidence.sources[other].file_rank or shows_work(evidence.sources[other].tail) for other in others):
-        return False
-    return any(event.rank in ("0", "") for event in left)
+    """Return whether each log ends with processes that exit on their own, with rank 0 among these processes."""
+    left = [event for event in evidence.of(LEFT) if _is_near_the_end(event, evidence)]
+    return {e.source for e in left} == set(range(len(evidence.sources))) and any(e.rank in ("0", "") for e in left)
 
 
 def _is_near_the_end(event: Event, evidence: LogEvidence) -> bool:

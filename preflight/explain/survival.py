@@ -133,7 +133,9 @@ def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iter
             return False
         # A script's own log without any step of work, beside the log of a launcher that gave up.
         if not done.steps and given_up and all(each.source != done.source for each in given_up):
-            return not any(is_after(each, given_up[-1]) for each in begun)
+            last = given_up[-1]
+            is_later = done.moment.clock and done.moment.clock == last.moment.clock and is_after(done, last)
+            return not is_later and not any(is_after(each, last) for each in begun)
         before = [each for each in given_up if each.source == done.source and each.order < done.order]
         if not before:
             return False

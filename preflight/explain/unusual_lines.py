@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import resources
 
-from preflight.explain.context_lines import HANDLED
 from preflight.explain.line_prefix import ESCAPES, clean
 from preflight.explain.linear_patterns import compile_any
 
@@ -91,10 +90,7 @@ class UnusualLine:
     @property
     def is_error(self) -> bool:
         """Return whether the program marks the line as an error, by its log level or as an exception."""
-        if HARDER.search(self.text) or ERRORS.search(self.text):
-            return True
-        raised = RAISED.search(self.text)
-        return raised is not None and not HANDLED.search(self.text, 0, raised.start())
+        return any(words.search(self.text) for words in (HARDER, ERRORS, RAISED))
 
 
 @dataclass(frozen=True, slots=True)

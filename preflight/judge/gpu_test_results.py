@@ -17,7 +17,8 @@ from preflight.model.stats import MAD_TO_SIGMA
 UNDECIDED = frozenset({Ending.INCONCLUSIVE, Ending.SKIPPED})
 SIGMAS = Bound(
     5.0, "robust standard deviations below the other GPUs of the node",
-    "the GPU must miss both this limit and the share above; with seven other GPUs, three deviations would reject good "
+    "a GPU is reported only if it misses this limit and the share above; with seven other GPUs, three deviations "
+    "would reject good "
     "GPUs by chance",
     JUDGMENT,
     "too low: noise rejects a good GPU; too high: a slow GPU among unequal GPUs passes",

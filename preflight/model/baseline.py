@@ -52,7 +52,7 @@ REJECTED_LOSS = Bound(
 )  # fmt: skip
 WIDER_CONFIDENCE = Bound(
     0.9, "confidence that good nodes differ by more than the row above allows; only then, the minimum speed is lower",
-    "by chance, 5 nodes may show twice the true spread; with this spread as the true spread, one in ten nodes that "
+    "by chance, 5 nodes may show twice the true spread; if this doubled spread counted as true, one in ten nodes that "
     "had lost 10% was missed",
     "scripts/studies/baselines.py",
     "too low: baselines of few nodes miss slow nodes; too high: good nodes that differ by 4% are drained",

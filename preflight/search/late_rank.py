@@ -9,7 +9,7 @@ from preflight.model.collective import Collective
 from preflight.model.trial import CollectiveResult, RankTime, TrialResult
 
 LATE_ABOVE = Bound(
-    1.2, "times the other ranks' own time, at every size",
+    1.2, "times the time that the other ranks need without waiting, at both sizes",
     "on healthy nodes, no rank is later than the others by this factor at every size",
     JUDGMENT,
     "too low: noise causes a repetition and a warning; too high: a late rank passes",

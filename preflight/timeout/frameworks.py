@@ -92,8 +92,10 @@ def _torch(version: str, training_s: int, pg_s: int) -> tuple[int, str]:
     known = version_tuple(version)
     default_s = 1800 if known and known < FIRST_WITH_10_MINUTES else 600
     later = "..." if training_s == pg_s else f"timedelta(seconds={training_s})"
-    private = f"; later: dist.distributed_c10d._set_pg_timeout({later})" if known >= FIRST_WITH_PRIVATE_ONE else ""
-    later = f"; later: dist.set_timeout({later})" if known >= FIRST_WITH_SET_TIMEOUT else private
+    private = (
+        f"; during the run: dist.distributed_c10d._set_pg_timeout({later})" if known >= FIRST_WITH_PRIVATE_ONE else ""
+    )
+    later = f"; during the run: dist.set_timeout({later})" if known >= FIRST_WITH_SET_TIMEOUT else private
     return default_s, f"groups of dist.new_group() do not inherit the timeout, so pass timeout= to each{later}"
 
 

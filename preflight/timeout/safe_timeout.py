@@ -40,7 +40,7 @@ CAP_S = Bound(
     "too low: no timeout covers a long legitimate pause; too high: a hang costs hours",
 )  # fmt: skip
 COLLECTIVE_FACTOR = Bound(
-    10, "times the measured slowest collective, the measured rank skew and the measured start",
+    10, "times each of these measured times: the slowest collective, the rank skew, the start",
     "a loaded network may be far slower than a test",
     JUDGMENT,
     "too low: a loaded network ends the job",

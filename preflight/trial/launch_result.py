@@ -164,10 +164,10 @@ class Launch:
             case "simulated":
                 self.result = replace(now, simulated=True)
             case "supervisor_failed":
-                self.result = replace(now, problem=f"the agent of rank {event['rank']} failed: {event['why']}")
+                self.result = replace(now, problem=f"preflight's process of rank {event['rank']}: {event['why']}")
             case "supervisor_died":
                 how = how_ended(event["exitcode"])
-                self.fail(f"the agent of rank {event['rank']} {how} during {now.running or 'start'}")
+                self.fail(f"preflight's process of rank {event['rank']} {how} during {now.running or 'start'}")
             case "solo":
                 self.end_solo("")
             case "done" if self._is_garbled:

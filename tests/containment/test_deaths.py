@@ -88,7 +88,7 @@ def test_sigkill_of_one_leaves_nothing(
         return
     assert process.returncode == 3, stdout + stderr
     assert "SIGKILL" in stdout
-    assert ("torchrun" if who is is_torchrun else "agent of rank") in stdout
+    assert ("torchrun" if who is is_torchrun else "process of rank") in stdout
     assert command.shm_files() == set()
 
 

@@ -105,7 +105,7 @@ def _fabric() -> Report:
 
 
 def _harness() -> Report:
-    return judged((gpu_node(2),), (), problem="the agent of rank 1 died by SIGKILL during start")
+    return judged((gpu_node(2),), (), problem="preflight's process of rank 1 died by SIGKILL during start")
 
 
 BLAMED: dict[Blame, Callable[[], Report]] = {

@@ -64,7 +64,7 @@ def test_results_are_kept_in_the_order_in_which_they_came() -> None:
 def test_a_dead_supervisor_is_named_with_rank_cause_and_moment(exitcode: int, how: str) -> None:
     died = {"event": "supervisor_died", "rank": 1, "exitcode": exitcode}
     assert how in after(died).problem
-    assert "agent of rank 1" in after(died).problem
+    assert "process of rank 1" in after(died).problem
     assert "during netif eth0" in after({"event": "step", "label": "netif eth0"}, died).problem
 
 
@@ -83,7 +83,7 @@ def test_half_a_line_of_a_conductor_that_was_killed_does_not_hide_who_died() -> 
         whole[: len(whole) // 2] + b"\n" + json.dumps({"event": "supervisor_died", "rank": 0, "exitcode": -9}).encode()
     )
     launched = after(*(parse_event(line) for line in fifo.split(b"\n")))
-    assert launched.problem == "the agent of rank 0 died by SIGKILL during start"
+    assert launched.problem == "preflight's process of rank 0 died by SIGKILL during start"
     assert launched.trials == ()
 
 

@@ -27,7 +27,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 CAUSE = Cause(
-    promise="A kernel on the GPU failed. The next library that uses the GPU reports the failure. This is often NCCL, "
+    promise="A kernel on the GPU failed. The next library that uses the GPU reports the failure. This library is "
+    "often NCCL, "
     "which did not cause it.",
     signs=(
         Sign("illegal.access", Authority.OWN_ERROR, "a GPU kernel accessed memory outside its own",

@@ -53,7 +53,8 @@ CAUSE = Cause(
     promise="One process prepared the data. The other processes waited for it until their timeout.",
     judge=judge,
     remedy=fixed(
-        "Prepare the data once, in one process without the launcher, and train from this cache. Use save_to_disk / "
+        "Prepare a cache of the data once, in one process without the launcher, and train from this cache. Use "
+        "save_to_disk / "
         "load_from_disk, tokenized_path (LLaMA-Factory), dataset_prepared_path (Axolotl) or Megatron's "
         "preprocess_data.py.",
         "Keep the cache on a disk that all ranks share. With local disks, prepare it on every node, because "

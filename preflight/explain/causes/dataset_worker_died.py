@@ -47,7 +47,7 @@ CAUSE = Cause(
         "Give the container more memory and /dev/shm (--memory, --shm-size).",
         'Put the start of the script under `if __name__ == "__main__":`, as the start method "spawn" requires.',
     ),
-    confirmed_if="the job runs with one worker, or the kernel log names the worker's pid",
+    confirmed_if="the job runs without workers, or the kernel log names the worker's pid",
     confirm_with="run the same command with num_workers=0 (num_proc=1)",
     outranks=("not_nccl", "segfault_worker"),
 )  # fmt: skip

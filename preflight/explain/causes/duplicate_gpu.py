@@ -41,7 +41,7 @@ CAUSE = Cause(
         "Run `nvidia-smi` to see which process uses the GPU, and end leftover processes of an earlier run. The "
         "compute mode Exclusive_Process admits only one process. If no process uses the GPU, run `dmesg | grep -i "
         "xid`, then reset the GPU.",
-        'Start at most one process per GPU (`nvidia-smi -L | wc -l` counts them). Look for a hard-coded "cuda:0".',
+        'Start at most one process per GPU (`nvidia-smi -L | wc -l` counts the GPUs). Look for a hard-coded "cuda:0".',
         "With Ray, Slurm or Docker, print CUDA_VISIBLE_DEVICES in every rank. The values must differ, or list all "
         "GPUs of the node.",
     ),

@@ -27,7 +27,8 @@ ANSWERS = (
         r"Invalid address",
         "The other end refused a transfer of EFA (libfabric) from {who}{host}: an address there is not valid. Usually "
         "the peer's process ended or restarted. The peer may also have freed the memory.",
-        ("Check in the peer's log, dmesg and the scheduler whether the process at the peer's host had ended before.",
+        ("Check in the peer's log, dmesg and the scheduler whether the process at the peer's host had ended before "
+         "the error.",
          "Restart all processes of the job together, because a restarted process has a new address.", VERSIONS),
     ),
     Variant(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
+from preflight.explain.causes.not_nccl import claim_of_known
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LAST_LINES, LogEvidence
 from preflight.model.explanation import Confidence
@@ -21,10 +22,10 @@ RAY_NODE = (
     "none of its GPUs is free."
 )
 NODE = re.compile(r"resource request \{[^}\n]{0,120}'node:(\d[\d.]{6,14}|[0-9a-fA-F]{0,4}:[0-9a-fA-F:]{2,40})'")
-READ = "such code is in OmegaConf, Hydra and pydantic"
+NAMED = "the message names the setting"
 MPI = "The program was started with fewer MPI ranks than its configuration needs."
 PENDING = "pending placement group"
-WAITS = re.compile(rf"{PENDING}$|FailedScheduling|required GPUs exceeds")
+WAITS = re.compile(rf"{PENDING}$|required GPUs exceeds")
 # Where programs check the options that they got; `validate` alone is the validation of a model.
 CHECK = re.compile(
     r"_?(?:validate|check|verify|parse|get)_(?:\w{1,40}_)?(?:args|arguments|config|configuration|options|and_set)|__post_init__"
@@ -32,10 +33,19 @@ CHECK = re.compile(
 CHECKED = re.compile(r"\bassert [^\n]{0,40}\b(?:args|cfg|config|hparams)\.")
 COMPARED = re.compile(r"\bassert self\.\w{1,40} (?:[<>]=?|==) self\.\w{1,40}$")  # in a constructor
 # Errors that only the readers of a configuration raise: OmegaConf, Hydra, and pydantic for a configuration's class.
-CONFIG = re.compile(r"(?:omegaconf|hydra)\.errors\.|Config(?:Attribute|Key|Type)Error$|MissingConfigException$")
+CONFIG = re.compile(
+    r"omegaconf\.errors\.\w{1,60}$|hydra\.errors\.(?:Config|Missing|Override)\w{1,60}$|Config(?:Attribute|Key|Type)Error$"
+)
 VALIDATED = re.compile(r"\d{1,3} validation errors? for \w{0,60}(?:Args|Arguments|Config|Params|Settings)\b")
+# What a program asks its user to change, by the name of the setting.
+ASKED = re.compile(
+    r"[Pp]lease (?:increase|decrease|reduce|lower|raise|adjust) [`'\"]?-{0,2}[a-z]{2,20}[_-][a-z_-]{2,40}|"
+    r"max_steps has to be specified"
+)
+VALUE, VALUE_LINES = "arguments.value", 3  # pydantic's line about the value, so many lines after the exception
 REFUSED = re.compile(r"(?:Assertion|Value|Runtime|NotImplemented|Config\w{0,10}|Argument)Error$")
 LONGEST = 160
+FEW_LINES = 4  # after which a script has gone on; mpirun's own explanation is longer
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -43,10 +53,10 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
     The conclusion quotes the framework.
     """
-    # A line about a pending request counts only at the end of the log.
-    events = tuple(event for event in events if not WAITS.search(event.match) or _is_last(event, evidence))
+    # A line about a pending request, or of a launcher that refuses, counts only at the end of the log.
+    events = tuple(event for event in events if _counts(event, evidence))
     if not events:
-        return _by_check(evidence)
+        return _by_reader(evidence) or _by_check(evidence)
     because = "the framework names the setting that does not fit"
     if node := NODE.search(events[0].text):
         return Claim(events[0].authority, events, Confidence.MEDIUM, because, RAY_NODE.replace("{node}", node[1]))
@@ -58,26 +68,52 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     text = events[0].text
     at = text.find(events[0].match)
     begins = max(text.rfind(mark, 0, at) + len(mark) for mark in (": ", "] "))
-    if events[0].sign in {"arguments.launcher", "arguments.value"}:
+    if events[0].sign == "arguments.launcher":
         begins = at
-        text = text.replace("Value error, ", "", 1).partition(" [type=")[0]  # these words are pydantic's own
     said = {"arguments.unknown": UNKNOWN, "arguments.launcher": LAUNCHER}.get(events[0].sign, VERDICT)
     verdict = said.replace("{text}", text[max(0, begins) if begins > 1 else 0 :].strip()[:LONGEST])
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
 
 
-def _by_check(evidence: LogEvidence) -> Claim | None:
-    """Return this cause if code that checks a program's options raised the first error; else None."""
+def _counts(event: Event, evidence: LogEvidence) -> bool:
+    if event.sign == "arguments.launcher":
+        is_alone = not evidence.raised() and all(other.sign == event.sign for other in evidence.failures())
+        after = evidence.sources[event.source].lines - event.line
+        return is_alone and after < (LAST_LINES * 3 if "srun" not in event.text else FEW_LINES)
+    return event.sign != VALUE and (WAITS.search(event.match) is None or _is_last(event, evidence))
+
+
+def _by_reader(evidence: LogEvidence) -> Claim | None:
+    """Return this cause if the first error, near the end of a log, names a setting that was refused; else None."""
     raised = evidence.raised() or evidence.last_without_traceback
     if not raised or any(done.order > raised[0][0].order for done in evidence.successes()):
         return None
     first, error = raised[0]
-    if CONFIG.search(error.type) or VALIDATED.search(error.message):
-        return Claim(
-            Authority.OWN_ERROR, tuple(event for event, other in raised if other == error), Confidence.HIGH,
-            "only code that reads a configuration raises this error",
-            VERDICT.replace("{text}", f"{error.type}: {error.message}"[:LONGEST]), (READ,),
-        )  # fmt: skip
+    same = [event for event, other in raised if other == error]
+    if not any(_is_last(event, evidence) for event in same):
+        return None
+    text = f"{error.type}: {error.message}"
+    if CONFIG.search(error.type) or (evidence.raised() and VALIDATED.search(error.message)):
+        because = "only code that reads a configuration raises this error"
+        for value in evidence.of(VALUE):
+            if value.source == first.source and 0 < value.line - first.line <= VALUE_LINES:
+                text = value.text.partition("Value error, ")[2].partition(" [type=")[0]
+                same.append(value)
+                break
+    elif REFUSED.search(error.type) and ASKED.search(error.message):
+        because = "the program asks for another value"
+    else:
+        return None
+    verdict = VERDICT.replace("{text}", text[:LONGEST])
+    return claim_of_known(evidence, raised, same, error, because, verdict, (NAMED,))
+
+
+def _by_check(evidence: LogEvidence) -> Claim | None:
+    """Return this cause if code that checks a program's options raised the first error; else None."""
+    raised = evidence.raised()
+    if not raised or any(done.order > raised[0][0].order for done in evidence.successes()):
+        return None
+    first, error = raised[0]
     frame = evidence.frame(first)
     if frame is None:
         return None
@@ -98,7 +134,7 @@ def _is_last(event: Event, evidence: LogEvidence) -> bool:
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the repair steps for a refused configuration."""
-    match "arguments.unknown" if claim.detail == (READ,) else claim.events[0].sign:
+    match "arguments.unknown" if claim.detail == (NAMED,) else claim.events[0].sign:
         case "arguments.ray" if NODE.search(claim.events[0].text):
             return Remedy(
                 "Run `ray list nodes`: it shows the addresses that Ray uses. On every node, export VLLM_HOST_IP with "
@@ -118,7 +154,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             return Remedy(
                 "Run `mpirun -n N` with N = tensor x pipeline x context parallel size of the model or engine.",
             )
-        case "arguments.unknown" | "arguments.value":
+        case "arguments.unknown":
             return Remedy(
                 "Correct the option that the line names. The program's --help, or its file of default settings, lists "
                 "the options that it knows.",
@@ -164,17 +200,15 @@ CAUSE = Cause(
              r"Ambiguous value for argument '|Error parsing override '|Could not override '|"
              r": error: (?:unrecognized arguments|the following arguments are required|argument -\S{1,60}: )|"
              r"(?:hostname|port number) of the rendezvous endpoint '"),
-        Sign("arguments.launcher", Authority.SETUP, "the launcher or the scheduler refused to start the program",
+        Sign("arguments.launcher", Authority.OWN_ERROR, "the launcher or the scheduler refused to start the program",
              r"(?:srun|sbatch|salloc): error: [^\n]{9,80}: (?:More processors requested|Invalid generic resource|"
              r"Requested node config|Invalid (?:account|partition|qos)|Memory required by task|"
              r"Job violates accounting/QOS|Node count specification invalid)|"
-             r"FailedScheduling[^\n]{0,200} Insufficient \S|There are not enough slots available in the system|"
-             r"mpirun has detected an attempt to run as root"),
-        Sign("arguments.value", Authority.OWN_ERROR, "a value of the configuration was refused",
-             r"Value error, [^\n]{9,900}\[type=value_error, input_value="),
+             r"(?:^|-)There are not enough slots available in the system|"
+             r"(?:^|-)mpirun has detected an attempt to run as root"),
+        Sign(VALUE, Authority.SILENCE, "a value of the configuration was refused",
+             r"\bValue error, [A-Z]"),
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
-             r"[Pp]lease (?:increase|decrease|reduce|lower|raise|adjust) [`'\"]?-{0,2}[a-z]{2,20}[_-][a-z_-]{2,40}|"
-             r"max_steps has to be specified|"
              r"does not support comm\+GEMM overlap|Launch app with UB_SKIPMC|(?:cannot|"
              r"can not) be used (?:together )?with -|"
              r"string path to an existing deepspeed config|untested ZeRO Optimizer|"

@@ -148,7 +148,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             "machines).",
             "Compare the last line of every rank, because one rank may never call the collective.",
         )
-    return Remedy(*steps, record, "`preflight check` runs these trials in minutes and verifies the data.")
+    return Remedy(*steps, record, "`preflight check` makes such trials in minutes, and verifies the data.")
 
 
 CAUSE = Cause(

@@ -118,7 +118,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    confirmed_if="a message of the kernel or the scheduler names the process, or its memory reaches the limit",
+    confirmed_if="a message of the kernel or the scheduler names the process, or the job's memory reaches the limit",
     confirm_with='sudo dmesg -T | grep -i -e "killed process" -e oom   '
     "# on the host of the killed rank; `preflight check` tests the rest",
     outranks=("dataset_worker_died",),

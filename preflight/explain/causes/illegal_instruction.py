@@ -23,7 +23,8 @@ CAUSE = Cause(
     remedy=fixed(
         "List what the processor supports: grep -m1 -o -w -e avx -e avx2 -e avx512f /proc/cpuinfo | sort -u  "
         '(in a virtual machine: CPU type "host").',
-        'If it was the GPU ("an illegal instruction was encountered"), run with CUDA_LAUNCH_BLOCKING=1. The kernel was '
+        'If the error is of the GPU ("an illegal instruction was encountered"), run with CUDA_LAUNCH_BLOCKING=1. The '
+        'kernel was '
         "built for another GPU generation or is faulty, or the GPU is unstable.",
         'Find the library: python -X faulthandler -c "import torch", then the other libraries. '
         "Install a build for this processor, or build the library here.",

@@ -46,7 +46,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             "Read the logs of the tasks that the coordinator names as missing. An error there is the cause.",
         )
     return Remedy(
-        "Read the log of that task before this time. Then check its host: dmesg, preemption, out of memory.",
+        "Read the log of the missing task before the time of the error. Then check its host: dmesg, preemption, out "
+        "of memory.",
         "A blocked process (pinned memory, a long compilation, swapping) misses heartbeats too. If that is the "
         "reason, set "
         "jax.distributed.initialize(..., heartbeat_timeout_seconds=600).",

@@ -50,7 +50,7 @@ def _about(bug: KnownBug, version: str) -> str:
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Return the repair step for the known bug: read the public thread about the bug."""
     bug = BUGS[claim.events[0].sign]
-    return Remedy(f"Read {bug.address} for news since it was reviewed ({bug.looked.partition(',')[0]}).")
+    return Remedy(f"Read {bug.address} for news since our last look ({bug.looked.partition(',')[0]}).")
 
 
 CAUSE = Cause(
@@ -67,6 +67,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     confirmed_if="the error does not occur with another version, or with the setting",
-    confirm_with="the same job with the version or the setting named above",
+    confirm_with="run the same job with the version or the setting that the step names",
     outranks=("watchdog_timeout_straggler", "hang_no_error", "segfault_worker"),
 )

@@ -33,12 +33,10 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
-    interrupts = [event for event, error in evidence.echoes if error.type == "KeyboardInterrupt"]
     raised = [
         (event, error)
         for event, error in evidence.raised()
         if (is_failed or event.order > last_success) and not evidence.survival.is_after_stop(event)
-        if not any(0 < event.line - key.line < CLEARLY_LINES and key.source == event.source for key in interrupts)
     ]
     if (known := _known(evidence, raised)) is not None:
         return known
@@ -235,7 +233,7 @@ CAUSE = Cause(
     signs=(
         Sign(MISSING, Authority.OWN_ERROR, "the program to run does not exist",
              r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): "
-             r"(?:command not found|can't open file)|bash: (?:line \d{1,5}: )?orted: command not found|"
+             r"(?:command not found|can't open file)|^bash: (?:line \d{1,5}: )?orted: command not found|"
              r"(?:prterun|mpirun|mpiexec|orterun) was unable to find the specified executable|"
              r"execvp error on file \S{1,200} \((?:Permission denied|No such file)|"
              r"slurmstepd: error: execve\(\): [^\n]{1,200}: (?:No such file|Permission denied)"),
@@ -243,7 +241,7 @@ CAUSE = Cause(
              r"Making C\+\+ dataset helpers module failed"),
         Sign(ASSERTION, Authority.OWN_ERROR, "the program found a condition of its own broken",
              r"Assert(?:ion)? [Ff]ailed: [^\n]{9,160}|INTERNAL ASSERT FAILED at |"
-             r"[Ll]oss is (?:nan|inf)\b[^\n]{0,40} stopping"),
+             r"[Ll]oss is (?:nan|inf)[,;.]? [Ss]topping training\b"),
     ),
     judge=judge,
     remedy=remedy,

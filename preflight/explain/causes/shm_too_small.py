@@ -69,7 +69,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         )
     if verdict is MISSING:
         return Remedy(
-            "Check whether the peer's process had ended before: read its log, and run sudo dmesg -T | grep -i -e "
+            "Check whether the peer's process had ended before the error: read its log, and run sudo dmesg -T | grep "
+            "-i -e "
             "oom -e killed.",
             "If the ranks of one machine run in several containers, give them one /dev/shm: --ipc=host or "
             "--ipc=container:NAME (docker, podman), one pod (Kubernetes).",

@@ -45,7 +45,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 CAUSE = Cause(
-    promise="All processes should run with the same NCCL settings. Here some processes have another value.",
+    promise="All processes should run with the same NCCL settings. Here a setting has different values in some "
+    "processes.",
     signs=(
         Sign("variables.diagnosed", Authority.SILENCE, "NCCL's own diagnostics list a variable that differs",
              printed(VARIABLE_DIFFERS)),

@@ -213,6 +213,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    confirmed_if="a flight recorder dump names the late rank's missing collective, or its stack shows where it is",
+    confirmed_if="a flight recorder dump names the late rank's missing collective, or the rank's stack shows where "
+    "it is",
     confirm_with="preflight stuck   # run it on the job's nodes during the hang; `preflight check` tests the machine",
 )  # fmt: skip

@@ -18,7 +18,7 @@ def acs_redirects(node: NodeFacts, case: Case) -> Findings:
 
     Yields a WARN if bridges send traffic between chosen GPUs through the root complex, which is slow or hangs.
 
-    Can't see: bridges whose config space only root can read; the check is then skipped and says so.
+    Can't see: bridges whose config space only root can read; the check is then inconclusive.
     """
     # On the way through the root complex, traffic is slow or hangs. The check does not apply in a virtual machine,
     # because ACS must stay on there.

@@ -102,7 +102,7 @@ ALIKE = Bound(
     "hca-port-inactive", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("nics", "hca_ports"), bounds=(ALIKE,)
 )
 def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
-    """No RDMA port is down if the same port is active on all other adapters of its model.
+    """No RDMA port is down if the port of this number is active on all other adapters of the model.
 
     Yields a WARN for each enabled port without a link if the port is active on all other adapters of the model. With
     --accept, this WARN rejects the node.
@@ -230,7 +230,7 @@ ANSWERS_FOR_OTHERS = frozenset({0, 3})  # the kernel's ip-sysctl: 3 leaves out a
 
 @node_check("roce-same-network", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("nics", "hca_ports", "netifs"))
 def roce_same_network(node: NodeFacts, case: Case) -> Findings:
-    """Active RoCE ports in one IPv4 network each answer for their own address only.
+    """If active RoCE ports share an IPv4 network, each port answers only for its own address.
 
     Yields a WARN for each network with several RoCE ports if one of the ports has arp_ignore 0 or 3.
 

@@ -19,7 +19,7 @@ from preflight.model.units import counted
 
 LOW_BYTES = Bound(
     1 << 30, "bytes that a process may lock",
-    "with many peers, NCCL registers some hundred MiB per rank; NVIDIA recommends no limit",
+    "with many peers, NCCL registers some hundred MiB per rank; NVIDIA recommends an unlimited memlock",
     JUDGMENT,
     "too low: a limit that is too small for a larger job gets no warning; too high: a sufficient limit gets a warning",
 )  # fmt: skip

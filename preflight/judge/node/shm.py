@@ -36,7 +36,7 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     failed, yields a WARN if NCCL may need more room. Yields only an INFO if a test run with shared memory worked, or if
     the run uses no GPU.
 
-    Can't see: that NCCL needs little room over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (2.24, driver 560).
+    Can't see: that NCCL needs little room over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (NCCL 2.24, driver 560).
     """
     shm = known(node.shm)
     local_ranks = local_ranks_of(node, case)

@@ -12,7 +12,7 @@ OLDEST_RUN = (2, 1)
 
 @node_check("torch-version", blame=Blame.HARNESS, unseen=Unseen.NOTHING, reads=("software",))
 def torch_version(node: NodeFacts, case: Case) -> Findings:
-    """Torch is installed, and is not older than the oldest version that preflight was run with.
+    """Torch is installed, and is not older than the oldest version that preflight was tested with.
 
     Yields a FAIL if torch is missing (an INFO for `probe`), and a WARN if torch is too old.
 

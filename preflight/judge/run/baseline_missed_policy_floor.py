@@ -46,7 +46,8 @@ def baseline_missed(case: Case) -> Findings:
     Yields one FAIL for the value that is furthest below its minimum in all repetitions. If no value is below its
     minimum, yields one WARN for a value that few known-good nodes have.
 
-    Can't see: losses smaller than the differences between good nodes, several nodes, and anything without --baseline.
+    Can't see: losses smaller than the differences between good nodes, runs of several nodes, and anything without
+    --baseline.
     """
     # If a low value was not measured often enough, the result is unknown. After a small loss, the result is also
     # unknown if the driver, NCCL or torch differs from the baseline's.
@@ -81,7 +82,7 @@ def baseline_missed(case: Case) -> Findings:
         f"{case.nodes[0].host} {what(worst)}",
         f"the speed is {worst.share:.1%} of the baseline of {worst.reference.nodes} nodes, and must be at least "
         f"{worst.floor:.1%} (confirmed in {TIMES} measurements){rare}{others}",
-        "find the slow rank or link in the report; `--profile burn` tests each one alone. Compare nodes with "
+        "find the slow rank or link in the report; `--profile burn` tests each GPU and link alone. Compare nodes with "
         "`preflight fleet`. If healthy nodes have newer software, make a new baseline from them",
         *(_evidence(each, case.baseline_source) for each in slow[:MOST_NAMED]),
     )

@@ -19,7 +19,7 @@ LOW = Bound(
 )  # fmt: skip
 FAR_TOO_LOW = Bound(
     0.3, "of the lowest speed that healthy machines reach; a lower speed is a FAIL",
-    "we chose half of the share for a WARN",
+    "this is half of the share for a WARN",
     JUDGMENT,
     "too high: healthy hardware is blamed; too low: slow hardware passes",
 )  # fmt: skip
@@ -59,8 +59,8 @@ def busbw_low(case: Case) -> Findings:
     Yields a WARN for the collective that is slowest compared with its expected speed, or a FAIL if the collective is
     far too slow. If a policy or a baseline decides about speeds, yields only an INFO.
 
-    Can't see: which rank or link is slow (behind a slow link, other ranks are late), sizes below 64 MiB, several nodes,
-    GPUs that another job used, and links whose rate is in no table.
+    Can't see: which rank or link is slow (behind a slow link, other ranks are late), sizes below 64 MiB, runs of
+    several nodes, GPUs that another job used, and links whose rate is in no table.
     """
     trial, measured = beside_links(case)
     worst = min(measured, key=lambda each: each.share / _shares(each)[0])

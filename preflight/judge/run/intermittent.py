@@ -18,7 +18,7 @@ from preflight.search.settings.control import intermittent as ended_differently
 
 @run_check("intermittent", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("trials", "control"), bounds=(PROVED_ODDS,))
 def intermittent(case: Case) -> Findings:
-    """The same settings end in the same way each time that they are tried.
+    """Test runs with the same settings always end in the same way.
 
     Yields a FAIL if the same settings sometimes worked and sometimes failed, or failed in different ways or places.
     Yields nothing if another setting prevents the failure.

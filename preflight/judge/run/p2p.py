@@ -103,7 +103,7 @@ def nvlink_pairs(node: NodeFacts) -> frozenset[frozenset[int]]:
     bounds=(NVLINK_WARN_BELOW, NVLINK_FAIL_BELOW, SIBLING_WARN_BELOW),
 )
 def p2p_slow(case: Case) -> Findings:
-    """Copies between two chosen GPUs are as fast as NVLink allows and as copies of equally connected pairs.
+    """Copies between two chosen GPUs are as fast as NVLink allows, and as fast as on pairs with equal links.
 
     Yields a WARN for each pair that was too slow in every measurement. Yields a FAIL if the pair was far below the rate
     of its links.

@@ -22,7 +22,7 @@ from preflight.search.late_rank import (
 )
 
 FAIL_ABOVE = Bound(
-    2.0, "times the other ranks' own time, at every size",
+    2.0, "times the time that the other ranks need without waiting, at both sizes",
     "noise does not double the time of a healthy rank at every size",
     JUDGMENT,
     "too low: a rank behind a slow link is rejected; too high: a slow rank only causes a warning",
@@ -37,7 +37,7 @@ FAIL_ABOVE = Bound(
     bounds=(LATE_ABOVE, LEAST_LATENESS_CPU_US, LEAST_LATENESS_GPU_US, FAIL_ABOVE),
 )
 def straggler(case: Case) -> Findings:
-    """No rank is late at 32 MiB and at the largest size in every trial of the default settings.
+    """No rank is late both at 32 MiB and at the largest size in all trials of the default settings.
 
     Yields a WARN if the rank is late again in a repetition, or a FAIL if the rank is very late.
 

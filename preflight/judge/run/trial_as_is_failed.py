@@ -194,7 +194,7 @@ def _fix(case: Case, default: TrialResult) -> str:
     who = ranks_text(default.culprits) if default.culprits else "each rank"
     commands = "`dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q`" if case.wants_gpus else "`dmesg | tail`"
     return (
-        f"read the log of {who} in the directory that this run printed (if it printed none, rerun with --keep). Then "
+        f"read the log of {who} in the directory that the output names (if it names none, rerun with --keep). Then "
         f"run {commands}"
     )
 

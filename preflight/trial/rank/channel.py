@@ -83,7 +83,7 @@ class Channel:
 
     def _answer(self, key: str, rank: int, until: float) -> Any:
         if not self.wait(key, until):
-            raise HarnessError(f"the agent of rank {rank} gave no answer in time")
+            raise HarnessError(f"preflight's process of rank {rank} gave no answer in time")
         return self.get(key)
 
     def _path(self, key: str) -> str:

@@ -62,7 +62,7 @@ class Conductor:
         spec = self._spec
         for rank in range(spec.place.local_size):  # ranks of other nodes were ready before the nodes joined
             if not self._rank.channel.wait(f"ready/{rank}", spec.deadline_monotonic_s):
-                raise HarnessError(f"the agent of rank {rank} had not imported torch when the deadline came")
+                raise HarnessError(f"preflight's process of rank {rank} had not imported torch when the deadline came")
         self._steps.report({"event": "ready"})
         self._keeper = GpuKeeper(spec.gpus.uuids) if spec.gpus.uuids else None
         self._gpu_tests.take_first()

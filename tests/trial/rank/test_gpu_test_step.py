@@ -209,7 +209,7 @@ def test_a_hang_costs_its_process_and_the_next_round_of_that_gpu_has_a_new_one(t
 
 def test_when_a_supervisor_dies_no_process_stays_on_a_gpu_not_even_one_that_has_nothing_to_do(tmp_path: Path) -> None:
     launched = run(planned((6, 7, 8, 9), Profile.QUICK), 4, "orphan:from=0,to=2", diary=tmp_path / "diary")
-    assert "the agent of rank 0 died by SIGKILL" in launched.problem
+    assert "preflight's process of rank 0 died by SIGKILL" in launched.problem
     assert {(pair.a, pair.b) for pair in launched.pairs} == {(6, 7), (8, 9), (6, 9), (7, 8)}, "two rounds"
     assert len(pids(tmp_path / "diary")) == 4
     assert [pid for pid in pids(tmp_path / "diary") if processes.state(pid) not in processes.GONE] == []
