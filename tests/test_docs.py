@@ -194,7 +194,7 @@ def test_what_is_not_verified_stands_in_both_languages() -> None:
     assert "还没有在任何真实 GPU 上运行过" in read("README.zh-CN.md") and "还没有在任何真实 GPU 上运行过" in read(
         "docs/zh/check.md"
     )
-    (share,) = re.findall(r"neighbor in ([\d.]+)%", read("docs/explain.md"))
+    (share,) = re.findall(r"closely related in ([\d.]+)%", read("docs/explain.md"))
     assert f"{share}%" in read("docs/zh/explain.md") and f"{share}%" in read("README.zh-CN.md")
     (causes,) = re.findall(r"\[(\d+) causes\]", read("docs/explain.md"))
     assert f"{causes} 种" in read("docs/zh/explain.md")
