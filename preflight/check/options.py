@@ -151,8 +151,8 @@ HistoryFolder = Annotated[
     str | None,
     valued(
         "DIR",
-        "Read earlier reports from DIR. A GPU, pair or port is faulty if this part failed in 2 of the last 3 runs that "
-        "tested the part. If the verdict is neither READY nor NODE ACCEPTED, the output shows what changed since the "
+        "Read earlier reports from DIR. A GPU, a GPU pair or a port is faulty if it failed in 2 of the last 3 runs that "
+        "tested it. If the verdict is neither READY nor NODE ACCEPTED, the output shows what changed since the "
         "last run with READY or NODE ACCEPTED.",
         "--history",
         group=JUDGED,

@@ -53,9 +53,9 @@ def _read_by(ends_at: float | None) -> float | None:
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
-    """Return the GPUs and links in `text`, the output of `nvidia-smi topo -m`, and the problems found in them.
+    """Return the GPUs and links in `text`, and the problems found in these.
 
-    Raise MalformedInput if `text` is something else.
+    `text` is the output of `nvidia-smi topo -m`. Raise MalformedInput if `text` is something else.
     """
     from preflight.facts.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
 

@@ -136,7 +136,7 @@ OnJobsNodes = Annotated[
     str | None,
     valued(
         "HOW:NODES",
-        "Look at all nodes of the job, and print one page. Write ssh:node[01-04], ssh:@FILE or slurm:node[01-04].",
+        "Look at the named nodes, and print one page. Write ssh:node[01-04], ssh:@FILE or slurm:node[01-04].",
         "--on",
         group=NODES,
     ),

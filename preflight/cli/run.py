@@ -37,7 +37,7 @@ Command = Annotated[
 ]
 Reuse = Annotated[
     float | None,
-    timed("Skip the check if the last report is younger than T: 1h.", "--reuse", group=JOB),
+    timed("Skip the check if the last report is younger than T, such as 1h.", "--reuse", group=JOB),
 ]
 NotReady = Annotated[int, valued("N", "Exit code if the check fails and no job starts.", group=JOB, rare=True)]
 Unknown = Annotated[

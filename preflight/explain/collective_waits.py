@@ -30,7 +30,7 @@ COALESCED = (1 << 64) - 1  # (size_t)-1: a coalesced send/recv, not a size
 class Wait:
     """The wait of one rank for a collective, as reported by the log line about the timeout.
 
-    A number of -2 or a time of 0 ms means that the log gives no value.
+    If `seq` is -2 or the time is 0 ms, the log does not give the value.
     """
 
     # -2 can occur in `seq`, `numel_in`, `last_enqueued` and `last_completed`.

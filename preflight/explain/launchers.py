@@ -38,7 +38,7 @@ def launcher_of(match: str) -> str:
 
 
 def way(need: Need, launchers: Iterable[str]) -> tuple[str, ...]:
-    """Return the instruction for the action `need` with the most specific launcher of `launchers`.
+    """Return the instruction for the action `need`, for the most specific of `launchers`.
 
     Return () if no launcher has an instruction for the action.
     """

@@ -19,6 +19,7 @@ from preflight.explain.line_prefix import read_moment
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import Survival, of_the_job
 from preflight.explain.unusual_lines import UnusualLine
+from preflight.explain.work_steps import shows_work
 from preflight.model.job_phases import Phase
 
 FIRST_LINES, CLEARLY_LINES = 30, 50
@@ -150,7 +151,8 @@ class LogEvidence:
         deaths = self.of(*run_ends.DEATHS)
         restarts, readies = self.of(run_ends.RESTART), self.of(run_ends.READY)
         starts = self.of(run_ends.START)
-        self.events[run_ends.SUCCESS] = of_the_job(self.of(run_ends.SUCCESS), deaths, starts)
+        worked = {number for number, source in enumerate(self.sources) if source.phases or shows_work(source.tail)}
+        self.events[run_ends.SUCCESS] = of_the_job(self.of(run_ends.SUCCESS), deaths, starts, worked)
         stops = self.of(run_ends.TOLD_TO_STOP)
         successes, lefts = self.of(run_ends.SUCCESS), self.of(run_ends.LEFT)
         prepared = {number: source.prepared for number, source in enumerate(self.sources)}

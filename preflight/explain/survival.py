@@ -6,7 +6,7 @@ A run survived an event if a success, a restart, work steps or a ready server ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from preflight.explain.event import Authority, Event
 
@@ -122,17 +122,20 @@ class Survival:
         return any(moment.seconds > event.moment.seconds for moment in known)
 
 
-def of_the_job(successes: Iterable[Event], deaths: Iterable[Event], starts: Iterable[Event]) -> list[Event]:
+def of_the_job(
+    successes: Iterable[Event], deaths: Iterable[Event], starts: Iterable[Event], worked: Container[int]
+) -> list[Event]:
     """Return `successes` without the successes that a script printed after the launcher had given up the job."""
     # `deaths` are log lines about processes that ended. `starts` are log lines that a program prints when it starts.
+    # `worked` has the numbers of the logs that show steps of work.
     given_up = [death for death in deaths if GIVEN_UP.search(death.text)]
     begun = tuple(starts)
 
     def is_script_s(done: Event) -> bool:
         if ANY_END.search(done.text) is None:
             return False
-        # A script's own log without any step of work, beside the log of a launcher that gave up.
-        if not done.steps and given_up and all(each.source != done.source for each in given_up):
+        # A script's own log without any step of work, next to the log of a launcher that gave up.
+        if done.source not in worked and given_up and all(each.source != done.source for each in given_up):
             last = given_up[-1]
             is_later = done.moment.clock and done.moment.clock == last.moment.clock and is_after(done, last)
             return not is_later and not any(is_after(each, last) for each in begun)

@@ -45,7 +45,7 @@ class Pieces:
         self.taken = 0
 
     def some(self, most: int) -> bytes:
-        """Return at most `most` of the next bytes, or b"" at the end."""
+        """Return the next bytes, up to `most` of them, or b"" at the end."""
         while not self._held:
             piece = next(self._pieces, None)
             if piece is None:

@@ -15,7 +15,7 @@ SYSTEM_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 def net_plugins(environ: Mapping[str, str], cache: str = CACHE) -> list[str] | None:
     """Return the paths of the network plugins that NCCL would load.
 
-    Return None if NCCL_NET_PLUGIN is set to nothing, because NCCL versions handle this case differently.
+    Return None if NCCL_NET_PLUGIN is set but empty, because NCCL versions handle this case differently.
     """
     names = [name.strip() for name in environ.get(VARIABLE, DEFAULT).split(",") if name.strip()]
     if not names:

@@ -159,3 +159,30 @@ def test_a_launcher_that_stopped_every_rank_got_the_signal_from_outside() -> Non
     stopped, failed = (explain_bytes("\n".join(report).format(code).encode()).summary for code in (-15, 1))
     assert stopped.startswith("The job got SIGTERM from outside")
     assert not failed.startswith("The job got SIGTERM")
+
+
+OUT, ERR = "slurm-7.out", "slurm-7.err"
+REFUSED = (
+    b"ValueError: FSDP requires PyTorch >= 2.1.0\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+)
+
+
+@pytest.mark.parametrize(
+    ("out", "verdict"),
+    [
+        (b"Activated conda environment\nTraining Completed\n", ExplainVerdict.CAUSE_NAMED),
+        (b"step 10 loss: 2.1\nstep 20 loss: 2.0\nstep 30 loss: 2.0\nTraining completed\n", ExplainVerdict.HEALTHY),
+    ],
+    ids=["a script says so after a launcher gave up", "the log of the work says so"],
+)
+def test_a_success_beside_the_log_of_a_launcher_that_gave_up(out: bytes, verdict: ExplainVerdict) -> None:
+    raised = b'Traceback (most recent call last):\n  File "t.py", line 7, in <module>\n    main()\n' + REFUSED
+    assert explain([Log(ERR, [raised]), Log(OUT, [out])]).verdict is verdict
+
+
+def test_an_error_before_a_server_became_ready_does_not_count_once_it_shut_down_in_order() -> None:
+    begun = ("INFO:     Started server process [7]", "INFO:     Application startup complete.")
+    ended = ("INFO:     Application shutdown complete.", "INFO:     Finished server process [7]")
+    error = "E0930 18:51:40.379 probe.cc:12] could not read the clock of the adapter zz9"
+    assert verdict_of(error, *begun, *ended) is ExplainVerdict.HEALTHY
+    assert verdict_of(*begun, error, *ended) is not ExplainVerdict.HEALTHY

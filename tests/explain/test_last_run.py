@@ -187,3 +187,29 @@ def test_what_is_left_is_the_end_of_the_log_from_a_line_on(text: str, *, is_of_o
     assert earlier.lines == data.count(b"\n", 0, earlier.size_bytes)
     assert earlier == Earlier() or data[earlier.size_bytes - 1 : earlier.size_bytes] == b"\n"
     explain_bytes(data)
+
+
+NVIDIA_SMI = """\
+{date}
+| NVIDIA-SMI 570.158.01             Driver Version: 570.158.01     CUDA Version: 12.8     |
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |
+|   0  NVIDIA H800                    On  |   00000000:1B:00.0 Off |                    0 |
+| N/A   {temperature}C    P0             {power}W /  700W |       0MiB /  81559MiB |      {load}%      Default |
+"""
+
+
+def test_what_nvidia_smi_measures_at_the_start_is_no_difference_between_runs() -> None:
+    first = NVIDIA_SMI.format(date="Sat Dec 20 18:48:39 2025", temperature=23, power=65, load=0)
+    second = NVIDIA_SMI.format(date="Sun Dec 21 07:03:11 2025", temperature=31, power=112, load=7)
+    body = OOM.format(at="2025-12-20 18:50")
+    later = FULL_DISK.format(at="2025-12-21 07:05")
+    assert _lines_left_out(first + body + second + later) == (first + body).count("\n") + 1  # the line of `date`
+
+
+def test_time_stamps_of_glog_with_a_year_tell_runs_apart() -> None:
+    run = "".join(f"I{{day}} 10:0{i}:00.1 4711 train.cc:{i}] reads part number {i} of the plan\n" for i in range(5))
+    death = "F{day} 10:06:00.1 4711 train.cc:9] Check failed: a == b\n"
+    step = "I{day} 10:07:00.1 4711 train.cc:9] step 10 loss 2.31\n"
+    first, second = (run + death).format(day=20260225), (run + step + death).format(day=20260226)
+    assert _lines_left_out(first + second) == first.count("\n")

@@ -465,3 +465,34 @@ def test_data_workers_that_abort_beside_an_error_of_the_program_are_its_echo() -
 def test_an_unknown_option_is_told_with_the_program_s_own_help() -> None:
     found = explain_bytes(b"fit.py: error: unrecognized arguments: --models base\n").causes[0]
     assert found.cause == "framework_argument_error" and "--help" in found.remedy
+
+
+OWN = ["Traceback (most recent call last):", '  File "/app/train.py", line 7, in <module>', "    main()"]
+ASKS = "ValueError: chunk (2496) is larger than max_num_batched_tokens (2048). Please increase max_num_batched_tokens."
+KEY = "omegaconf.errors.ConfigAttributeError: Key 'lr' is not in struct"
+PYDANTIC = "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig"
+VALUE = "  Value error, length 262144 is too large for the model [type=value_error, input_value={}, input_type=dict]"
+SRUN = "srun: error: Unable to create step for job 7: Invalid generic resource (gres) specification"
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ([*OWN, ASKS], "max_num_batched_tokens"),
+        ([*OWN, KEY], "Key 'lr'"),
+        ([*OWN, PYDANTIC, VALUE], "configuration: length 262144 is too large for the model"),
+        ([SRUN], "gres"),
+    ],
+    ids=["a program that asks for another value", "Hydra", "pydantic", "Slurm"],
+)
+def test_a_refused_setting_is_named_only_if_it_ended_the_job(lines: list[str], says: str) -> None:
+    found = explain_bytes("\n".join(lines).encode()).causes[0]
+    assert (found.cause, says in found.verdict) == ("framework_argument_error", True), found.verdict
+    work = [f"step {i}/40 loss: 2.{i}" for i in range(20)]
+    later = explain_bytes("\n".join([*lines, *work, *OWN, "KeyError: 'labels'"]).encode()).causes[0]
+    assert later.cause == "not_nccl" and "labels" in later.verdict
+
+
+def test_an_error_that_wraps_any_other_is_none_of_the_configuration() -> None:
+    wrapped = "hydra.errors.InstantiationException: Error in call to target 'torch.load': FileNotFoundError(2, 'x.pt')"
+    assert cause_of_lines([*OWN, wrapped]) == "not_nccl"

@@ -114,7 +114,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
         "Watch host and GPU memory during the checkpoint. If rank 0 gathers the whole model, it may swap or be "
         "killed (-9).",
         *longer_timeout(evidence),
-        confirm_with=f"{command}   # measures a checkpoint and computes the timeout for it",
+        confirm_with=f"{command}   # times one checkpoint, and computes the timeout that it needs",
     )
 
 

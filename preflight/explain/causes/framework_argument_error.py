@@ -207,7 +207,7 @@ CAUSE = Cause(
              r"(?:^|-)There are not enough slots available in the system|"
              r"(?:^|-)mpirun has detected an attempt to run as root"),
         Sign(VALUE, Authority.SILENCE, "a value of the configuration was refused",
-             r"\bValue error, [A-Z]"),
+             r"\bValue error, \w"),
         Sign("arguments.support", Authority.SETUP, "an option that this machine or release does not support",
              r"does not support comm\+GEMM overlap|Launch app with UB_SKIPMC|(?:cannot|"
              r"can not) be used (?:together )?with -|"

@@ -96,6 +96,6 @@ CAUSE = Cause(
     infers=True,
     remedy=remedy,
     confirmed_if="`df` or `ls -ld`, where the job runs, shows /dev/shm as full, too small or not writable",
-    confirm_with='preflight check   # its check "shm-too-small" compares the size with the need',
+    confirm_with='preflight check   # the check "shm-too-small" compares /dev/shm with what the job needs',
     outranks=("dataset_worker_died", "disk_full", "remote_peer_died", "segfault_worker"),
 )  # fmt: skip

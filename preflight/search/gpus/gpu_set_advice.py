@@ -187,7 +187,7 @@ def _reason(crossings: Sequence[Crossing], worst: str, others: Sequence[Crossing
     gone = [ONE[each.boundary] for each in crossings if each.boundary not in left]
     parts = [f"these GPUs share {' and '.join(gone)}"] if gone else []
     parts += [
-        f"its GPUs span {len(other.sides)} {each.boundary.value} instead of {len(each.sides)}"
+        f"these GPUs span {len(other.sides)} {each.boundary.value} instead of {len(each.sides)}"
         for each in crossings
         for other in others
         if other.boundary is each.boundary and len(other.sides) < len(each.sides)

@@ -79,7 +79,7 @@ class NodeView:
         """Return why NVLink SHARP can't be in use, or "" if it may be in use."""
         capabilities = [gpu.compute_capability for gpu in self.gpus]
         if capabilities and all(not isinstance(each, Gap) and float(each) < FIRST_WITH_NVLS for each in capabilities):
-            return "NVLink SHARP needs newer GPUs (Hopper)"
+            return "NVLink SHARP needs Hopper or newer GPUs"
         links = [gpu.nvlinks for gpu in self.gpus]
         if links and all(not isinstance(each, Gap) and all(link.peer in NO_SWITCH for link in each) for each in links):
             return "no NVLink of these GPUs leads to an NVSwitch"

@@ -127,7 +127,7 @@ class ListedProcess:
 
     @property
     def is_data_worker(self) -> bool:
-        """Return whether torch (2.6 and newer) has named the process a DataLoader worker."""
+        """Return whether the process has the name that torch 2.6 and newer give to DataLoader workers."""
         return self.name.startswith(DATA_WORKER)
 
     @property
@@ -160,7 +160,7 @@ class ListedProcess:
 
 @dataclass(frozen=True, slots=True)
 class FoundRank:
-    """The process of a rank, with the rank number, the job, and the processes below the rank (`helpers`)."""
+    """The process of a rank, with its rank number, its job, and its child processes (`helpers`)."""
 
     process: ListedProcess
     rank: int | Gap
