@@ -74,7 +74,7 @@ Minutes = Annotated[
     float | None,
     typer.Option(
         metavar="N",
-        help="Minutes for which --profile burn repeats its tests under load, such as 10 or 1h [default: 10].",
+        help="How long --profile burn repeats its tests: minutes, or a time such as 1h [default: 10].",
         parser=_minutes,
         rich_help_panel=TRIED,
         hidden=True,
@@ -151,8 +151,8 @@ HistoryFolder = Annotated[
     str | None,
     valued(
         "DIR",
-        "Read earlier reports from DIR. A GPU, a GPU pair or a port is faulty if it failed in 2 of the last 3 runs that "
-        "tested it. If the verdict is neither READY nor NODE ACCEPTED, the output shows what changed since the "
+        "Read earlier reports from DIR. A GPU, a GPU pair or a port is faulty if it failed in 2 of the last 3 runs "
+        "that tested it. If the verdict is neither READY nor NODE ACCEPTED, the output shows what changed since the "
         "last run with READY or NODE ACCEPTED.",
         "--history",
         group=JUDGED,

@@ -128,9 +128,7 @@ User = Annotated[str | None, valued("NAME", "Look at the job of this user (root 
 Out = Annotated[str | None, valued("DIR", "Write this node's evidence to DIR, for --merge.", "--out", group=NODES)]
 Merge = Annotated[
     str | None,
-    valued(
-        "DIR", "Judge the evidence that several nodes wrote to DIR; do not look at this node.", "--merge", group=NODES
-    ),
+    valued("DIR", "Judge the files in DIR, which several nodes wrote, instead of this node.", "--merge", group=NODES),
 ]
 OnJobsNodes = Annotated[
     str | None,

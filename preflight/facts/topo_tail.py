@@ -100,7 +100,7 @@ def _without(found: dict[str, str], titles: Sequence[str], why: str) -> tuple[Af
 def nvlink_end(text: str, at: int) -> int | None:
     """Return the position in `text` after the NVLink count that begins at `at`.
 
-    Return None if the text allows several splits between the count and CPU numbers.
+    Return None if it is unclear where the count ends and the CPU numbers begin.
     """
     # CPU numbers may follow the count without a blank. `NV212-23,36-47` means 2 links and the CPUs 12-23,36-47, because
     # only this split gives ranges of equal length.

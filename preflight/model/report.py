@@ -119,7 +119,7 @@ class SpeedJudge(Word):
 
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
-    """A reference that speeds were compared with. Each reference can reject the node."""
+    """A reference with which speeds were compared. Speeds below any one reference reject the node."""
 
     by: SpeedJudge
     detail: str = field(metadata={"json": "told"})  # the file and its content, or why no speed could be judged

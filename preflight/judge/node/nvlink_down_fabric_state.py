@@ -16,8 +16,8 @@ from preflight.model.repairs import FABRIC_MANAGER
 def nvlink_down(node: NodeFacts, case: Case) -> Findings:
     """Every chosen GPU has as many active NVLinks as the other GPUs of its model on this node.
 
-    Yields a FAIL for each chosen GPU with fewer active links than another GPU of its model. The severity is WARN on a
-    node without NVSwitches.
+    Yields a FAIL for each chosen GPU with fewer active links than another GPU of its model. On a node without
+    NVSwitches, yields a WARN instead.
 
     Can't see: a link that is down on all GPUs, and a link that is up but slow.
     """

@@ -116,7 +116,7 @@ def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas
 def parse_ras(text: str, address: str) -> RasAnswer:
     """Return the ranks that RAS reports as missing or behind. `text` is RAS's reply to `verbose status`.
 
-    RAS's words are INCOMPLETE and MISMATCH. `address` is RAS's address.
+    RAS calls these ranks INCOMPLETE or MISMATCH. `address` is RAS's address.
     """
     version = VERSION.search(text)
     missing: dict[int, RasRank] = {}
