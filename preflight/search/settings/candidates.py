@@ -60,7 +60,7 @@ def netif_candidate(netif: Netif) -> Candidate:
 def why_unusable(netif: Netif) -> str:
     """Return why sockets can't or shouldn't use the interface `netif`, or "" if sockets can use it."""
     if netif.kind is NetifKind.LOOPBACK:
-        return "the loopback interface reaches no other node, so it is never recommended"
+        return "loopback reaches no other node and is never recommended"
     if not netif.is_up or netif.has_carrier is False:
         return "it is down" if not netif.is_up else "it has no carrier"
     if "," in netif.name or "\ufffd" in netif.name:
