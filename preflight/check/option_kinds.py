@@ -59,5 +59,5 @@ Verbose = Annotated[
 ]
 Quiet = Annotated[bool, switch("Print only the verdict line.", "--quiet", "-q", group=PRINTED)]
 JsonPath = Annotated[
-    str | None, valued("PATH", "Write the result as JSON to PATH, or to stdout if PATH is -.", "--json", group=PRINTED)
+    str | None, valued("PATH", "Write the result as JSON to PATH. Use - for stdout.", "--json", group=PRINTED)
 ]

@@ -35,18 +35,19 @@ Gpus = Annotated[
     str | None,
     valued(
         "LIST",
-        "GPU numbers of nvidia-smi, such as 6,7,8,9 or 0-3, or UUIDs [default: CUDA_VISIBLE_DEVICES, else all].",
+        "GPU numbers as in nvidia-smi, such as 6,7,8,9 or 0-3, or UUIDs [default: CUDA_VISIBLE_DEVICES, else all].",
         group=TRIED,
     ),
 ]
 Nproc = Annotated[
-    int | None, valued("N", "Number of ranks, if the backend uses no GPUs [default: 2].", group=TRIED, rare=True)
+    int | None, valued("N", "Number of ranks for a backend that uses no GPUs [default: 2].", group=TRIED, rare=True)
 ]
 Backend = Annotated[
     str | None,
     valued(
         "NAME",
-        "nccl, gloo, or NAME@MODULE for a backend that a Python module registers [default: nccl with GPUs, else gloo].",
+        "Backend: nccl, gloo or NAME@MODULE. The Python module MODULE registers the backend NAME [default: nccl with "
+        "GPUs, else gloo].",
         group=TRIED,
         rare=True,
     ),
@@ -62,19 +63,21 @@ ProfileOption = Annotated[
 ]
 Deadline = Annotated[
     float | None,
-    timed(f"Time limit: 90, 5m [default by profile: {DEADLINES}].", "--deadline", group=TRIED),
+    timed(f"Stop after T [default by profile: {DEADLINES}].", "--deadline", group=TRIED),
 ]
 ProbeDeadline = Annotated[
     float | None,
     timed(
-        "Stop after T (30s, 1m) with partial results and exit code 3 [default: no limit].", "--deadline", group=TRIED
+        "Stop after T, such as 30s or 1m, with partial results and exit code 3 [default: no limit].",
+        "--deadline",
+        group=TRIED,
     ),
 ]
 Minutes = Annotated[
     float | None,
     typer.Option(
         metavar="N",
-        help="How long --profile burn repeats its tests: minutes, or a time such as 1h [default: 10].",
+        help="With --profile burn, repeat the tests for N minutes, or for a time such as 1h [default: 10].",
         parser=_minutes,
         rich_help_panel=TRIED,
         hidden=True,
@@ -83,7 +86,7 @@ Minutes = Annotated[
 StageLimit = Annotated[
     float | None,
     timed(
-        "Time after which a stage of a test run counts as hung, such as 120 or 5m [default: a limit per stage].",
+        "After T, such as 120 or 5m, a stage of a test run counts as hung [default: each stage has its own limit].",
         "--stage-limit",
         group=TRIED,
         rare=True,
@@ -93,7 +96,7 @@ SharedDirectory = Annotated[
     str | None,
     valued(
         "DIR",
-        "Measure the speed of DIR. On several nodes, also test whether all nodes see the same DIR.",
+        "Measure the speed of DIR. On several nodes, also test whether all nodes use the same DIR.",
         "--checkpoint-dir",
         group=TRIED,
     ),
@@ -102,7 +105,7 @@ Strict = Annotated[bool, switch("Treat warnings as failures.", "--strict", group
 Accept = Annotated[
     bool,
     switch(
-        "Accept (exit code 0) or reject (1) the node.",
+        "Decide: accept the node (exit code 0) or reject it (1).",
         "--accept",
         group=JUDGED,
     ),
@@ -110,7 +113,7 @@ Accept = Annotated[
 Shadow = Annotated[
     bool,
     switch(
-        "Dry run: write the real verdict to the report, but exit with 0 instead of 1 or 3.",
+        "Dry run: exit with 0 instead of 1 or 3. The report still contains the real verdict.",
         "--shadow",
         group=JUDGED,
         rare=True,
@@ -121,7 +124,7 @@ PolicyFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Apply the rules and waivers of a policy in TOML.",
+        "Apply the rules and waivers in FILE, a policy in TOML.",
         "--policy",
         group=JUDGED,
     ),
@@ -130,7 +133,7 @@ BaselineFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Compare speeds with the thresholds that `preflight baseline` wrote.",
+        "Compare the speeds with the thresholds that `preflight baseline` wrote to FILE.",
         "--baseline",
         group=JUDGED,
         rare=True,
@@ -140,8 +143,8 @@ FabricFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Compare your own ib_write_bw results with the rate of each RDMA port. FILE contains the output of ib_write_bw "
-        "for each device.",
+        "Compare the rate of each RDMA port with your own results of ib_write_bw. FILE contains the output of "
+        "ib_write_bw for each device.",
         "--fabric",
         group=JUDGED,
         rare=True,
@@ -151,21 +154,21 @@ HistoryFolder = Annotated[
     str | None,
     valued(
         "DIR",
-        "Read earlier reports from DIR. A GPU, a GPU pair or a port is faulty if it failed in 2 of the last 3 runs "
-        "that tested it. If the verdict is neither READY nor NODE ACCEPTED, the output shows what changed since the "
-        "last run with READY or NODE ACCEPTED.",
+        "Read earlier reports from DIR. A GPU, a GPU pair or a port counts as faulty if it failed in 2 of the last "
+        "3 runs that tested it. If the verdict is neither READY nor NODE ACCEPTED, the output shows what changed since "
+        "the last run that had one of these verdicts.",
         "--history",
         group=JUDGED,
         rare=True,
     ),
 ]
-EnvOut = Annotated[str, valued("PATH", "File for the settings.", group=PRINTED)]
+EnvOut = Annotated[str, valued("PATH", "Write the settings to PATH.", group=PRINTED)]
 ReportOut = Annotated[str, valued("PATH", "Full report as JSON.", group=PRINTED)]
 Also = Annotated[
     list[str] | None,
     valued(
         "FORMAT=FILE",
-        f"Also write the report in another format: {', '.join(form.value for form in ALSO)}.",
+        f"Also write the report to FILE. FORMAT is {', '.join(form.value for form in ALSO)}.",
         group=PRINTED,
     ),
 ]
@@ -173,7 +176,8 @@ Collectives = Annotated[
     str | None,
     valued(
         "LIST",
-        "Collectives to measure: all, or a list such as all_reduce,broadcast. nccl-tests' names are valid, too.",
+        "Measure these collectives: all, or a list such as all_reduce,broadcast. The names of nccl-tests are also "
+        "valid.",
         "--collectives",
         group=TRIED,
         rare=True,
@@ -183,8 +187,8 @@ Sizes = Annotated[
     str | None,
     valued(
         "MIN:MAX:F",
-        "Message sizes in bytes, from MIN to MAX. Each is F times the size before (default F: 2) [default: by "
-        "profile].",
+        "Use message sizes from MIN to MAX bytes. Each size is F times the previous size. If :F is missing, F is 2 "
+        "[default: sizes by profile].",
         "--sizes",
         group=TRIED,
         rare=True,
@@ -194,7 +198,8 @@ Tests = Annotated[
     str | None,
     valued(
         "LIST",
-        "Tests besides the collectives: pairs (of GPUs), gpus, rails (RDMA ports). `collectives` alone: none of these.",
+        "Choose tests in addition to the collectives: pairs (of GPUs), gpus, rails (RDMA ports) [default: all three]. "
+        "For none of the three tests, give `collectives`.",
         "--tests",
         group=TRIED,
         rare=True,
@@ -204,13 +209,14 @@ Skip = Annotated[
     list[str] | None,
     valued(
         "CHECK",
-        "Skip this check (repeatable). If acceptance needs the check, --accept gives no verdict (exit code 3).",
+        "Skip the check with the name CHECK (repeatable). If acceptance needs this check, --accept gives no verdict "
+        "(exit code 3).",
         "--skip",
         group=JUDGED,
         rare=True,
     ),
 ]
-Output = Annotated[str, valued("FILE", "Write the output to FILE; - is stdout.", "--output", "-o", group=PRINTED)]
+Output = Annotated[str, valued("FILE", "Write the output to FILE. Use - for stdout.", "--output", "-o", group=PRINTED)]
 # What `preflight run` tells its check, so that the page says what happens next.
 Starts = Annotated[str, typer.Option("--starts", hidden=True)]
 StartsOverSockets = Annotated[bool, typer.Option("--starts-over-sockets", hidden=True)]
@@ -234,8 +240,8 @@ NodeRank = Annotated[
 OnNodes = Annotated[
     str | None,
     valued(
-        "HOW:NODES",
-        "Check several nodes: ssh:node[01-40], ssh:@FILE, slurm:4, or k8s:4 (only prints a Kubernetes Job).",
+        "NODES",
+        "Check NODES. Write ssh:node[01-40], ssh:@FILE, slurm:4 or k8s:4 (only prints a Kubernetes Job).",
         "--on",
         group=NODES,
     ),
@@ -243,8 +249,8 @@ OnNodes = Annotated[
 Together = Annotated[
     bool,
     switch(
-        "With --on ssh: or slurm:, make one joint run with one report. The joint run also tests the paths between the "
-        "nodes.",
+        "With --on ssh:... or slurm:..., make one joint run with one report. The joint run also tests the paths "
+        "between the nodes.",
         "--together",
         group=NODES,
         rare=True,
@@ -253,14 +259,18 @@ Together = Annotated[
 Image = Annotated[
     str | None,
     valued(
-        "NAME", "With --on k8s:, the image of the job, with preflight installed.", "--image", group=NODES, rare=True
+        "NAME",
+        "With --on k8s:..., use the image NAME of the job. preflight must be installed in this image.",
+        "--image",
+        group=NODES,
+        rare=True,
     ),
 ]
 Apply = Annotated[
     bool,
     switch(
-        "With --on k8s:, pass the Job to kubectl instead of printing the Job. The exit code is 3, because nothing is "
-        "checked yet.",
+        "With --on k8s:..., pass the Job to kubectl instead of printing the Job. The exit code is 3, because nothing "
+        "is checked yet.",
         "--apply",
         group=NODES,
         rare=True,
@@ -270,7 +280,8 @@ SlurmArgs = Annotated[
     str | None,
     valued(
         "ARGS",
-        "Options for salloc, or for srun inside a job, such as '-p gpu --gres=gpu:8' (with --on slurm:N).",
+        "With --on slurm:..., pass ARGS, such as '-p gpu --gres=gpu:8', to salloc. Inside a Slurm job, pass "
+        "ARGS to srun.",
         "--slurm-args",
         group=NODES,
         rare=True,
@@ -280,7 +291,7 @@ Endpoint = Annotated[
     str | None,
     valued(
         "HOST:PORT",
-        "Node 0's address and port [default: automatic].",
+        "Address and port of node 0 [default: automatic].",
         "--rdzv-endpoint",
         group=NODES,
     ),
@@ -289,7 +300,7 @@ RunId = Annotated[
     str | None,
     valued(
         "ID",
-        "Name of this run. Give the same ID on every node, and a different ID to each run that uses the same endpoint.",
+        "Name of this run. Give the same ID on every node. Give different IDs to runs that use the same endpoint.",
         "--rdzv-id",
         group=NODES,
         rare=True,
@@ -299,7 +310,7 @@ TopoOption = Annotated[
     str | None,
     valued(
         "FILE",
-        "Read FILE, the output of `nvidia-smi topo -m`, instead of this machine; - is stdin.",
+        "Use FILE, the output of `nvidia-smi topo -m`, instead of this machine. Use - for stdin.",
         "--topo",
         group=ELSEWHERE,
         rare=True,
@@ -309,7 +320,7 @@ MachineOption = Annotated[
     str | None,
     valued(
         "FILE",
-        "Read a file of `preflight capture` instead of this machine; - is stdin.",
+        "Use the machine that `preflight capture` recorded in FILE, instead of this machine. Use - for stdin.",
         "--machine",
         group=ELSEWHERE,
         rare=True,
@@ -319,7 +330,7 @@ PlayedMachine = Annotated[
     str | None,
     valued(
         "FILE",
-        "Simulate the machine in a file of `preflight capture`, with a stand-in for NCCL as --backend.",
+        "Simulate the machine that `preflight capture` recorded in FILE. For --backend, give a stand-in for NCCL.",
         "--machine",
         group=ELSEWHERE,
         rare=True,
@@ -328,7 +339,10 @@ PlayedMachine = Annotated[
 SysrootOption = Annotated[
     str | None,
     valued(
-        "DIR", "Read a recorded /sys and /proc tree instead of the tree of this machine.", group=ELSEWHERE, rare=True
+        "DIR",
+        "Use the /sys and /proc tree that was recorded in DIR, instead of the tree of this machine.",
+        group=ELSEWHERE,
+        rare=True,
     ),
 ]
 

@@ -29,7 +29,7 @@ FORMS = f"write {HOSTS} or k8s:4x8 (with 8 GPUs)"
 @dataclass(frozen=True, slots=True)
 class Request:
     """Test this node with real collectives, and write NCCL settings.
-    Exit codes: 0 ready, 1 not ready, 2 usage, 3 inconclusive.
+    Exit codes: 0 ready, 1 not ready, 2 usage error, 3 inconclusive.
     """
 
     gpus: options.Gpus = None

@@ -25,8 +25,8 @@ EVIDENCE = "Evidence"  # of stuck
 class BenchOptions:
     """Time every collective under the default settings.
 
-    -v prints a table like nccl-tests. Exit codes: 0 the default settings work, 1 the default settings fail, 2 usage,
-    3 inconclusive.
+    With -v, `bench` prints a table like nccl-tests. Exit codes: 0 the default settings work, 1 the default settings
+    fail, 2 usage error, 3 inconclusive.
     """
 
     gpus: options.Gpus = None
@@ -46,8 +46,8 @@ ReasonOf = Annotated[
     str | None,
     valued(
         "CLASSES",
-        "For a scheduler: print one line with the failures of these classes, such as gpu,host,fabric. Only these "
-        "failures give exit code 1.",
+        "Print one line for a scheduler. The line contains the failures of CLASSES, such as gpu,host,fabric. Only "
+        "these failures give exit code 1.",
         "--reason",
         group=PRINTED,
     ),
@@ -58,7 +58,8 @@ ReasonOf = Annotated[
 class ProbeOptions:
     """Show the hardware and limits of this node, and their faults.
 
-    Starts no rank and needs no torch. Exit codes: 0 no fault found, 1 fault found, 2 usage, 3 inconclusive.
+    `probe` starts no rank and needs no torch. Exit codes: 0 no fault found, 1 fault found, 2 usage error,
+    3 inconclusive.
     """
 
     gpus: options.Gpus = None
@@ -77,7 +78,7 @@ class ProbeOptions:
 class CaptureOptions:
     """Record this machine in one JSON file, for `probe --machine`.
 
-    Host names, MAC and IP addresses, GUIDs, serial numbers and UUIDs are replaced by pseudonyms.
+    In the file, pseudonyms replace host names, MAC and IP addresses, GUIDs, serial numbers and UUIDs.
     """
 
     output: options.Output = STDOUT
@@ -86,15 +87,17 @@ class CaptureOptions:
 
 ReportedIn = Annotated[str, valued("FILE", "Write the archive to FILE.", "--output", "-o")]
 ReportDeadline = Annotated[
-    float | None, timed("Finish within T; if necessary, leave out the last parts [default: 10m].", "--deadline")
+    float | None,
+    timed("Finish within T. If the time is too short, leave out the last parts [default: 10m].", "--deadline"),
 ]
 
 
 OnReportNodes = Annotated[
     str | None,
     valued(
-        "HOW:NODES",
-        "Run gpu-report on several nodes: ssh:node[01-04], ssh:@FILE or slurm:4. With --on, --output names a folder.",
+        "NODES",
+        "Run gpu-report on NODES. Write ssh:node[01-04], ssh:@FILE (one host per line in FILE) or slurm:4. With --on, "
+        "--output names a folder.",
         "--on",
         group=NODES,
     ),
@@ -105,9 +108,10 @@ OnReportNodes = Annotated[
 class GpuReportOptions:
     """Test real GPUs, and pack the results for an issue.
 
-    Takes 10 minutes at most, needs no root, and uses the torch of this environment. Names of hosts, users and jobs,
-    addresses, UUIDs and serial numbers are removed. Exit codes: 0 every part passed, 1 a part failed or found a fault,
-    2 usage or a GPU in use, 3 no GPU can be used, or a node sent nothing.
+    By default, `gpu-report` takes 10 minutes at most. `gpu-report` needs no root, and uses the torch of this
+    environment. The archive is without names of hosts, users and jobs, addresses, UUIDs and serial numbers. Exit
+    codes: 0 every part passed, 1 a part failed or found a fault, 2 usage error or a GPU in use, 3 no GPU can be used,
+    or a node sent nothing.
     """
 
     gpus: options.Gpus = None
@@ -119,22 +123,31 @@ class GpuReportOptions:
 
 OfProcess = Annotated[
     int | None,
-    typer.Argument(metavar="PID", show_default=False, help="PID of a rank or of the job's launcher: 4711."),
+    typer.Argument(metavar="PID", show_default=False, help="PID of a rank or of the job's launcher, such as 4711."),
 ]
-Pid = Annotated[int | None, valued("PID", "Same as the argument PID.", "--pid", rare=True)]
+Pid = Annotated[int | None, valued("PID", "The same as the argument PID.", "--pid", rare=True)]
 AllJobs = Annotated[bool, typer.Option("--all", help="Look at every job on this node, one after another.")]
-JobOption = Annotated[str | None, valued("ID", "Job id of the scheduler, or torchrun's run id.", "--job")]
-User = Annotated[str | None, valued("NAME", "Look at the job of this user (root only).", "--user")]
-Out = Annotated[str | None, valued("DIR", "Write this node's evidence to DIR, for --merge.", "--out", group=NODES)]
+JobOption = Annotated[
+    str | None, valued("ID", "Look at the job whose scheduler job id or torchrun run id is ID.", "--job")
+]
+User = Annotated[str | None, valued("NAME", "Look at the job of the user NAME (only for root).", "--user")]
+Out = Annotated[str | None, valued("DIR", "Write the evidence of this node to DIR, for --merge.", "--out", group=NODES)]
 Merge = Annotated[
     str | None,
-    valued("DIR", "Judge the files in DIR, which several nodes wrote, instead of this node.", "--merge", group=NODES),
+    valued(
+        "DIR",
+        "Read the files that several nodes wrote to DIR with --out, and find out why the job hangs. Do not look "
+        "at this node.",
+        "--merge",
+        group=NODES,
+    ),
 ]
 OnJobsNodes = Annotated[
     str | None,
     valued(
-        "HOW:NODES",
-        "Look at the named nodes, and print one page. Write ssh:node[01-04], ssh:@FILE or slurm:node[01-04].",
+        "NODES",
+        "Look at NODES, and print one page. Write ssh:node[01-04], ssh:@FILE (one host per line in FILE) or "
+        "slurm:node[01-04].",
         "--on",
         group=NODES,
     ),
@@ -143,7 +156,7 @@ Native = Annotated[
     bool,
     typer.Option(
         "--native",
-        help="Also show C and C++ frames; py-spy then pauses each process for milliseconds.",
+        help="Also show C and C++ frames. For these frames, py-spy pauses each process for milliseconds.",
         rich_help_panel=EVIDENCE,
         hidden=True,
     ),
@@ -152,7 +165,7 @@ Dump = Annotated[
     bool,
     typer.Option(
         "--dump",
-        help="Ask torch for flight recorder dumps, if the job set TORCH_NCCL_DEBUG_INFO_PIPE_FILE.",
+        help="If the job set TORCH_NCCL_DEBUG_INFO_PIPE_FILE, ask torch for flight recorder dumps.",
         rich_help_panel=EVIDENCE,
         hidden=True,
     ),
@@ -161,8 +174,8 @@ AskRas = Annotated[
     bool | None,
     typer.Option(
         "--ras/--no-ras",
-        help="--ras: query NCCL's RAS in every release, although a query may crash the job. --no-ras: never query RAS. "
-        "[default: query RAS only in releases known to be safe]",
+        help="--ras: query the RAS service of NCCL in every release, although a query may crash the job. --no-ras: "
+        "never query RAS [default: query RAS only in releases known to be safe].",
         rich_help_panel=EVIDENCE,
         hidden=True,
     ),
@@ -174,9 +187,9 @@ Watch = Annotated[float | None, timed("Observe the ranks for at most T [default:
 class StuckOptions:
     """Show where each rank of a hung job waits, and why.
 
-    Looks at the ranks on this node. By default, `stuck` sends no signal and changes nothing in the job. With --native,
-    --dump or --ras, `stuck` can affect the job. Only --out and --json write files. Exit codes: 0 not stuck, 1 stuck,
-    2 usage, 3 inconclusive.
+    `stuck` looks at the ranks on this node. By default, `stuck` sends no signal and changes nothing in the job. With
+    --native, --dump or --ras, `stuck` can affect the job. `stuck` writes files only with --out or --json. Exit codes:
+    0 not stuck, 1 stuck, 2 usage error, 3 inconclusive.
     """
 
     of: OfProcess = None
@@ -196,11 +209,14 @@ class StuckOptions:
     quiet: option_kinds.Quiet = False
 
 
-ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="Report of `preflight check`; - is stdin.")]
+ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="Report of `preflight check`. Use - for stdin.")]
 FormatOption = Annotated[
     Format | None,
     choice(
-        f"One of {words(Format)} [default: by the suffix of --output, else console].", "--format", "-f", metavar="NAME"
+        f"Convert to NAME: {words(Format)} [default: by the suffix of --output, else console].",
+        "--format",
+        "-f",
+        metavar="NAME",
     ),
 ]
 
@@ -209,8 +225,8 @@ FormatOption = Annotated[
 class RenderOptions:
     """Convert a saved report to another format.
 
-    Exit codes: 0 written, 2 the input is no report (or --format env was given, and the report's verdict is not
-    `ready`), 3 the output could not be written.
+    Exit codes: 0 written, 2 the input is no report, 3 the output could not be written. With --format env, the exit code
+    is also 2 if the exit code in the report is not 0.
     """
 
     report: ReportFile
@@ -218,7 +234,9 @@ class RenderOptions:
     output: options.Output = STDOUT
 
 
-Reports = Annotated[list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports, or folders with *.json.")]
+Reports = Annotated[
+    list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports, or folders with reports (*.json).")
+]
 OutDir = Annotated[
     str | None, valued("DIR", f"Write {FLEET_PAGE} and the lists of hosts to DIR.", "--out", group=PRINTED)
 ]
@@ -230,7 +248,8 @@ class FleetOptions:
 
     Nodes with equal hardware form a group. The output also shows which settings differ inside a group.
 
-    Exit codes: 0 no outliers, 1 outliers or failed nodes, 2 usage, 3 a node has no verdict, or no report could be read.
+    Exit codes: 0 no outliers, 1 outliers or failed nodes, 2 usage error, 3 a node has no verdict, or no report could be
+    read.
     """
 
     reports: Reports
@@ -241,10 +260,13 @@ class FleetOptions:
 
 
 GoodReports = Annotated[
-    list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports of known-good nodes with equal hardware.")
+    list[str],
+    typer.Argument(
+        metavar="REPORT_OR_DIR...", help="Reports of known-good nodes with equal hardware, or folders with reports."
+    ),
 ]
 BoundsOutput = Annotated[
-    str, valued("FILE", "Write the thresholds to FILE; - is stdout.", "--output", "-o", group=PRINTED)
+    str, valued("FILE", "Write the thresholds to FILE. Use - for stdout.", "--output", "-o", group=PRINTED)
 ]
 
 
@@ -263,10 +285,10 @@ class BaselineOptions:
 
 
 GoodFile = Annotated[
-    str, typer.Argument(metavar="GOOD", help="Report or capture from when the node worked; - is stdin.")
+    str, typer.Argument(metavar="GOOD", help="Report or capture from a time when the node worked. Use - for stdin.")
 ]
 NowFile = Annotated[
-    str | None, typer.Argument(metavar="NOW", help="Current report or capture [default: probe this machine].")
+    str | None, typer.Argument(metavar="NOW", help="Current report or capture [default: this machine].")
 ]
 
 
@@ -274,9 +296,9 @@ NowFile = Annotated[
 class DiffOptions:
     """Show what changed on a node since it worked.
 
-    The most suspicious change comes first. Compare two reports of one node, or the reports of two equal nodes. Without
-    NOW, preflight probes this machine. Exit codes: 0 no change that matters, 1 a change that may matter, 2 usage, 3 no
-    node in common.
+    The most suspicious change comes first. `diff` compares two reports of one node, or the reports of two equal nodes.
+    Without NOW, `diff` probes this machine. Exit codes: 0 no change that matters, 1 a change that may matter, 2 usage
+    error, 3 no node in common.
     """
 
     good: GoodFile
@@ -287,7 +309,8 @@ class DiffOptions:
 
 
 CheckNames = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME...", help="Names of checks, as findings show them.")
+    list[str] | None,
+    typer.Argument(metavar="NAME...", help="Names of checks. Each finding shows the name of its check."),
 ]
 
 
@@ -295,8 +318,8 @@ CheckNames = Annotated[
 class ChecksOptions:
     """List the checks, or explain the named checks.
 
-    For each named check, prints what the check verifies, its class, and what the check can't see. Exit codes:
-    0 listed, 2 no such check.
+    For each named check, `checks` prints the class of the check, what the check verifies, and what the check can't see.
+    Exit codes: 0 listed, 2 no such check.
     """
 
     names: CheckNames = None
@@ -308,7 +331,8 @@ class ChecksOptions:
 class DoctorOptions:
     """Check this installation, and list what is missing.
 
-    Reads the version of torch without importing torch. Exit codes: 0 sound, 2 usage, 3 not sound.
+    `doctor` reads the version of torch without importing torch. Exit codes: 0 the installation has no fault, 2 usage
+    error, 3 the installation has a fault.
     """
 
     json: option_kinds.JsonPath = None
@@ -322,14 +346,16 @@ class DocumentKind(str, Enum):
     STUCK = "stuck"
 
 
-Document = Annotated[DocumentKind, typer.Argument(help="Document to describe: report of `check`, or JSON of `stuck`.")]
+Document = Annotated[
+    DocumentKind, typer.Argument(help="Describe the report of `check` (report), or the JSON of `stuck` (stuck).")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
     """Print the JSON Schema of the report, or of another document.
 
-    Schema draft 2020-12. Exit codes: 0 printed, 2 usage.
+    The schema follows JSON Schema draft 2020-12. Exit codes: 0 printed, 2 usage error.
     """
 
     document: Document = DocumentKind.REPORT

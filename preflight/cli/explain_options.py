@@ -14,14 +14,15 @@ Logs = Annotated[
     list[str],
     typer.Argument(
         metavar="LOG...",
-        help="Logs, folders or archives (tar, zip) of one run: plain, gzip, bzip2, zstd, xz; - is stdin.",
+        help="Logs of one run, or folders or archives (tar, zip) with its logs. The files can be plain or compressed "
+        "(gzip, bzip2, zstd, xz). Use - for stdin.",
     ),
 ]
 UnmeasuredEnv = Annotated[
     str | None,
     valued(
         "PATH",
-        "Write variables that may help, but were not tested, to PATH.",
+        "Write to PATH the variables that may help. preflight has not tested these variables.",
         "--env-out",
         group=PRINTED,
     ),
@@ -32,8 +33,8 @@ UnmeasuredEnv = Annotated[
 class ExplainOptions:
     """Find the root cause of a failed or hung run in its logs.
 
-    Names the first failure, not its consequences. Exit codes: 0 nothing failed, 1 a cause was found, 2 usage, 3
-    inconclusive.
+    `explain` names the first failure, not its consequences. Exit codes: 0 nothing failed, 1 a cause was found, 2 usage
+    error, 3 inconclusive.
     """
 
     logs: Logs

@@ -61,7 +61,7 @@ COMMANDS = {
         ("preflight timeout --params 7B --current 1800", "whether 1,800 s is enough"),
     )),
     "probe": ("probe_capture", "Show the hardware and limits of this node, and their faults.", (
-        ("preflight probe", "this node; starts nothing"),
+        ("preflight probe", "this node (starts nothing)"),
         ("preflight probe --gpus 0-3 --json -", "these GPUs, as JSON"),
     )),
     "bench": ("check_bench", "Time every collective under the default settings.", (
@@ -74,7 +74,7 @@ COMMANDS = {
     )),
     "fleet": ("fleet_baseline", "Compare the reports of many nodes, and list outliers.", (
         ("preflight fleet reports/", "all reports of a folder"),
-        ("preflight fleet reports/ --out page", "also write HTML pages and host lists"),
+        ("preflight fleet reports/ --out page", "also write an HTML page and host lists"),
     )),
     "baseline": ("fleet_baseline", "Compute speed thresholds from reports of known-good nodes.", (
         ("preflight baseline good/ -o baseline.json", "write the thresholds"),
@@ -266,8 +266,8 @@ class GroupedCommand(TyperCommand):
             if record is not None and not is_option and param.metavar:
                 record = param.metavar, param.help  # without its type, which for typer is a Python type
             if HELP_ALL in param.opts:
-                more = f"; {HELP_ALL} also shows {counted(len(rare), 'rare option')}" if rare and not shows_all else ""
-                record = "-h, --help", f"Show this page{more}."
+                more = f" {HELP_ALL} also shows {counted(len(rare), 'rare option')}." if rare and not shows_all else ""
+                record = "-h, --help", f"Show this page.{more}"
                 param.rich_help_panel = PRINTED
             group = (getattr(param, "rich_help_panel", None) or "Options") if is_option else "Arguments"
             if record is not None:

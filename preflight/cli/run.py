@@ -37,12 +37,19 @@ Command = Annotated[
 ]
 Reuse = Annotated[
     float | None,
-    timed("Skip the check if the last report is younger than T, such as 1h.", "--reuse", group=JOB),
+    timed("If the last report is still valid and is younger than T, such as 1h, skip the check.", "--reuse", group=JOB),
 ]
-NotReady = Annotated[int, valued("N", "Exit code if the check fails and no job starts.", group=JOB, rare=True)]
+NotReady = Annotated[
+    int, valued("N", "If the check fails, do not start the job, and exit with N.", group=JOB, rare=True)
+]
 Unknown = Annotated[
     OnUnknown,
-    options.choice("Action if the check is inconclusive: start or stop.", "--on-unknown", group=JOB, metavar="NAME"),
+    options.choice(
+        "If the check is inconclusive, start the job (start) or do not start the job (stop).",
+        "--on-unknown",
+        group=JOB,
+        metavar="NAME",
+    ),
 ]
 AllowSockets = Annotated[
     bool,
@@ -56,7 +63,7 @@ AllowSockets = Annotated[
 StuckAfter = Annotated[
     float | None,
     timed(
-        "Run `stuck` if the job has no output or file I/O for T [default: half of PREFLIGHT_PG_TIMEOUT_S].",
+        "If the job has no output or file I/O for T, run `stuck` [default: half of PREFLIGHT_PG_TIMEOUT_S, else 5m].",
         "--stuck-after",
         group=JOB,
     ),
@@ -65,8 +72,8 @@ KeepOutput = Annotated[str | None, valued("DIR", "Keep the output of the job in 
 SplitRanks = Annotated[
     bool,
     options.switch(
-        "With torchrun: also write each rank's output to a separate file (adds --tee 3, which adds a prefix to each "
-        "line).",
+        "With torchrun, also write the output of each rank to a separate file. This adds --tee 3 to the command. "
+        "With --tee 3, torchrun adds a prefix to each line.",
         "--split-ranks",
         group=JOB,
         rare=True,
@@ -99,8 +106,8 @@ def run(
     quiet: option_kinds.Quiet = False,
 ) -> None:
     """Check the node, start the job, and diagnose a hang or failure.
-    The job gets the tested settings. If the job hangs or fails, `run` says why. Exit codes: the job's own if the job
-    started; otherwise 78 not ready, 2 usage, 3 inconclusive with --on-unknown stop.
+    The job gets the tested settings. If the job starts, the exit code is that of the job. Otherwise: 78 not ready,
+    2 usage error, 3 inconclusive (--on-unknown stop).
     """
     if not 1 <= exit_not_ready <= 255:
         raise UsageError(f"--exit-not-ready {exit_not_ready}: give 1 to 255")

@@ -25,7 +25,8 @@ def _framework(text: str) -> Framework:
 JOB, PAUSES, KNOWN = "The job", "Pauses in which the other ranks wait", "Known values"
 
 Params = Annotated[
-    str | None, valued("N", "Number of parameters: 7B, 1.5B, 7e9; with experts 47B/13B (all/active).", group=JOB)
+    str | None,
+    valued("N", "Number of parameters, such as 7B, 1.5B or 7e9. With experts: all/active, such as 47B/13B.", group=JOB),
 ]
 DtypeOption = Annotated[
     Dtype,
@@ -40,7 +41,7 @@ DtypeOption = Annotated[
 OptimizerOption = Annotated[
     Optimizer,
     choice(
-        f"Optimizer, which decides the size of the optimizer state: {words(Optimizer)}.",
+        f"Optimizer, which determines the size of the optimizer state: {words(Optimizer)}.",
         "--optimizer",
         group=JOB,
         metavar="NAME",
@@ -53,7 +54,7 @@ StrategyOption = Annotated[
 SaveOption = Annotated[
     Save,
     choice(
-        "Checkpoints: full (rank 0 writes), sharded (all ranks write), async (in the background).",
+        "How checkpoints are written: full (by rank 0), sharded (by all ranks), async (in the background).",
         "--save",
         metavar="NAME",
         group=JOB,
@@ -61,67 +62,68 @@ SaveOption = Annotated[
 ]
 WorldSize = Annotated[
     str | None,
-    valued("N", "Number of ranks [default: the report's, else one per GPU].", group=JOB),
+    valued("N", "Number of ranks [default: from --report, else one per GPU].", group=JOB),
 ]
 Directory = Annotated[
     str | None,
-    valued("DIR", "Measure the write speed of this checkpoint directory.", group=PAUSES),
+    valued("DIR", "Measure how fast checkpoints can be written to DIR.", group=PAUSES),
 ]
-Preprocess = Annotated[str | None, valued("T", "How long one rank prepares data: 30m, 1h30m.", group=PAUSES)]
+Preprocess = Annotated[str | None, valued("T", "One rank prepares data for T, such as 30m or 1h30m.", group=PAUSES)]
 SaveTime = Annotated[
     str | None,
-    valued("T", "How long one checkpoint takes: 12m.", "--save-time", group=PAUSES),
+    valued("T", "One checkpoint takes T, such as 12m.", "--save-time", group=PAUSES),
 ]
-Evaluate = Annotated[str | None, valued("T", "How long one rank evaluates: 10m.", "--eval", group=PAUSES)]
+Evaluate = Annotated[str | None, valued("T", "One rank evaluates for T, such as 10m.", "--eval", group=PAUSES)]
 Compile = Annotated[
-    str | None, valued("T", "How long the first step compiles: 5m.", "--compile", group=PAUSES, rare=True)
+    str | None, valued("T", "The first step compiles for T, such as 5m.", "--compile", group=PAUSES, rare=True)
 ]
 Lora = Annotated[
     str | None,
     valued(
         "SHARE",
-        "For LoRA, the share of trained parameters, such as 0.5% (PEFT prints trainable%).",
+        "With LoRA, the share of trained parameters, such as 0.5%. PEFT prints this share as trainable%.",
         group=JOB,
         rare=True,
     ),
 ]
-Current = Annotated[str | None, valued("T", "Timeout of the running or failed job: 1800.", group=KNOWN)]
+Current = Annotated[str | None, valued("T", "The running or failed job has the timeout T, such as 1800.", group=KNOWN)]
 FrameworkOption = Annotated[
     Framework | None,
     typer.Option(
         "--framework",
         metavar="NAME",
-        help=f"Print the setting for this framework: {words(Framework)} [default: torch; -v: all].",
+        help=f"Print the setting for this framework: {words(Framework)} [default: torch, or all with -v].",
         parser=_framework,
         rich_help_panel=PRINTED,
     ),
 ]
 ReportIn = Annotated[
     str | None,
-    valued("FILE", "Report of `preflight check` with measured times; - is stdin.", group=KNOWN),
+    valued("FILE", "Report of `preflight check` that has measured times. Use - for stdin.", group=KNOWN),
 ]
 FromRun = Annotated[
     str | None,
     valued(
         "FILE",
-        "Use the pauses of an earlier run: FILE is the preflight-run.json that `run` wrote after the job succeeded.",
+        "Use the pauses of an earlier run. FILE is the preflight-run.json that `run` wrote after the job succeeded.",
         group=KNOWN,
         rare=True,
     ),
 ]
 OnGpus = Annotated[
-    str | None, valued("LIST", "GPUs of the job, such as 0-3, or UUIDs.", "--gpus", group=JOB, rare=True)
+    str | None, valued("LIST", "GPUs of the job: numbers, such as 0-3, or UUIDs.", "--gpus", group=JOB, rare=True)
 ]
 SeqLen = Annotated[
     str | None,
-    valued("N", "Tokens per sequence, to estimate the memory of activations; needs --config.", group=JOB, rare=True),
+    valued("N", "Tokens per sequence, to estimate the memory of activations. Requires --config.", group=JOB, rare=True),
 ]
 MicroBatch = Annotated[str | None, valued("N", "Sequences per GPU at a time [default: 1].", group=JOB, rare=True)]
 ConfigIn = Annotated[
     str | None,
     valued(
         "FILE",
-        "The model's config.json, to compute the size of a layer; with --seq-len also the memory of activations.",
+        "The model's config.json, to compute the size of a layer. With --seq-len, FILE also gives the memory of "
+        "activations.",
         group=JOB,
         rare=True,
     ),
@@ -131,10 +133,9 @@ ConfigIn = Annotated[
 @dataclass(frozen=True, slots=True)
 class TimeoutOptions:
     """Compute a safe timeout for the collectives of a job.
-
-    Prints the setting for a framework. With --params, `timeout` also estimates whether the job fits into GPU memory.
-    Exit codes: 0 safe timeout found, 1 no timeout is long enough or the GPUs are too small, 2 usage,
-    3 inconclusive: the speed of the checkpoint directory is unknown.
+    The output shows the setting for a framework. With --params, `timeout` also estimates whether the job fits into GPU
+    memory. Exit codes: 0 safe timeout found, 1 no timeout is long enough or the GPUs are too small, 2 usage error,
+    3 inconclusive, because the speed of the checkpoint directory is unknown.
     """
 
     params: Params = None
