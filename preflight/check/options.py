@@ -198,8 +198,8 @@ Tests = Annotated[
     str | None,
     valued(
         "LIST",
-        "Choose tests in addition to the collectives: pairs (of GPUs), gpus, rails (RDMA ports) [default: all three]. "
-        "For none of the three tests, give `collectives`.",
+        "Choose tests in addition to the collectives: pairs (of GPUs), gpus, rails (RDMA ports) [default: all that "
+        "the profile has]. For none of the three tests, give `collectives`.",
         "--tests",
         group=TRIED,
         rare=True,
