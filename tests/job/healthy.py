@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-SILENT_S = 15.0
+SILENT_S = 20.0
 WAY, FOLDER = sys.argv[1], Path(sys.argv[2])
 CHUNK = 64 << 10
 BURN = f"""

@@ -38,6 +38,7 @@ class Healthy:
     way: str
     says: str = ""
     lines: tuple[str, ...] = ()  # of its own output, besides `done`
+    no_rank_waits: bool = False  # then the job is clearly not stuck, and usually nothing is said
 
 
 WAYS = {
@@ -56,12 +57,15 @@ WAYS = {
     "rank 0 downloads from a slow server": Healthy("download", r"rank 0 on .* (?:gets or sends data|reads or writes)"),
     "the shell of a rank that works has ended": Healthy("adopted", COMPUTES),
     "rank 0 computes in the threads of numpy": Healthy("numpy", COMPUTES),
-    "all ranks accumulate gradients": Healthy("accumulation", COMPUTES),
+    "all ranks accumulate gradients": Healthy("accumulation", COMPUTES, no_rank_waits=True),
     "all ranks wait with growing pauses": Healthy("backoff"),
     "rank 0 exports a trace": Healthy("trace", COMPUTES),
     "rank 0 pickles and collects garbage": Healthy("pickle", COMPUTES),
     "progress is printed every ten seconds": Healthy(
-        "seldom", COMPUTES, tuple(f"rank {rank}: {part} of 2" for rank in (0, 1) for part in (1, 2))
+        "seldom",
+        COMPUTES,
+        tuple(f"rank {rank}: {part} of 2" for rank in (0, 1) for part in (1, 2)),
+        no_rank_waits=True,
     ),
 }
 
@@ -113,6 +117,6 @@ def test_a_healthy_job_is_not_called_stuck_and_ends_as_without(
 def test_most_were_looked_at_while_they_worked(
     stories: dict[str, Future[subprocess.CompletedProcess[str]]],
 ) -> None:
-    alone = [name for name in stories if WAYS[name].says in (COMPUTES, CHILD)]
+    alone = [name for name in stories if WAYS[name].says in (COMPUTES, CHILD) and not WAYS[name].no_rank_waits]
     seen = [name for name in alone if NO_PROGRESS in stories[name].result().stderr]
     assert len(seen) >= len(alone) // 2, f"only {seen}"
