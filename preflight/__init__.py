@@ -54,7 +54,10 @@ def pg_timeout(environ: Mapping[str, str] | None = None) -> timedelta | None:
 
 
 def __getattr__(name: str) -> Any:
-    """Return the object that the API exports under this name; its module is loaded at the first use."""
+    """Return the object `name` of the Python API.
+
+    The module `preflight.api` is loaded at the first call of this function.
+    """
     if name not in LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from preflight import api  # noqa: PLC0415  `import preflight` stays quick
@@ -63,14 +66,14 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names of the API, for completion."""
+    """Return the names that this package exports, for tab completion."""
     return sorted((*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__"))
 
 
 class _ByName(ModuleType):
-    """A module that is pickled by its name, as plain modules are.
+    """A module that is pickled as a reference to its name, without its content.
 
-    Ray needs this, because it pickles the modules that an actor refers to.
+    Ray needs this class, because Ray pickles the modules that an actor refers to.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,7 +81,10 @@ class _ByName(ModuleType):
 
 
 class _CalledModule(_ByName):
-    """The module of a folder with the name of an API function (`check`, `explain`, `stuck`); it calls that function."""
+    """A module that can be called. The call runs the API function that has the name of the module.
+
+    The modules of the folders `check`, `explain` and `stuck` have this class.
+    """
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         from preflight import api  # noqa: PLC0415  as above
@@ -89,7 +95,8 @@ class _CalledModule(_ByName):
 class _Package(_ByName):
     """The module of this package, which makes the folders `check`, `explain` and `stuck` callable.
 
-    Importing such a folder binds its module here, in the place of the API function of the same name.
+    If Python imports one of these folders, the folder's module replaces the API function of the same name. A call of
+    the folder's module then runs this API function.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

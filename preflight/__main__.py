@@ -35,8 +35,8 @@ def main() -> NoReturn:
 def _end_at_once(number: int, _frame: FrameType | None) -> None:
     """End the process at once with exit code 128 + signal.
 
-    The run has not begun yet. An exception would not do, because the modules that are being loaded may replace or drop
-    it.
+    The run has not begun yet. An exception would not be enough, because the modules that are being loaded may replace
+    or drop the exception.
     """
     try:
         os.write(2, b"preflight: stopped by %s\n" % STOPPING[number])
@@ -66,7 +66,10 @@ def _limit_behind(error: BaseException) -> str:
 
 
 def _leave_out_where_the_user_stands() -> None:
-    """Remove the working directory from sys.path, so that `python -m preflight` imports no typer.py of the user."""
+    """Remove the working directory from sys.path.
+
+    `python -m preflight` then imports no file of the user, such as a typer.py in the working directory.
+    """
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         if sys.path and sys.path[0] == os.getcwd() != home:

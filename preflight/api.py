@@ -214,7 +214,10 @@ def _options(**values: str | float | os.PathLike[str] | None) -> list[str]:
 
 
 def _chosen(kind: type[Chosen], argument: str, word: str) -> Chosen:
-    """Return the enum member with the value `word`. If there is none, raise UsageError, which lists all values."""
+    """Return the enum member with the value `word`.
+
+    Raise UsageError if no member has this value. The error message lists all values.
+    """
     try:
         return kind(word)
     except ValueError:
@@ -223,7 +226,7 @@ def _chosen(kind: type[Chosen], argument: str, word: str) -> Chosen:
 
 @contextmanager
 def _arguments_named() -> Iterator[None]:
-    """Reword a UsageError of the block, so that it names Python's arguments instead of the command's options."""
+    """Reword a UsageError that the block raises: name Python's arguments instead of the command's options."""
     try:
         yield
     except UsageError as error:
@@ -246,7 +249,7 @@ def _screen(page: Page) -> str:
 
 
 def _report_html(report: Report) -> str:
-    """Return the HTML page of a report, or its text if the packages of [html] are missing."""
+    """Return the HTML page of a report, or the report's text if the packages of the extra [html] are missing."""
     can = all(map(module_exists, HTML_MODULES))
     return _framed(render_as(Format.HTML, report)) if can else _as_text(str(report))
 

@@ -68,10 +68,10 @@ def check(
     save: Callable[[Report], None] = lambda _: None,
     silent: Mapping[str, str] | None = None,
 ) -> Checked:
-    """Run a check and return its report, which contains any error after the start of the ranks.
+    """Run a check and return its outcome.
 
-    The caller must end `agent`. Raise UsageError if an option is invalid, or if the module of --backend does not
-    register the backend.
+    If an error occurs after the start of the ranks, the report contains this error. The caller must end the process
+    `agent`. Raise UsageError if an option is invalid, or if the module of --backend does not register the backend.
     """
     # The time limit counts from `started_at`, in monotonic seconds. The hardware is read from `machine`. The Python
     # installation, the environment and the limits are read from `process`, which is this machine unless another machine
@@ -149,9 +149,10 @@ def _torch_problem(node: NodeFacts) -> str:
 
 
 def _storage_tried(run: RunRecord, directory: str) -> RunRecord:
-    """Return the run with the measured speed of the directory. Raise UsageError if there is no such directory.
+    """Return the run with the measured speed of the checkpoint directory `directory`.
 
-    The speed is measured before the trials, so that an error loses no result.
+    The speed is measured before the trials, so that an error loses no result. Raise UsageError if the directory does
+    not exist.
     """
     since = time.monotonic()
     writers = max(1, min(run.path.world_size, NODE_WRITERS))
@@ -201,7 +202,7 @@ def _tried(run: RunRecord, agent: AgentProcess, watch: Watcher) -> tuple[RunReco
 
 
 def _refuse_unregistered(run: RunRecord, save: Callable[[Report], None]) -> None:
-    """Raise UsageError if the ranks found that the module of --backend registers no such backend.
+    """Raise UsageError if the ranks found that the module of --backend does not register the backend.
 
     Only torch knows the registered backends, and only the ranks import torch.
     """

@@ -93,9 +93,9 @@ def _torch_and_driver(machine: Machine, is_linux: bool) -> list[InstalledPart]:
 
 
 def _stacks() -> InstalledPart:
-    """Return whether py-spy can read a process that is not this process's child.
+    """Return whether py-spy can read a process that is not a child of this process.
 
-    The ranks of a job are never its children.
+    The ranks of a job are never children of this process.
     """
     if find_py_spy() is None:
         return InstalledPart(

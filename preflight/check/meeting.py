@@ -56,9 +56,9 @@ def times_of(now: float, ends_at: float) -> Times:
 
 
 def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peers | None]:
-    """Connect this node to the other nodes, and return the specification of its own test runs and the connection.
+    """Connect this node to the other nodes, and return (specification, connection).
 
-    The connection is None if the nodes can't join.
+    The specification describes this node's own test runs. The connection is None if the nodes can't join.
     """
     # If the nodes can't join, `launched` gets the reason, and the ranks then run only their own tests.
     make_joint_dir(run.run_dir)

@@ -52,7 +52,7 @@ ArgumentsOf = Callable[[int, Sequence[str]], Sequence[str]]  # of a node, by its
 class NodeCommands:
     """The commands that run preflight on the nodes: one command for each host.
 
-    A command must end within `leave_s` seconds after its stdin was closed.
+    After the stdin of a command is closed, the command must end within `leave_s` seconds.
     """
 
     commands: Mapping[str, Sequence[str]]
@@ -133,9 +133,9 @@ def _hosts_in(named: str) -> tuple[str, ...]:
 def visit(
     way: NodeCommands, limit_s: float, take: Callable[[str, Json], None], watch: Callable[[Sequence[str], int], None]
 ) -> dict[str, str]:
-    """Run the commands in `way`, and return {host: reason} for the nodes that sent no report.
+    """Run the commands of `way` (NodeCommands), and return {host: reason} for the nodes that sent no report.
 
-    Each node has `limit_s` seconds. `take` is called with each report as it arrives.
+    Each node has at most `limit_s` seconds. `take` is called with each report as soon as the report arrives.
     """
     # About once a second, `watch` gets the nodes at work and the number of nodes that are not started. At the end, and
     # after Ctrl-C, every connection is closed, and preflight then ends on every node.

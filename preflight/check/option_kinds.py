@@ -28,7 +28,10 @@ def valued(metavar: str, what: str, *names: str, group: str | None = None, rare:
 
 
 def timed(what: str, name: str, group: str | None = None, rare: bool = False) -> Any:
-    """Return a typer option `name` that takes a duration such as 90, 90s, 5m or 1h30m; `what` is its help text."""
+    """Return a typer option `name` that takes a duration such as 90, 90s, 5m or 1h30m.
+
+    `what` is the help text of the option.
+    """
 
     def parse(text: str) -> float:
         return parse_duration_s(text, name)
@@ -37,14 +40,20 @@ def timed(what: str, name: str, group: str | None = None, rare: bool = False) ->
 
 
 def choice(what: str, *names: str, group: str | None = None, metavar: str | None = None, rare: bool = False) -> Any:
-    """Return a typer option that takes one of a few words, in upper or lower case; `what` is its help text."""
+    """Return a typer option that takes one of a few words, in upper or lower case.
+
+    `what` is the help text of the option.
+    """
     return typer.Option(
         *names, metavar=metavar, help=what, case_sensitive=False, rich_help_panel=group, hidden=rare
     )  # fmt: skip
 
 
 def switch(what: str, *names: str, group: str | None = None, envvar: str | None = None, rare: bool = False) -> Any:
-    """Return a typer option without a value; `what` is its help text."""
+    """Return a typer option without a value.
+
+    `what` is the help text of the option.
+    """
     return typer.Option(*names, help=what, envvar=envvar, rich_help_panel=group, hidden=rare)
 
 

@@ -24,7 +24,10 @@ LEAST_BYTES, MOST_BYTES = 8, 64 << 30
 
 
 def _minutes(text: str) -> float:
-    """Return the seconds in the value of --minutes; a number without a unit is minutes."""
+    """Return the seconds in the value of --minutes.
+
+    A number without a unit counts as minutes.
+    """
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Build the report of a run, also if the run was cut short."""
+"""Build the report of a run, even if the run was cut short."""
 
 from __future__ import annotations
 
@@ -161,7 +161,10 @@ def _is_good(answer: Report | Decision) -> bool:
 
 
 def _trials(run: RunRecord, joint: JointPhase, disturbed: str) -> tuple[TrialResult, ...]:
-    """Return the trials with the cause of each failure: the multi-node trials if they began, else this node's own."""
+    """Return the multi-node trials, or this node's own trials if no multi-node trial began.
+
+    Each failed trial has the cause of its failure.
+    """
     tried = run.launch.trials if joint.has_begun else run.launch.own_trials
     hosts = hosts_by_rank(joint.solo_results) if joint.has_begun else ()
     caused = (with_hosts(with_cause(trial), hosts) for trial in tried)
@@ -215,7 +218,7 @@ def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckR
 
 
 def separate_findings(solo_results: Mapping[int, SoloResult]) -> CheckResults:
-    """Return the results of the checks in `solo_results`, for a run that tested no nodes together."""
+    """Return the results of the checks in `solo_results`, for a run that did not test the nodes together."""
     skipped = (
         replace(each, reason=f"{solo.host}: {each.reason}")
         for solo in solo_results.values()
@@ -233,7 +236,10 @@ def _by_host(solo_results: Mapping[int, SoloResult]) -> Iterator[Finding]:
 
 
 def _rails(run: RunRecord, trials: Sequence[TrialResult], disturbed: str) -> tuple[RailTest, ...] | Gap | None:
-    """Return the per-port RDMA tests; a Gap if they were due but not run; None if they were not due."""
+    """Return the results of the RDMA tests, which test each port separately.
+
+    Return None if the tests were not due. Return a Gap object with the reason if the tests were due but were not run.
+    """
     default = default_trial(trials)
     if not rails_to_try(run.node, run.request.profile, run.path.dialect) or default is None or not works(default):
         return None
@@ -272,7 +278,7 @@ def _with_gpus(run: RunRecord, advice: Advice) -> Advice:
 def _with_timeouts(
     run: RunRecord, trials: tuple[TrialResult, ...], advice: Advice, world_size: int, installed: Mapping[str, str]
 ) -> Advice:
-    """Return the advice with timeouts computed from these trials, without the job's size.
+    """Return the advice with timeouts that are computed from these trials, but without the job's size.
 
     Only `preflight timeout` knows the job's size.
     """

@@ -150,7 +150,10 @@ class Request:
 
     @property
     def narrowed(self) -> str:
-        """Return the given options that limit the check, as on the command line, or "" if no such option is given."""
+        """Return the given options that limit the check, written as on the command line.
+
+        Return "" if no option limits the check.
+        """
         left_out = ",".join(sorted(self.skipped)) or None
         given = {"tests": self.tests, "collectives": self.collectives, "sizes": self.sizes, "skip": left_out}
         return " ".join(f"--{name} {''.join(text.split())}" for name, text in given.items() if text is not None)

@@ -43,7 +43,8 @@ class SlurmJob:
 def slurm_job(named: str, options: Sequence[str], environ: Mapping[str, str]) -> Iterator[SlurmJob]:
     """Yield a Slurm job that has the nodes in `named`, a list of host names or a number of nodes.
 
-    Outside a Slurm job, a new job is requested and given back at the end. Raise LaunchError if there is no job.
+    Inside a Slurm job, the current job is used. Outside, a new job is requested, and is given back at the end. Raise
+    LaunchError if Slurm gives no new job.
     """
     # Inside a Slurm job, the current job is used. Outside, `salloc` gets the new job. `options` are options of srun
     # inside a job, and options of salloc outside.
@@ -77,7 +78,10 @@ def _by_name(hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _chosen(named: str, hosts: Sequence[str], number: str) -> Sequence[str]:
-    """Return the hosts of the job that `named` selects by name or by number. Raise UsageError if the job lacks them."""
+    """Return the hosts of the Slurm job that `named` selects.
+
+    `named` is a list of host names or a number of hosts. Raise UsageError if the Slurm job lacks these hosts.
+    """
     if named.isdecimal():
         if not 0 < int(named) <= len(hosts):
             raise UsageError(f"--on slurm:{named}: job {number}, in which this runs, has {len(hosts)} nodes")

@@ -109,14 +109,20 @@ def without_room(run: RunRecord) -> str:
 
 
 def _ranks_per_cpu(run: RunRecord) -> float:
-    """Return how many ranks share one CPU that this process may use; 1 if the ranks compute on GPUs."""
+    """Return how many ranks share one of the CPUs that this process may use.
+
+    Return 1 if the ranks compute on GPUs.
+    """
     if not run.path.on_cpu:
         return 1.0
     return run.path.world_size / usable_cpus(live_machine())
 
 
 def _comparable_baseline(run: RunRecord) -> Baseline:
-    """Return the baseline if it is of this run's hardware class, else NO_BASELINE, with which no trial is repeated."""
+    """Return the baseline if the baseline has this run's hardware class. Otherwise return NO_BASELINE.
+
+    With NO_BASELINE, no trial is repeated.
+    """
     asked, system = run.baseline, run.node.system
     if asked is None or isinstance(system, Gap):
         return NO_BASELINE

@@ -1,4 +1,4 @@
-"""Check a machine without starting ranks, or save what preflight read from the machine in a file (a capture).
+"""Check a machine without starting ranks, or save the values read from the machine as a file (a capture).
 
 The input is this machine, a /sys tree, a pasted topology or an earlier capture.
 """
@@ -53,7 +53,7 @@ def _read_by(ends_at: float | None) -> float | None:
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
-    """Return the GPUs and links in `text`, and the problems found in these.
+    """Return the GPUs and links in `text`, and the problems found in these GPUs and links.
 
     `text` is the output of `nvidia-smi topo -m`. Raise MalformedInput if `text` is something else.
     """

@@ -68,7 +68,7 @@ def given_up(request: Request, outputs: Outputs) -> Iterator[None]:
 
 @contextmanager
 def shadowed(is_on: bool) -> Iterator[None]:
-    """If `is_on` (--shadow) is true, exit with 0 instead of 1 or 3, and say so on stderr.
+    """If `is_on` (--shadow) is true, replace the exit codes 1 and 3 of the block by 0, and say so on stderr.
 
     The report still contains the real verdict.
     """

@@ -94,7 +94,10 @@ def _parse_also(option: str) -> tuple[Format, str]:
 
 
 def save_interim(report: Report, outputs: Outputs) -> None:
-    """Write an interim report, which remains if this process is killed, to the files that can be replaced later."""
+    """Write an interim report to the output files that can be replaced later.
+
+    If this process is killed, the interim report remains in the files.
+    """
     # A FIFO does not get the report, because the reader of a FIFO gets only one document.
     _save(report, outputs, is_replaceable)
 
@@ -102,7 +105,8 @@ def save_interim(report: Report, outputs: Outputs) -> None:
 def save(report: Report, outputs: Outputs) -> None:
     """Write the report in all its formats.
 
-    Raise OutputError for the first format that could not be written, after the other formats are written.
+    If a format can't be written, the other formats are still written. OutputError for the first failed format is then
+    raised.
     """
     # A file that can't be written is renamed, because an earlier run wrote it.
     _save(report, outputs, lambda _: True)
@@ -180,9 +184,10 @@ def _page(report: Report, outputs: Outputs) -> str:
 
 
 def _amend(report: Report, error: OutputError | Interrupted, outputs: Outputs) -> Report:
-    """Add a failed write, or the signal, to the report as a problem; write it where possible, and return it.
+    """Add a failed write or a signal to the report as a problem, save the report, and return the report.
 
-    A failed write makes the verdict unknown, because a verdict that was not stored must have no effect.
+    The report is saved only where a write is possible. A failed write makes the verdict unknown, because a verdict that
+    was not stored must have no effect.
     """
     if isinstance(error, OutputError):
         node = NodeVerdict.UNKNOWN if isinstance(report.node_verdict, NodeVerdict) else report.node_verdict

@@ -42,15 +42,18 @@ def explain(asked: ExplainOptions) -> None:
 
 
 def _are_small(logs: Sequence[str]) -> bool:
-    """Return whether the logs are files of at most SMALL_BYTES together, which are read in seconds."""
+    """Return whether the logs are files that have at most SMALL_BYTES together.
+
+    Logs of this size are read in seconds.
+    """
     return all(map(os.path.isfile, logs)) and sum(map(os.path.getsize, logs)) <= SMALL_BYTES
 
 
 def _answer_of_nodes(folder: str) -> StuckAnswer | None:
-    """Return the result of `preflight stuck --merge` for the evidence in a folder of logs; None without evidence.
+    """Return the result of `preflight stuck --merge` for the evidence in a folder of logs.
 
-    `stuck --out` wrote this evidence. `stuck` runs as a separate process, because `explain` imports none of its
-    modules.
+    `stuck --out` wrote this evidence. Return None if the folder contains no evidence. `stuck` runs as a separate
+    process, because `explain` imports no module of `stuck`.
     """
     if not os.path.isdir(folder) or not any(map(STUCK_FILE.search, os.listdir(folder))):
         return None

@@ -70,7 +70,10 @@ def _make_dir(path: str) -> None:
 
 
 def _host_lists(compared: Fleet) -> dict[str, str]:
-    """Return {file name: text} of the host lists. Except in the list of passing hosts, a reason follows each host."""
+    """Return {file name: text} for the lists of hosts.
+
+    In every list except the list of passing hosts, a reason follows each host.
+    """
     states = {UNKNOWN: compared.unknown, WOULD_DRAIN: compared.would_drain}
     lists = {name: render_host_list([each.host for each in of], state_reasons(of)) for name, of in states.items()}
     lists[PASSING] = render_host_list(compared.passing)

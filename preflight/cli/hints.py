@@ -63,13 +63,20 @@ def _alone(values: str, command: str, options: Collection[str]) -> str:
 
 
 def _as_job(line: str) -> str:
-    """Return a hint to start the command line `line` as a job with `preflight run`, which checks first."""
+    """Return a hint to start the command line `line` as a job with `preflight run`.
+
+    `preflight run` checks the node before the job starts.
+    """
     is_script = line.split(maxsplit=1)[0].endswith(".py")
     return f"did you mean `preflight run -- {'python ' * is_script}{line}`?"
 
 
 def _elsewhere(option: str, command: str, typed: list[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
-    """Return a hint for an option that the command does not take: where it belongs, its spelling, or other commands."""
+    """Return a hint for an option that the command does not take.
+
+    The hint says where in the command line the option belongs, how the option is spelled, or which commands take the
+    option.
+    """
     if not command:
         later = next((each for each in typed if each in examples), "")
         if later and option in options_of(later):

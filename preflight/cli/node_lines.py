@@ -24,9 +24,10 @@ MOST_SAID = 100  # characters of a node's answer
 def visit_all(
     way: NodeCommands, limit_s: float, take: Callable[[str, Any], str], *, is_quiet: bool
 ) -> tuple[dict[str, str], Interrupted | None]:
-    """Run the commands in `way`, and return the failed nodes ({host: reason}) and the interrupting signal or None.
+    """Run the commands of `way` (NodeCommands), and return ({host: reason}, signal).
 
-    `take` is called with each reply. It stores the reply and returns a text about it, or raises MalformedInput.
+    The dictionary has the failed nodes. The signal is the signal that interrupted the commands, or None. `take` is
+    called with each reply. `take` stores the reply and returns a text about the reply, or raises MalformedInput.
     """
     # A node fails if it sent no readable reply. Each node has `limit_s` seconds, plus time for the login.
     lines = NodeLines(len(way.commands), is_quiet)

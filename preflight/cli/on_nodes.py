@@ -153,7 +153,10 @@ def check_on(request: Request) -> None:
 
 
 def _named(paths: dict[str, str], reported: Sequence[str]) -> Iterator[tuple[str, object, str]]:
-    """Yield the reports, with each node's host name replaced by the name in --on, which the scheduler knows."""
+    """Yield the reports with each node's host name replaced by the node's name in --on.
+
+    The scheduler knows the names in --on.
+    """
     hosts = iter(reported)
     for path, document, problem in read_reports(paths[host] for host in reported):
         host = next(hosts)
@@ -172,7 +175,10 @@ def _with_missing(fleet: Fleet, missing: dict[str, str]) -> Fleet:
 
 
 def _with_exclude(page: Page, fleet: Fleet) -> Page:
-    """Return the page, plus the option of srun and sbatch that excludes the nodes that failed or are unknown."""
+    """Return the page with an `--exclude` option for srun and sbatch added.
+
+    The option excludes the nodes that failed or are unknown.
+    """
     hosts = {state.host.rpartition("@")[2] for state in (*fleet.failing, *fleet.unknown)}
     if not hosts:
         return page
@@ -184,7 +190,7 @@ def _with_exclude(page: Page, fleet: Fleet) -> Page:
 def answer_back(request: Request, agent: AgentProcess) -> None:
     """Check this node, and print the report as one line for the preflight process that started this process.
 
-    The run ends if stdin ends.
+    If stdin is closed, the run ends.
     """
     # The end of stdin means that the other process has ended. No file is left on this node.
     end_with_stdin()

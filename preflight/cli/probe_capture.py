@@ -46,7 +46,10 @@ def probe(asked: commands.ProbeOptions) -> None:
 
 
 def _classes(named: str | None) -> tuple[Blame, ...]:
-    """Return the fault domains that `named` lists; () for None. Raise UsageError if there is no such fault domain."""
+    """Return the fault domains that `named` lists, or () if `named` is None.
+
+    Raise UsageError if a name in `named` is not a fault domain.
+    """
     names = [] if named is None else [each.strip() for each in named.split(",")]
     known = {each.value: each for each in Blame}
     for name in names:
@@ -76,7 +79,10 @@ def capture(asked: commands.CaptureOptions) -> None:
 def _survey(
     gpus: str | None, sysroot: str | None, topo: str | None, capture_file: str | None, ends_at: float | None
 ) -> survey.Survey:
-    """Return the facts of the machine that one of the arguments names, or of this machine if none does."""
+    """Return the survey of the machine that an argument names, or of this machine if no argument names one.
+
+    Raise UsageError if several arguments name a machine.
+    """
     named = [name for name, given in (("sysroot", sysroot), ("topo", topo), ("machine", capture_file)) if given]
     if len(named) > 1:
         raise UsageError(f"--{' and --'.join(named)}: one machine at a time")

@@ -170,7 +170,10 @@ app = typer.Typer(
 
 
 def _load(file: str) -> Any:
-    """Return the module `file` of preflight/cli. Raise BrokenInstallation if it or its imports can't be loaded."""
+    """Return the module `file` of preflight/cli.
+
+    Raise BrokenInstallation if this module or one of its imports can't be loaded.
+    """
     try:
         return importlib.import_module(f"preflight.cli.{file}")
     except Exception as error:
@@ -286,7 +289,10 @@ class GroupedCommand(TyperCommand):
 
 
 class LazyCommand(TyperCommand):
-    """A command that is loaded only when the command runs, which makes `--help` fast."""
+    """A command whose module is loaded only when the command runs.
+
+    As a result, `--help` is fast.
+    """
 
     def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
         """Load the real command, parse the arguments with the real command, and return the command's Click context."""
@@ -358,12 +364,15 @@ def _fail(code: int, message: str) -> int:
 
 
 def _asked(error: Exception) -> str:
-    """Return the command whose --help covers a usage error, such as `preflight check`."""
+    """Return the command whose --help page helps after a usage error, such as `preflight check`."""
     return f"{PROGRAM} {_named(error)}".strip()
 
 
 def _named(error: Exception) -> str:
-    """Return the command in which a usage error occurred, "" if the error came before any command."""
+    """Return the command in which a usage error occurred.
+
+    Return "" if the error occurred before any command was recognized.
+    """
     context = getattr(error, "ctx", None)
     if context is None:  # of an option without its value
         return sys.argv[1] if sys.argv[1:] and sys.argv[1] in COMMANDS else ""
@@ -371,7 +380,7 @@ def _named(error: Exception) -> str:
 
 
 def _hint(error: Exception) -> str:
-    """Return what the user probably meant; "" if nothing is likely."""
+    """Return a hint on what the user probably meant, or "" if there is no likely guess."""
 
     def options_of(name: str) -> set[str]:
         return {option for param in real_command(name).params for option in param.opts} if name else set()

@@ -56,7 +56,10 @@ def _description(check: CheckDescription) -> CheckDescription:
 
 
 def _named(name: str, known: Mapping[str, CheckDescription]) -> CheckDescription:
-    """Return a check by its name, ignoring case. If there is none, raise UsageError, which names similar names."""
+    """Return the check with the name `name`, ignoring case.
+
+    Raise UsageError if no check has this name. The error message suggests similar names.
+    """
     if name.lower() in known:
         return known[name.lower()]
     raise no_such(name, "check", name, known)

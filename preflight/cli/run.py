@@ -154,7 +154,10 @@ def run(
 
 
 def _node_rank(asked: Asked) -> int:
-    """Return this node's rank in the job; 0 if the sources contradict each other, which the check reports."""
+    """Return this node's rank in the job.
+
+    Return 0 if the sources of the rank contradict each other. The check then reports the contradiction.
+    """
     try:
         return find_placement(asked, os.environ).node_rank
     except UsageError:

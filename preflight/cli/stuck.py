@@ -143,7 +143,7 @@ def watch_s(asked: StuckOptions) -> float:
 
 
 def _look(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
-    """Return the evidence about a job from this node, and from the other nodes that wrote theirs into --out."""
+    """Return the evidence about a job from this node, and from the other nodes that wrote evidence into --out."""
     started_at, out = time.time(), asked.out
     evidence = look_here(asked, job, machine, stopped)
     if out is None:

@@ -85,7 +85,10 @@ def _answer(
     asked: TimeoutOptions, job: Job, current_s: float | None, earlier: Report | None, storage: StorageSpeed | None,
     fit: Fit | Gap | None, has_gpus: bool, taken: str,
 ) -> None:  # fmt: skip
-    """Print the timeout and exit with its exit code; `taken` says which number of ranks was assumed, and why."""
+    """Print the timeout, and exit with the exit code that fits the timeout.
+
+    `taken` says which number of ranks was assumed, and why.
+    """
     settings = nccl_settings(earlier.nodes[0]) if earlier and earlier.nodes else dict(os.environ)
     measured = timings(earlier.trials if earlier else None, earlier.world_size if earlier else 0, storage, settings)
     versions = installed_versions(DISTRIBUTIONS)
@@ -117,9 +120,9 @@ def _ranks(earlier: Report | None, chosen: tuple[int, ...]) -> tuple[int, str]:
 
 
 def _node(earlier: Report | None, gpus: str | None) -> tuple[NodeFacts, tuple[int, ...]]:
-    """Return the node on which the job will run, and its GPUs by nvml_index.
+    """Return the facts of the node on which the job will run, and the NVML indices of the GPUs to use.
 
-    The node is that of the report, or this node if there is no report.
+    The facts come from the first node of the report `earlier`, or from this node if there is no report.
     """
     if earlier is None:
         must_have_linux("--gpus without --report")
@@ -135,7 +138,7 @@ def _fit(job: Job, params: str, batch: Batch | None, node: NodeFacts, chosen: tu
 
 
 def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
-    """Return the measured speed of the directory; show the progress."""
+    """Measure the speed of the checkpoint directory `directory`, show the progress, and return the speed."""
 
     def show(share: float) -> None:
         text = f"measuring {clean(directory)}: {100 * min(1.0, max(0.0, share)):.0f}%"

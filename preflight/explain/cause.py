@@ -33,9 +33,9 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return the text patterns `names` of `model/error_texts.py` as `Sign` records.
+    """Return the text patterns of `model/error_texts.py` that have the given names, as `Sign` records.
 
-    Other packages use these patterns, too.
+    Other packages also use these patterns.
     """
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
@@ -139,7 +139,8 @@ def fixed(
 def by_signs(verdict: str) -> Judge:
     """Return a `judge` function that reports its cause with high confidence if a log line matches the cause.
 
-    `verdict` is the first sentence of the answer, in which `{who}` becomes the ranks and `{host}` the host.
+    `verdict` is the first sentence of the answer. In this sentence, the ranks replace `{who}` and the host replaces
+    `{host}`.
     """
     # `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}` becomes " on HOST" or nothing. A row of
     # data/signatures.toml may have a more precise sentence.
@@ -153,9 +154,10 @@ def by_signs(verdict: str) -> Judge:
 
 
 def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
-    """Return the conclusion that a problem which NCCL diagnosed caused timeouts, or None if no rank timed out.
+    """Return the conclusion that a problem reported by NCCL's diagnostics caused the timeouts.
 
-    In `verdict`, the first sentence of the answer, `{said}` is replaced by the text from NCCL.
+    Return None if no rank timed out. `verdict` is the first sentence of the answer. In this sentence, the text from
+    NCCL replaces `{said}`.
     """
     # The result needs a timeout, because healthy runs also have NCCL problems of this kind. `events` are the lines of
     # NCCL's diagnostics.

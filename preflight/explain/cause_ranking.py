@@ -64,9 +64,9 @@ def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[R
 
 
 def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
-    """Return whether a cause's only evidence is warnings, in logs that end with normal work.
+    """Return whether a cause has only warnings as evidence, and the logs of the warnings end with normal work.
 
-    The run may then continue.
+    If so, the run may still continue.
     """
     return all(
         WARNING.search(event.text) and shows_work(evidence.sources[event.source].tail) for event in claim.events
@@ -79,9 +79,10 @@ def _not_sure(warned: Ranked) -> Ranked:
 
 
 def _may_be_it_too(best: Claim, other: Claim) -> bool:
-    """Return whether `other` may be a cause too: it came before the best cause, or the best cause is not proved.
+    """Return whether the conclusion `other` may name another cause of the failure, in addition to the best cause.
 
-    Events after a proven cause are its consequences.
+    The events of `other` must come before the best cause, unless the best cause is not proved. Events after a proved
+    cause are consequences of this cause.
     """
     if other.authority > Authority.TRANSPORT or not other.events:
         return False
@@ -90,7 +91,10 @@ def _may_be_it_too(best: Claim, other: Claim) -> bool:
 
 
 def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
-    """Return whether a cause's only evidence is messages after the job's success, or warnings that end no job."""
+    """Return whether the only evidence for a cause is harmless messages at the end of the job.
+
+    Messages after the job's success are harmless, and so are warnings that end no job.
+    """
     if claim.authority is Authority.ECHO and _is_only_warned(evidence, claim):
         return True
     is_late = claim.authority >= Authority.TIMEOUT or claim.authority is Authority.REFINED_TIMEOUT

@@ -148,7 +148,7 @@ def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return two waits if the second rank has already completed the collective in which the first rank waits.
+    """Return two waits if the second rank has completed the collective in which the first rank still waits.
 
     Return None if no rank has completed a collective in which another rank waits.
     """
@@ -170,9 +170,9 @@ def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def _stands(wait: Wait) -> bool:
-    """Return whether the rank has enqueued nothing after the collective in which it waits.
+    """Return whether a rank has enqueued nothing after the collective in which this rank waits.
 
-    The program itself is then blocked in that collective.
+    If so, the program itself is blocked in that collective.
     """
     return wait.last_enqueued == wait.seq
 
@@ -184,9 +184,9 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 
 
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return, of the ranks in a group, those that enqueued the fewest collectives.
+    """Return the ranks of a group that have enqueued the fewest collectives.
 
-    Return () unless another rank waits in a collective that these ranks did not enqueue.
+    Return () unless another rank of the group waits in a collective that these ranks did not enqueue.
     """
     by_group: dict[str, list[Wait]] = defaultdict(list)
     for wait in waits:
@@ -202,7 +202,7 @@ def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
 def behind_by_seq(waits: Iterable[Wait]) -> tuple[str, ...]:
     """Return the ranks that wait in the earliest collective.
 
-    Return () if at least half of the ranks wait there, or if the waits belong to several groups.
+    Return () if at least half of the ranks wait in this collective, or if the waits belong to several groups.
     """
     known = [wait for wait in waits if wait.rank and wait.seq >= 0 and wait.op]
     if len({wait.group for wait in known}) > 1:

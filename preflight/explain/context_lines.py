@@ -117,8 +117,8 @@ NAMES_BEFORE = re.compile(
 class Raised:
     """The exception in the last line of a traceback.
 
-    `is_echo` says that another rank caused the exception, and `is_weak` that only the exception's text suggests another
-    rank.
+    `is_echo` says that another rank caused the exception. `is_weak` says that only the text of the exception suggests
+    another rank as the cause.
     """
 
     # A launcher or a rank raises an echo. If `is_weak` is true, the exception may be the program's own error.

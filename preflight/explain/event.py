@@ -53,7 +53,7 @@ class Moment:
 class Event:
     """A log line that indicates a cause.
 
-    `source` is the number of the log, and an unknown `rank` or `host` is "".
+    `source` is the number of the log. `rank` and `host` are "" if unknown.
     """
 
     # `sign` is the name of the pattern that matched, and `match` is the matching text. `line` is the line number in

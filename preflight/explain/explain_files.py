@@ -47,7 +47,10 @@ def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Ex
 
 
 def what_it_is(name: str, head: bytes) -> str:
-    """Return a message if a file is a picture, a web page or a report, or "" for a possible log."""
+    """Return a message if a file is not a log but a picture, a web page or a report.
+
+    Return "" if the file may be a log.
+    """
     # `head` has the first bytes of the file.
     for magic, kind in PICTURES.items():
         if head.startswith(magic):
@@ -77,7 +80,7 @@ class _Reader:
     entries: int = 0
 
     def logs(self, paths: Sequence[str]) -> Iterator[Log]:
-        """Yield the logs one after another, and set aside dumps and `preflight stuck` reports.
+        """Yield the logs one after another. Store flight recorder dumps and `preflight stuck` reports separately.
 
         The caller must read each log before the next log is opened.
         """

@@ -215,9 +215,9 @@ def _what_to_do(verdict: ExplainVerdict, evidence: LogEvidence) -> tuple[str, ..
 
 
 def _known_lines(evidence: LogEvidence) -> Iterator[str]:
-    """Yield the meaning of each unusual line that is a known message.
+    """Yield the meaning and the remedy of each unusual line that contains a known message.
 
-    No line proves that such a message ended the run.
+    The log does not prove that one of these messages ended the run.
     """
     for each in evidence.unusual(frozenset()):
         if found := find([each.text], evidence.versions, names=True):
@@ -226,9 +226,10 @@ def _known_lines(evidence: LogEvidence) -> Iterator[str]:
 
 
 def _unusual(evidence: LogEvidence, verdict: ExplainVerdict, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
-    """Return lines that no healthy run prints and that the cause does not quote; () if a cause is proved.
+    """Return the log lines that no healthy run prints, except the lines that the best cause quotes.
 
-    If the job may go on, only lines that the program calls errors are returned.
+    Return () if a cause is proved or if the run was healthy. If the run may continue, return only lines that the
+    program marks as errors.
     """
     if verdict is ExplainVerdict.HEALTHY:
         return ()
@@ -244,7 +245,10 @@ def _unusual(evidence: LogEvidence, verdict: ExplainVerdict, named: tuple[Ranked
 
 
 def _without_prefixes(text: str) -> str:
-    """Return a line of a log. Its prefixes are removed if they are so long that a page would show nothing else."""
+    """Return a line of a log, without its prefixes if the prefixes are very long.
+
+    With very long prefixes, a page would show nothing but the prefixes.
+    """
     body = body_of(text).strip()
     return f"… {body}"[: TEXT * 2] if len(text) - len(body) > LONG_PREFIXES else text[: TEXT * 2]
 
@@ -364,7 +368,10 @@ def _consequence(ranked: Ranked, evidence: LogEvidence) -> Consequence:
 
 
 def _processes(rows: tuple[ProcessRow, ...], evidence: LogEvidence) -> tuple[ProcessEnd, ...]:
-    """Return the table of processes. Ranks known only from the job's size are omitted, unless they are few."""
+    """Return the table of processes.
+
+    Ranks that are known only from the job's size are omitted, unless there are few of them.
+    """
     missing = silent(rows)
     told = [row for row in rows if row.first or row.code or row.has_log or len(missing) <= FEW_SILENT]
     return tuple(
@@ -383,9 +390,10 @@ def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...
 
 
 def _proof(claim: Claim, evidence: LogEvidence) -> tuple[Quote, ...]:
-    """Return the evidence for a cause, in which lines that differ only in numbers become the first line and a count.
+    """Return the quotes that support a cause. Lines that differ only in numbers become one quote.
 
-    If ranks called different collectives, all lines are kept, because their numbers matter.
+    This quote has the first line and the number of similar lines. If ranks called different collectives, all lines are
+    kept, because the numbers in the lines matter.
     """
     if claim.authority is Authority.MISMATCH:
         return _quotes(claim.events, evidence, EVIDENCE)

@@ -42,9 +42,9 @@ def with_cause(trial: TrialResult) -> TrialResult:
 
 
 def _that_tell(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return how the ranks ended whose output may show the cause.
+    """Return the ends of the ranks whose output may show the cause.
 
-    If a signal ended a rank at fault, leave out ranks that only lost their connection to that rank.
+    If a signal ended a rank at fault, ranks that only lost the connection to this rank are left out.
     """
     if not any(end.rank in trial.culprits and end.ended == "signal" for end in trial.ranks):
         return trial.ranks
@@ -52,7 +52,10 @@ def _that_tell(trial: TrialResult) -> tuple[RankEnd, ...]:
 
 
 def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
-    """Yield two logs per rank; the names of the logs contain the rank, as torchrun's names do."""
+    """Yield at most two logs per rank.
+
+    The name of each log contains the rank, as the names of torchrun's logs do.
+    """
     for end in ends:
         for kind, lines in ((OWN, end.detail.splitlines()), (LIBRARY, [line.text for line in end.log])):
             if lines:
@@ -60,7 +63,10 @@ def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
 
 
 def _few_logs(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return all ranks, but logs for only a few of them, preferably for the ranks at fault."""
+    """Return the ends of all ranks, but keep the logs of only a few ranks.
+
+    The logs of the ranks at fault are preferred.
+    """
     with_log = sorted((end.rank not in trial.culprits, end.rank) for end in trial.ranks if end.log)
     kept = {rank for _, rank in with_log[:MOST_LOGS]}
     return tuple(end if end.rank in kept or not end.log else replace(end, log=()) for end in trial.ranks)

@@ -109,7 +109,10 @@ def _entry(item: object) -> Entry | None:
 
 
 def _plain(value: object) -> str:
-    """Return a value as a short text. Nested values are left out, since their text can be endless."""
+    """Return a text or a number as a short text, or "" for any other value.
+
+    Nested values are left out, because their text can be endless.
+    """
     return sys.intern(str(value)[:80]) if isinstance(value, (str, int)) else ""
 
 
@@ -140,9 +143,7 @@ def find_lag(recordings: Iterable[Recording]) -> Lag | None:
 def find_clash(recordings: Iterable[Recording]) -> Clash | None:
     """Return two ranks that enqueued different calls under the same group and sequence number.
 
-    The collectives differ, or the sizes of an all_reduce.
-
-    Return None if no ranks differ.
+    The calls differ in the collective, or in the sizes of an all_reduce. Return None if all calls are equal.
     """
     # If more than half of the ranks agree, the first of the two ranks differs from the majority.
     held: dict[tuple[str, int], dict[str, Entry]] = defaultdict(dict)

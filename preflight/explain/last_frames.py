@@ -99,7 +99,10 @@ def _source_below(lines: list[str], number: int) -> str:
 
 
 def _call(source: str, frames: Iterable[re.Match[str]]) -> str:
-    """Return the collective that the user's line calls, else the first collective that torch's frames below name."""
+    """Return the collective that the user's line calls.
+
+    If the line names no collective, return the first collective that torch's frames below this line name.
+    """
     if match := CALL.search(source):
         return match[1]
     named = (COLLECTIVE.fullmatch(frame[3]) for frame in frames if OF_TORCH.search(frame[1]))

@@ -68,7 +68,7 @@ def last_run(chunks: Iterable[bytes], *, is_of_one_rank: bool) -> tuple[Iterable
 
 
 def _last_start(text: bytes, *, is_of_one_rank: bool) -> int:
-    """Return where the last run begins; 0 if the log has only one."""
+    """Return the position at which the last run begins, or 0 if the log has only one run."""
     opening = _opening(text)
     start = 0
     for repeat in _repeats(text, opening) if len(opening) >= LEAST_LINES else ():
@@ -79,9 +79,10 @@ def _last_start(text: bytes, *, is_of_one_rank: bool) -> int:
 
 
 def _stands_alone(text: bytes, begins: int, *, is_of_one_rank: bool) -> bool:
-    """Return whether a whole run begins at this position: a run that made steps, or that failed in a log of one rank.
+    """Return whether a whole run begins at the position `begins`.
 
-    A later stage of a script, a node that starts late or a child process may print the opening again.
+    A whole run made steps, or failed in a log of one rank. A later stage of a script, a node that starts late or a
+    child process may also print the first lines of a run.
     """
     if STEP.search(text, begins) is not None:
         return True
@@ -89,7 +90,10 @@ def _stands_alone(text: bytes, begins: int, *, is_of_one_rank: bool) -> bool:
 
 
 def _opening(text: bytes) -> dict[bytes, bytes]:
-    """Return {form: line} of the first lines of a log, up to its first alarm. A form is a line without what varies."""
+    """Return {form: line} for the first lines of a log, up to the first line that reports a failure.
+
+    The form of a line is the line without the parts that vary from run to run.
+    """
     found: dict[bytes, bytes] = {}
     for line in text.split(b"\n", LOOKED_AT)[:LOOKED_AT]:
         if len(found) == OPENING_LINES or ALARM.search(line):
@@ -101,12 +105,15 @@ def _opening(text: bytes) -> dict[bytes, bytes]:
 
 
 def _form(line: bytes) -> bytes:
-    """Return a line without what differs from run to run; its short numbers stay, because they tell ranks apart."""
+    """Return a line with placeholders for the parts that vary from run to run.
+
+    Short numbers stay in the line, because short numbers distinguish the ranks.
+    """
     return VARIES.sub(b"#", STAMP.sub(b"@", line[:LONGEST].strip()))
 
 
 def _repeats(text: bytes, opening: dict[bytes, bytes]) -> list[int]:
-    """Return the positions at which the first lines of the log occur again, in order."""
+    """Return the positions at which the first lines of the log are repeated, in order."""
     forms = list(opening)
     found: set[int] = set()
     for place, form in enumerate(forms[:ANCHORS]):
@@ -117,7 +124,7 @@ def _repeats(text: bytes, opening: dict[bytes, bytes]) -> list[int]:
 
 
 def _lines_with(text: bytes, words: bytes, form: bytes) -> Iterator[int]:
-    """Yield where lines of this form begin, the last line first."""
+    """Yield the positions at which lines with the form `form` begin, the last line first."""
     begins = len(text)
     for _ in range(MOST_REPEATS):
         at = text.rfind(words, 0, begins)
@@ -129,7 +136,10 @@ def _lines_with(text: bytes, words: bytes, form: bytes) -> Iterator[int]:
 
 
 def _opens(text: bytes, begins: int, forms: list[bytes]) -> bool:
-    """Return whether most of these line forms occur in order after a position; other lines may be between them."""
+    """Return whether most of the line forms `forms` occur in order after the position `begins`.
+
+    Other lines may be between these lines.
+    """
     lines = [_form(line) for line in _lines_from(text, begins, 3 * OPENING_LINES)]
     at = seen = 0
     for form in forms:
@@ -140,7 +150,7 @@ def _opens(text: bytes, begins: int, forms: list[bytes]) -> bool:
 
 
 def _is_new(text: bytes, start: int, repeat: int, *, is_of_one_rank: bool) -> bool:
-    """Return whether the run that begins at `repeat` is another run than the one that begins at `start`."""
+    """Return whether the run that begins at `repeat` is a different run from the run that begins at `start`."""
     first = _moment_in(text[start : start + STAMPED_BYTES])
     last = _moment_in(text[max(start, repeat - STAMPED_BYTES) : repeat], which=-1)
     new = _moment_in(text[repeat : repeat + STAMPED_BYTES])
@@ -150,7 +160,7 @@ def _is_new(text: bytes, start: int, repeat: int, *, is_of_one_rank: bool) -> bo
 
 
 def _moment_in(text: bytes, which: int = 0) -> Moment:
-    """Return the first time stamp of a text, or the last one if `which` is -1."""
+    """Return the first time stamp in `text`, or the last time stamp if `which` is -1."""
     found = DATED.findall(text)
     return read_moment(found[which].decode()) if found else Moment()
 

@@ -16,7 +16,8 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 class Need:
     """An action that some repair steps require, such as setting an environment variable.
 
-    The function `way` returns how a launcher does the action, or "" if the launcher has no way.
+    The function `way` returns the instruction for this action with a launcher, or "" if the launcher can't do the
+    action.
     """
 
     # `asked_by` is a pattern that finds the repair steps.

@@ -57,7 +57,7 @@ def clean(raw: bytes) -> str:
 def line_around(block: bytes, at: int, end: int, limit: int, before: int) -> tuple[int, int]:
     """Return the start and the end of the line that contains the match from `at` to `end`.
 
-    A line with more than `limit` bytes before or after the match is cut there.
+    A long line is cut. At most `limit` bytes of the line remain on each side of the match.
     """
     # A carriage return also ends a line. If the line starts more than `limit` bytes before the match, the result starts
     # `before` bytes before the match. The result ends at most `limit` bytes after the match.

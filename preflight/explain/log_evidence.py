@@ -55,9 +55,9 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """What the logs show about one process.
+    """The information in the logs about one process.
 
-    A negative exit code in `code` is a signal, and `waited_for` is "" if the process did not wait.
+    A negative exit code in `code` is a signal. `waited_for` is "" if the process did not wait.
     """
 
     # `first` is the first abnormal line that the process itself wrote. `raised` is the last line of the first
@@ -75,7 +75,7 @@ class ProcessRow:
     def how_it_ended(self) -> str:
         """Return how the process ended, such as "KeyError, exit code 1", "SIGKILL" or "no error in its log".
 
-        Return "" if this is unknown.
+        Return "" if the logs do not show how the process ended.
         """
         words = []
         if self.raised is not None and (error := read_exception(self.raised.text)) is not None:
@@ -121,7 +121,7 @@ class LogEvidence:
     def keep(self, event: Event) -> bool:
         """Record an event, and return whether the event was recorded.
 
-        An event is refused if enough events of the same kind were recorded before, unless its rank is new.
+        If enough events of the same kind were recorded before, only an event of a new rank is recorded.
         """
         self.counts[event.sign] += 1
         known = self.ranks[event.sign]
@@ -136,7 +136,10 @@ class LogEvidence:
         return True
 
     def forget_traceback(self, source: int, line: int) -> None:
-        """Remove the traceback event in line `line` of log number `source`, because Python ignored this exception."""
+        """Remove the traceback event in line `line` of log number `source`.
+
+        The method is called if Python ignored the exception of this traceback.
+        """
         kept = self.events[run_ends.TRACEBACK]
         kept[:] = [event for event in kept if (event.source, event.line) != (source, line)]
 

@@ -256,10 +256,10 @@ class Scanner:
         return raised is not None and context_lines.ECHO_TYPES.search(raised.type) is not None
 
     def _is_barren(self, block: bytes, at: int) -> bool:
-        """Count a match that is part of a longer pattern's match; return whether the prefilter was rebuilt.
+        """Count a match that lies inside the match of a longer pattern; return whether the prefilter was rebuilt.
 
-        The longer pattern is no longer searched. After very many such matches, the shorter pattern is not searched
-        either.
+        The longer pattern is no longer searched, because this pattern matched too often. If the shorter pattern also
+        matches very often, the shorter pattern is no longer searched either.
         """
         named = self._name.match(block, at)
         if named is None or named.lastgroup is None:
@@ -374,7 +374,10 @@ class Scanner:
             self._work.begin()
 
     def _is_ignored(self, line: int, text: str, before: bytes) -> bool:
-        """Return whether Python ignored the exception in line `line`; if so, forget the exception's traceback."""
+        """Return whether Python ignored the exception in line `line`.
+
+        If Python ignored the exception, remove the recorded traceback of the exception.
+        """
         begins = before.rfind(b"Traceback (most recent call last)")
         if begins < 0 or ENDED.search(before, begins):
             return False

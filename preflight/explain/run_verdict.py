@@ -21,7 +21,8 @@ LAST_WORDS = 6  # lines: Python's warnings of what a process left behind follow 
 def run_verdict(evidence: LogEvidence, *, is_named: bool) -> ExplainVerdict:
     """Return the verdict on the run: cause named, healthy, not enough evidence, or unfinished.
 
-    A run is healthy only if its success comes after every alarming event that the run did not survive.
+    Alarming events that the run survived do not count. A run can be healthy only if every other alarming event came
+    after the run's success.
     """
     if is_named:
         return ExplainVerdict.CAUSE_NAMED
@@ -60,7 +61,10 @@ def _goes_on(source: SourceState) -> bool:
 
 
 def _is_last(unusual: UnusualLine, evidence: LogEvidence) -> bool:
-    """Return whether the only log ends with an unusual error line, one that healthy runs do not print."""
+    """Return whether there is only one log, and the error line `unusual` is the last line of this log.
+
+    Healthy runs do not print this line.
+    """
     return unusual.is_error and not evidence.sources[1:] and unusual.line == evidence.sources[0].lines
 
 
@@ -73,13 +77,19 @@ def _left_after_the_work(evidence: LogEvidence) -> bool:
 
 
 def _all_left(evidence: LogEvidence) -> bool:
-    """Return whether each log ends with processes that exit on their own, with rank 0 among these processes."""
+    """Return whether each log ends with processes that exit on their own.
+
+    Rank 0 must be one of these processes.
+    """
     left = [event for event in evidence.of(LEFT) if _is_near_the_end(event, evidence)]
     return {e.source for e in left} == set(range(len(evidence.sources))) and any(e.rank in ("0", "") for e in left)
 
 
 def _is_near_the_end(event: Event, evidence: LogEvidence) -> bool:
-    """Return whether only a few lines follow the event in its log, and none of them reports work or a start."""
+    """Return whether only a few lines follow the event in the event's log.
+
+    None of these lines may report work or a start.
+    """
     source = evidence.sources[event.source]
     after = source.lines - event.line
     if after >= LAST_WORDS or (after and shows_work(source.tail[-after:])):
@@ -94,7 +104,10 @@ def _was_stopped(evidence: LogEvidence) -> bool:
 
 
 def errors(evidence: LogEvidence) -> tuple[UnusualLine, ...]:
-    """Return the unusual lines that a program calls errors, apart from those before its server became ready."""
+    """Return the unusual lines that the program marks as errors.
+
+    Errors in a log before a server became ready are left out.
+    """
     readies = evidence.of(READY)
 
     def is_survived(each: UnusualLine) -> bool:

@@ -59,9 +59,10 @@ class Signature:
         )  # fmt: skip
 
     def applies_to(self, versions: Mapping[str, str], around: Surroundings | None) -> bool:
-        """Return whether the message applies to the library `versions` in the log and to the machine `around`.
+        """Return whether the message applies to the library versions and to the machine that the log shows.
 
-        An unknown version excludes no message.
+        `versions` has the library versions, and `around` has the machine. A message is not excluded if the version of
+        its library is unknown.
         """
         # Some bugs exist only on one kind of machine, but other faults print the same line. For a bug of this kind, the
         # log must show that kind of machine.
@@ -121,7 +122,7 @@ def find(
 ) -> KnownMessage | None:
     """Return the first known message in `texts`, or None if no text contains a known message.
 
-    Messages for other library `versions` or for another machine than `around` are skipped.
+    A message is skipped if it does not apply to the library versions in `versions` or to the machine in `around`.
     """
     # If `names` is true, messages without a first sentence (`says`) are skipped too.
     rows = [row for row in signatures() if row.applies_to(versions, around) and (row.says or not names)]
@@ -133,13 +134,19 @@ def find(
 
 
 def known_verdict(text: str) -> str:
-    """Return the cause's first sentence that signatures.toml has for this log line, or "" if it has none."""
+    """Return the first sentence of a cause, which signatures.toml gives for this log line.
+
+    Return "" if signatures.toml gives no sentence for the line.
+    """
     matches = ((row, row.pattern.search(text)) for row in signatures() if row.verdict)
     return next((filled(row.verdict, match) for row, match in matches if match), "")
 
 
 def filled(text: str, match: re.Match[str], *, quote: bool = False) -> str:
-    """Return `text` with {1}, {2} and so on replaced by the groups of `match`; `quote` quotes them for a shell."""
+    """Return `text` with {1}, {2} and so on replaced by the groups of `match`.
+
+    If `quote` is true, the groups are quoted for a shell.
+    """
     for number, value in enumerate(match.groups(), 1):
         text = text.replace(f"{{{number}}}", shlex.quote(value) if quote and value else value or "")
     return text

@@ -66,7 +66,10 @@ def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
 
 
 def _named(document: dict[str, Any], name: str) -> tuple[dict[str, Any] | None, object]:
-    """Return the culprit or the working rank of a report, as a record with the text `what`, and its ranks."""
+    """Return the first culprit of a report, or the working rank if the report has no culprit.
+
+    The result is a pair: a record with the text `what`, and the ranks. Both are None if the report names no rank.
+    """
     if document.get("verdict") == "stuck":
         culprits = document.get("culprits")
         first = culprits[0] if isinstance(culprits, list) and culprits else None

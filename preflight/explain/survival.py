@@ -62,12 +62,12 @@ class Survival:
         return after >= MANY if has_died else after + self._prepared.get(event.source, 0) >= FEW
 
     def _after(self, event: Event, others: Iterable[Event]) -> list[Event]:
-        """Return those of `others` that are in the event's log and not before the event, in order."""
+        """Return the events in `others` that are in the log of `event` and not before `event`, in order."""
         found = [each for each in others if each.source == event.source and each.order >= event.order]
         return sorted(found, key=lambda each: each.order)
 
     def _became_ready(self, event: Event) -> bool:
-        """Return whether a server became ready for the first time after an event, and nothing had died in between."""
+        """Return whether a server became ready for the first time after an event, and no process died in between."""
         own = [ready for ready in self._readies if ready.source == event.source]
         first = min(own, key=lambda ready: ready.order, default=None)
         if first is None or first.order < event.order or event.authority <= Authority.KILLED:
@@ -75,7 +75,10 @@ class Survival:
         return not any(death.order < first.order for death in self._after(event, self._deaths))
 
     def is_after_success(self, event: Event) -> bool:
-        """Return whether the event came after the run succeeded or was asked to stop, with no new work in between."""
+        """Return whether the event came after the run succeeded or was asked to stop.
+
+        Return False if new work began before the event.
+        """
         return any(self._follows(event, done) for done in self._successes) or self.is_after_stop(event)
 
     def is_after_stop(self, event: Event) -> bool:
@@ -102,7 +105,7 @@ class Survival:
         return event.authority >= Authority.ECHO  # of another log without a common clock
 
     def has_new_work(self, event: Event) -> bool:
-        """Return whether the log of the event shows new work between its last success and the event."""
+        """Return whether the log of the event shows new work between the log's last success and the event."""
         # A program that starts is new work, and so are more steps than the other ranks may still have to print.
         own = [done for done in self._successes if done.source == event.source and done.order < event.order]
         if not own:

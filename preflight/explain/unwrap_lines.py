@@ -1,4 +1,7 @@
-"""Join the lines that a terminal window broke, even in the middle of a word, before a user pasted the text."""
+"""Join the lines that a terminal window broke before a user pasted the text.
+
+A terminal window breaks lines even in the middle of a word.
+"""
 
 from __future__ import annotations
 

@@ -44,9 +44,9 @@ def shows_work(lines: Iterable[str]) -> bool:
 
 
 class StepCounter:
-    """A counter of the distinct work steps in one log, with the number so far in `count`.
+    """A counter of the distinct work steps in one log.
 
-    The counter reads only a limited amount of text after an alarming line.
+    `count` is the number of work steps so far. After an alarming line, the counter reads only a limited amount of text.
     """
 
     # The limit saves time.
@@ -94,18 +94,18 @@ class StepCounter:
 
 
 def _line_start(text: bytes, at: int) -> int:
-    """Return the start of the line at a position.
+    """Return the position at which the line that contains the position `at` begins.
 
-    The search goes back only a little; a carriage return also begins a line.
+    A line also begins after a carriage return. The search covers at most LONGEST bytes.
     """
     least = max(0, at - LONGEST)
     return max(text.rfind(b"\n", least, at), text.rfind(b"\r", least, at), least - 1) + 1
 
 
 def _line_end(text: bytes, at: int) -> int:
-    """Return the end of the line at a position.
+    """Return the position at which the line that contains the position `at` ends.
 
-    The search goes only a little further; a carriage return also ends a line.
+    A line also ends at a carriage return. The search covers at most twice LONGEST bytes.
     """
     newline = text.find(b"\n", at, at + LONGEST * 2)
     end = newline if newline >= 0 else min(at + LONGEST * 2, len(text))

@@ -77,9 +77,9 @@ def read_pids_refusals(machine: Machine) -> int:
 
 
 def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ...]]:
-    """Return the texts of the files `names` at each level of a controller's hierarchy, if the level has the first file.
+    """Return the texts of the files `names` at each level of a controller's cgroup hierarchy.
 
-    Version 2 has the controller "".
+    Levels without the first file are left out. In version 2, the controller is "".
     """
     if not controller and not machine.names(MOUNT):
         raise UnreadableFact(f"/{MOUNT}: no cgroup file system is mounted there")

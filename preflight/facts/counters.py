@@ -163,7 +163,7 @@ def _netifs(machine: Machine) -> Iterator[Counter]:
 
 
 def _aer(machine: Machine) -> tuple[Counter, ...]:
-    """Return the PCIe AER error counters of the GPUs, the adapters and the bridges above them."""
+    """Return the PCIe AER error counters of the GPUs, the adapters and the bridges above these devices."""
     devices = [device.bdf for device in probe_pci(machine)]
     found = tuple(counter for bdf in devices for counter in _of_device(machine, bdf))
     if devices and not found:
@@ -173,7 +173,10 @@ def _aer(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
-    """Yield the PCIe AER counters of a device; none if AER is off or the firmware handles AER."""
+    """Yield the PCIe AER counters of a device.
+
+    Yield nothing if AER is off or the firmware handles AER.
+    """
     for file, (total, kind) in AER_FILES.items():
         path = f"{DEVICES}/{bdf}/{file}"
         if machine.exists(path):
@@ -226,8 +229,8 @@ READERS: dict[OutsideKind, tuple[Callable[[Machine], int], str]] = {
 def probe_outside_events(machine: Machine) -> Counts:
     """Return {kind: (count, source)} for events outside the run that may end the run, such as out-of-memory kills.
 
-    The counts begin with the machine's boot or the cgroup's creation, and an unreadable count is a Gap object with the
-    reason.
+    The counts begin with the boot of the machine or the creation of the cgroup. If a count can't be read, a Gap object
+    with the reason replaces the count.
     """
     return {kind: (gap_or(partial(read, machine)), source) for kind, (read, source) in READERS.items()}
 

@@ -44,7 +44,10 @@ def parse_history(answer: Any) -> KernelHistory:
 
 
 def _losses(machine: Machine) -> Iterator[tuple[str, int | Gap]]:
-    """Yield, for each interface of a device that has a link now, how often the link went down (sysfs-class-net)."""
+    """Yield (name, number of link losses) for each network interface of a device whose link is up now.
+
+    The kernel document sysfs-class-net describes the files.
+    """
     for name in machine.names(NETIFS):
         place = f"{NETIFS}/{name}"
         if machine.exists(f"{place}/device") and gap_or(partial(read_whole, machine, f"{place}/carrier")) == 1:
@@ -52,7 +55,10 @@ def _losses(machine: Machine) -> Iterator[tuple[str, int | Gap]]:
 
 
 def _lost(machine: Machine, place: str) -> int:
-    """Return how often a link went down: carrier_down_count (Linux 4.16), else half of the carrier changes."""
+    """Return how often a link went down.
+
+    The result is carrier_down_count (since Linux 4.16). Without this file, the result is half of carrier_changes.
+    """
     return first_of(
         lambda: read_whole(machine, f"{place}/carrier_down_count"),
         lambda: read_whole(machine, f"{place}/carrier_changes") // 2,

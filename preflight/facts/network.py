@@ -123,7 +123,7 @@ def _read_driver(machine: Machine, device: str) -> str:
 def _read_numa_node(machine: Machine, device: str) -> int:
     """Return the NUMA node of a device.
 
-    A virtio interface's own device has no numa_node; the PCI device above it has one.
+    The device of a virtio interface has no numa_node. The node then comes from the PCI device above this device.
     """
     if not machine.exists(device):
         raise UnreadableFact("no hardware device")
@@ -134,7 +134,10 @@ def _read_numa_node(machine: Machine, device: str) -> int:
 
 
 def _networks(entry: Json) -> tuple[str, ...]:
-    """Return the IPv4 networks of an interface; () in a capture by a release that did not record networks."""
+    """Return the IPv4 networks of an interface.
+
+    Return () in a capture by a release of preflight that did not record networks.
+    """
     found = entry.get("networks")
     return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
 

@@ -40,7 +40,7 @@ MOST_LINES = 100
 
 
 def probe_xid_lines(machine: Machine) -> tuple[str, ...]:
-    """Return the newest kernel log lines with "NVRM: Xid", the oldest of them first.
+    """Return the newest kernel log lines with "NVRM: Xid", in order from the oldest to the newest.
 
     Return () if the nvidia module is not loaded.
     """

@@ -71,7 +71,10 @@ def probe_nvml(machine: Machine) -> NvmlFacts:
 
 
 def _is_confidential(answer: Json) -> bool | Gap:
-    """Return whether confidential computing is on; False for a driver that has no such mode."""
+    """Return whether confidential computing is on.
+
+    Return False if the driver does not offer confidential computing.
+    """
     fact = read_fact(answer, "is_confidential", bool)
     return False if isinstance(fact, Gap) and fact.reason.startswith(NOT_OFFERED) else fact
 
@@ -89,7 +92,10 @@ def _facts(answer: Json, table: Iterable[NvmlField]) -> dict[str, Any]:
 
 
 def _identity(gpu: Json) -> dict[str, Any]:
-    """Return a GPU's facts by name. Raise UnreadableFact if neither its UUID nor its bus address is known."""
+    """Return {name: value} for the facts of a GPU.
+
+    Raise UnreadableFact if neither the UUID nor the bus address of the GPU is known.
+    """
     answered(gpu)
     facts = _facts(gpu, GPU_FIELDS)
     if isinstance(facts["uuid"], Gap) and isinstance(facts["bdf"], Gap):
@@ -118,7 +124,10 @@ def _width(machine: Machine, device: str | Gap, by_nvml: int | Gap, file: str) -
 
 
 def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap) -> int:
-    """Return a GPU's NUMA node from the kernel, else the node whose memory NVML reports as near."""
+    """Return a GPU's NUMA node, as the kernel reports it.
+
+    If the kernel reports no node, return the only node whose memory NVML reports as near.
+    """
 
     def by_nvml() -> int:
         nodes = known(near)
@@ -130,7 +139,10 @@ def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap)
 
 
 def _record(kind: Callable[..., R], name: str, facts: dict[str, Any]) -> R | Gap:
-    """Return a record of `facts`; a Gap if no fact could be read and all have the same reason."""
+    """Return a record of the type `kind` with the values in `facts`.
+
+    If no value could be read and all reasons are equal, return a Gap object with this reason.
+    """
     found = {field.name: facts[f"{name}.{field.name}"] for field in fields(kind)}  # type: ignore[arg-type]
     gaps = {each for each in found.values() if isinstance(each, Gap)}
     return gaps.pop() if len(gaps) == 1 and gaps == set(found.values()) else kind(**found)
@@ -171,7 +183,10 @@ def _link(answer: Json) -> NvLink:
 
 
 def _level(pair: Json, gpus: dict[int, Gpu]) -> str:
-    """Return the path of a pair of GPUs; NVLinks between them take precedence over the PCIe level, as in nvidia-smi."""
+    """Return the path between a pair of GPUs: the number of NVLinks, or else the PCIe level.
+
+    nvidia-smi also prefers NVLinks to the PCIe level.
+    """
     if count := _links_between(gpus[pair["a"]], gpus[pair["b"]]):
         return f"NV{count}"
     return values.parse_number(values.ANCESTORS, answered(pair["ancestor"]), "common ancestor")
@@ -180,7 +195,7 @@ def _level(pair: Json, gpus: dict[int, Gpu]) -> str:
 def _links_between(a: Gpu, b: Gpu) -> int:
     """Return the number of active NVLinks between two GPUs, direct or through switches.
 
-    Raise UnreadableFact if unknown.
+    Raise UnreadableFact if the NVLinks of a GPU could not be read.
     """
     for gpu in (a, b):
         if isinstance(gpu.nvlinks, Gap):
@@ -190,12 +205,15 @@ def _links_between(a: Gpu, b: Gpu) -> int:
 
 
 def _active(gpu: Gpu) -> list[NvLink]:
-    """Return a GPU's NVLinks that are up. An unreadable NVLink counts as up if the driver knows its other end."""
+    """Return the NVLinks of a GPU that are up.
+
+    An NVLink with an unreadable state counts as up if the driver knows the other end of the NVLink.
+    """
     return [link for link in known(gpu.nvlinks) if link.is_active is not False and not isinstance(link.peer, Gap)]
 
 
 def _p2p(pairs: Sequence[Json]) -> tuple[GpuP2p, ...]:
-    """Return the driver's status of each capability of peer access for each pair of GPUs."""
+    """Return, for each pair of GPUs, the driver's status of each capability of peer access (P2P)."""
 
     def status(answer: Json) -> Any:
         return gap_or(lambda: values.parse_number(values.P2P_STATUSES, answered(answer), "P2P status"))

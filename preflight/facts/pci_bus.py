@@ -132,7 +132,7 @@ def parse_place(link: str) -> Place:
 
 
 def bridge_kind(depth: int) -> PciKind:
-    """Return the kind of a bridge `depth` levels below the host bridge.
+    """Return the kind of the bridge that is `depth` levels below the host bridge.
 
     Below the root port, upstream and downstream ports of switches alternate.
     """
@@ -240,7 +240,7 @@ def without_serial(config: bytes) -> bytes:
 
 
 def _capability(config: bytes, identity: int) -> int:
-    """Return the offset of an extended capability in config space; 0 if the device lacks the capability."""
+    """Return the offset of an extended capability in config space, or 0 if the device lacks the capability."""
     offset = EXTENDED
     for _ in range(MOST_CAPABILITIES):
         header = int.from_bytes(config[offset : offset + 4], "little")

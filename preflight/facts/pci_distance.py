@@ -39,7 +39,7 @@ def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
 def _switches(a: PciDevice, b: PciDevice, common: int) -> int:
     """Return the number of PCIe switches on the path between two devices.
 
-    Each switch is an upstream port at an odd depth with a downstream port after it.
+    A switch consists of an upstream port at an odd depth and a downstream port at the next depth.
     """
     turn = 1 if common % 2 == 0 else 0  # the ways part inside a switch, or on the bus below a port
     return turn + sum((len(each.parents) - common) // 2 for each in (a, b))
@@ -49,9 +49,10 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return the paths between GPUs from NVML (`known`), and from the PCI tree if NVML lacks a path.
+    """Return the paths between the GPUs.
 
-    If neither source has paths, return the Gap in `known`, which has NVML's reason.
+    The paths come from NVML (`known`). If NVML lacks a path, the path comes from the PCI tree. If neither source has
+    paths, return the Gap object in `known`, which has NVML's reason.
     """
     if isinstance(pci, Gap):
         return known
@@ -85,9 +86,9 @@ def nic_paths(
 
 
 def _places(gpus: tuple[Gpu, ...] | Gap, pci: tuple[PciDevice, ...]) -> dict[int, PciDevice | None]:
-    """Return each GPU's PCI device by NVML index; without NVML, the position in bus order is the index.
+    """Return {NVML index: PCI device} for the GPUs.
 
-    NVML's order is the bus order too.
+    Without NVML, the position in bus order is the index, because NVML's order is also the bus order.
     """
     devices = {device.bdf: device for device in pci}
     if isinstance(gpus, Gap):

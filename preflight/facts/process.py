@@ -54,9 +54,9 @@ def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, 
 
 
 def parse_nccl_conf(file: str, text: str) -> tuple[NcclConfEntry, ...]:
-    """Return the settings in `text`, the content of an NCCL configuration file, parsed as NCCL does.
+    """Return the settings in `text`, the content of an NCCL configuration file.
 
-    Quotes and blanks are kept.
+    The text is parsed in the same way as NCCL parses the file. Quotes and blanks are kept.
     """
     # A setting is a line `NAME=value`. `#` begins a comment only in the first column.
     found = re.findall(r"^([^#=\n][^=\n]*)=(.*)$", text, re.MULTILINE)

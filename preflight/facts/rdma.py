@@ -215,7 +215,10 @@ def _pkeys(machine: Machine, directory: str) -> tuple[str, ...]:
 
 
 def _counters(machine: Machine, directory: str) -> tuple[PortCounter, ...]:
-    """Return the counters in both counter directories of a port. A virtual function lacks some, and some need root."""
+    """Return the counters in both counter directories of a port.
+
+    A virtual function lacks some counters. Some counters can be read only by root.
+    """
     if not any(machine.exists(f"{directory}/{folder}") for folder in COUNTER_FOLDERS):
         raise UnreadableFact(f"/{directory}/counters: not there")
     values = _values(machine, directory, NO_COUNTER.__ne__)
@@ -223,7 +226,7 @@ def _counters(machine: Machine, directory: str) -> tuple[PortCounter, ...]:
 
 
 def _values(machine: Machine, directory: str, is_wanted: Callable[[str], bool]) -> dict[str, int]:
-    """Return {name: value} of those wanted counters of a port that can be read."""
+    """Return {name: value} for the counters of a port that `is_wanted` accepts and that can be read."""
     found: dict[str, int] = {}
     for folder in COUNTER_FOLDERS:
         for name in filter(is_wanted, machine.names(f"{directory}/{folder}")):
@@ -240,7 +243,10 @@ FORCED = re.compile(r"Global tclass=([0-9]{1,3})")
 def _traffic_classes(
     machine: Machine, hca: str, directory: str, ask: Callable[[str], Json]
 ) -> tuple[TrafficClasses, ...]:
-    """Return the traffic classes of a RoCE port, which are those of its network interface; () for other ports."""
+    """Return the traffic classes of a RoCE port, or () for other ports.
+
+    The traffic classes of a port are those of the port's network interface.
+    """
     netif = _netif(machine, directory)
     if not netif:
         return ()
@@ -255,7 +261,10 @@ def _traffic_classes(
 
 
 def _speeds(machine: Machine, directory: str, ask: Callable[[str], Json]) -> tuple[PortSpeeds, ...]:
-    """Return the speed of a RoCE port, the port's highest speed, and the highest speed that both ends offered."""
+    """Return the current speed of a RoCE port, the port's highest speed, and the highest speed of both ends.
+
+    The highest speed of both ends is the highest speed that both ends offered. Return () for other ports.
+    """
     netif = _netif(machine, directory)
     if not netif:
         return ()
@@ -273,7 +282,7 @@ def _speeds(machine: Machine, directory: str, ask: Callable[[str], Json]) -> tup
 
 
 def _netif(machine: Machine, directory: str) -> str:
-    """Return the network interface of a RoCE port's first GID; "" for InfiniBand and EFA."""
+    """Return the network interface of a RoCE port's first GID, or "" for InfiniBand and EFA."""
     if machine.text(f"{directory}/link_layer") != ETHERNET:
         return ""
     return machine.text(f"{directory}/gid_attrs/ndevs/0")  # device/net also has the interfaces of virtual functions
@@ -293,9 +302,10 @@ def _ecn(machine: Machine, netif: str) -> tuple[int, ...]:
 
 
 def _forced(machine: Machine, hca: str, port: str) -> int:
-    """Return the traffic class that is forced on a port; NOT_FORCED if none is.
+    """Return the traffic class that is forced on a port, or NOT_FORCED if no class is forced.
 
-    Only NVIDIA's driver package, which adds the file, can force a traffic class.
+    A traffic class can be forced only with NVIDIA's driver package, because only this package adds the sysfs file for
+    the traffic class.
     """
     path = f"{HCAS}/{hca}/tc/{port}/traffic_class"
     match = FORCED.search(machine.text(path)) if machine.exists(path) else None

@@ -38,7 +38,10 @@ NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A function (`read`) that reads the value `fact` of a node. Probes with one `process` name share a process."""
+    """A function (`read`) that reads the value `fact` of a node.
+
+    Probes with the same `process` name run in the same process.
+    """
 
     fact: str
     read: Callable[[Machine, Machine], object]  # takes the machine to read, and the one whose software runs

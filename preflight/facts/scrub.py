@@ -50,7 +50,7 @@ class Scrubber:
     def value(self, value: Any, key: str = "") -> Any:
         """Return the JSON value `value` with identifying values replaced in all its texts.
 
-        Under some JSON keys (`key`), such as `serial` and `user`, all of the text is replaced.
+        `key` is the JSON key of the value. For some keys, such as `serial` and `user`, the whole text is replaced.
         """
         if isinstance(value, dict):
             return {self.text(name): self.value(item, name) for name, item in value.items()}
@@ -65,9 +65,9 @@ class Scrubber:
         return self.text(value)
 
     def text(self, text: str, *, with_host: bool = True) -> str:
-        """Return `text` with identifying values replaced, if the values match a pattern.
+        """Return `text` with replacements for all identifying values that match a pattern.
 
-        The home directory is replaced too, and also the host's own names, unless `with_host` is false.
+        The home directory is also replaced. The host's own names are replaced unless `with_host` is false.
         """
         text = self.home_only(text)
         for host in self.hosts if with_host else ():
@@ -115,7 +115,10 @@ class Scrubber:
         return text if low == 0 else _grouped(self._low(low), 4)
 
     def _low(self, low: int) -> int:
-        """Return the replacement for an interface id or GUID, with the bit set that marks a locally assigned id."""
+        """Return the replacement for an interface id or GUID.
+
+        In the replacement, the bit that marks a locally assigned id is set.
+        """
         return 0x0200_0000_0000_0000 | self._number("guid", low)
 
     def _ipv6(self, text: str) -> str:

@@ -31,7 +31,10 @@ Watch = Callable[[float], None]
 
 @dataclass(slots=True)
 class _Run:
-    """The state of a storage measurement; the steps that are left share the time that is left."""
+    """The state of a storage measurement.
+
+    The remaining steps share the remaining time.
+    """
 
     end_at: float
     work_until: float
@@ -72,7 +75,10 @@ class _Run:
         )
 
     def skip(self, speed: Gap) -> Gap:
-        """Count a step as completed without running it, and return a Gap with the reason that `speed` has."""
+        """Count a step as completed without running the step.
+
+        Return a Gap object with the reason from `speed`.
+        """
         self.done_steps += 1
         self.watch(min(1.0, self.done_steps / self.steps))
         return Gap(f"not tried: {speed.reason.removeprefix('not tried: ')}")

@@ -107,7 +107,7 @@ def _read_hypervisor(machine: Machine) -> str:
 
 
 def _read_dmi(machine: Machine, *names: str) -> str:
-    """Return the DMI values `names` in one text, without placeholders that the maker did not fill in."""
+    """Return the DMI values `names`, joined into one text. Placeholders of the maker are left out."""
     values = [gap_or(partial(machine.text, f"{DMI}/{name}")) for name in names]
     texts = [" ".join(value.split()) for value in values if isinstance(value, str)]
     told = [text for text in texts if text and not NO_NAME.search(text)]
@@ -190,7 +190,10 @@ def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
 
 
 def parse_iommu_options(cmdline: str) -> tuple[str, ...]:
-    """Return the kernel options for the IOMMU, ACS and interrupt remapping in `cmdline`, in their order."""
+    """Return the kernel options in `cmdline` that concern the IOMMU, ACS or interrupt remapping.
+
+    The options keep the order of `cmdline`.
+    """
     return tuple(word for word in cmdline.split() if re.search(r"iommu|(?<![a-z])n?o?acs(?![a-z])|intremap", word))
 
 

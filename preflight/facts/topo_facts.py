@@ -40,7 +40,8 @@ def topology_facts(text: str) -> NodeFacts:
 def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
     """Return the path between each two GPUs in `matrix`, with the smaller GPU index first.
 
-    If the rows of the two GPUs differ, a second path with the larger index first is added.
+    If the rows of the two GPUs give different paths, the result has both paths. The second path has the larger index
+    first.
     """
     found = []
     for a, b in combinations(_gpus(matrix), 2):
@@ -56,7 +57,7 @@ def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
 def nic_paths(matrix: TopologyMatrix) -> tuple[NicPath, ...]:
     """Return the path between each GPU and each adapter in `matrix`.
 
-    If the rows of a GPU and an adapter differ, the row of the GPU counts.
+    If the rows of a GPU and of an adapter give different paths, the path in the row of the GPU counts.
     """
     found = []
     for gpu, nic in product(_gpus(matrix), _nics(matrix)):

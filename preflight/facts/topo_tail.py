@@ -18,7 +18,10 @@ NOT_IN_TEXT = "the text does not show it"
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The affinity columns of one row. `values` has (column title, text), and `reason` explains missing columns."""
+    """The affinity columns of one row.
+
+    `values` has (column title, text) pairs. `reason` says why a column is missing.
+    """
 
     values: tuple[tuple[str, str], ...]
     reason: str
@@ -29,7 +32,10 @@ class Affinity:
         return Affinity((), reason)
 
     def get(self, title: str) -> str:
-        """Return the text of the column `title`. Raise UnreadableFact, with the reason, if the column has no text."""
+        """Return the text of the column `title`.
+
+        Raise UnreadableFact with the reason if the column has no text.
+        """
         value = dict(self.values).get(title)
         if value is None:
             raise UnreadableFact(self.reason)
@@ -39,7 +45,10 @@ class Affinity:
 
 
 def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Return the affinities in a row from position `at`, and a message about unreadable parts or ""."""
+    """Return (affinities, message) from the part of the row `text` that begins at position `at`.
+
+    The message says which part of the row is unreadable. It is "" if all parts could be read.
+    """
     # `text` is the row. `header` is the line of column names. `titles` are the titles of the affinity columns in
     # `header`.
     # Two columns may run into each other: `0N/A` is `0` and `N/A`.
@@ -73,9 +82,10 @@ def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
 
 
 def _by_place(text: str, words: Sequence[tuple[int, str]], header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Return the affinities, each word assigned to the nearest title, and a text that names what was not assigned.
+    """Return (affinities, message). Each word is assigned to the nearest column title.
 
-    CPUs and NUMA node that were joined into one word are split.
+    The message names a word that could not be assigned, or is "". If a word joins CPUs and a NUMA node, the word is
+    split.
     """
     header = "\t" + header.lstrip()  # pasting loses the blank above the rows' names
     starts = [_column(header, header.find(title)) for title in titles]

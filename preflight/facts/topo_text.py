@@ -84,9 +84,9 @@ def read_matrix(text: str) -> TopologyMatrix:
 
 
 def _columns(named: tuple[str, ...], body: Sequence[_Line]) -> tuple[str, ...]:
-    """Return the header's devices, or the rows' devices if there are more of those.
+    """Return the devices in the header, or the devices in the rows if the rows name more devices.
 
-    In a header, two long names may be joined.
+    A header may name fewer devices, because two long names can be joined there.
     """
     rows = tuple(match[1] for line in body if (match := ROW_NAME.match(line.parts[0])))
     gpus = [name for name in named if name.startswith("GPU")]
@@ -113,7 +113,10 @@ def is_header(line: str) -> bool:
 
 
 def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return (devices, titles of the other columns) in a header line. Names may be joined without a blank."""
+    """Parse a header line into (devices, titles of the other columns).
+
+    In the line, names may follow each other without a space.
+    """
     columns: list[str] = []
     titles: list[str] = []
     for title, device in HEADER_WORD.findall(line):
@@ -217,7 +220,7 @@ def _parse_row(
 
 
 def _doubt_last(matrix: TopologyMatrix, number: int) -> None:
-    """Discard the affinities of the last row, and record why, if the text may end within that row."""
+    """If the text may end within the last row, discard this row's affinities and record the reason."""
     for name, row in matrix.rows.items():
         if row.line == number and len(row.affinity.values) < len(matrix.titles) and name.startswith("GPU"):
             why = "the text ends in this row, so its last words may be cut"

@@ -118,7 +118,10 @@ def _per_node(logs: dict[str, list[float]]) -> float:
 
 
 def _spreads(logs: dict[str, list[float]]) -> tuple[float, float | Gap]:
-    """Return the spread between nodes, and the spread between repetitions, which is a Gap if nothing was repeated."""
+    """Return (spread between nodes, spread between repetitions).
+
+    If nothing was repeated, the second spread is a Gap.
+    """
     total = robust_spread([statistics.fmean(each) for each in logs.values()])
     repeated = [(each, statistics.fmean(each)) for each in logs.values() if len(each) > 1]
     residuals = [(value - mean) * math.sqrt(len(each) / (len(each) - 1)) for each, mean in repeated for value in each]

@@ -35,7 +35,7 @@ SHOWN_CHARS = 120
 class Row:
     """A row of the table CHANGES, which says how often a change of one value breaks or slows a job.
 
-    `path` is the place of the value in the records, with * for a name or a number.
+    `path` is the path of the value in the records. A * stands for a name or a number.
     """
 
     path: str
@@ -216,9 +216,9 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of nodes at one time, with the values read from the nodes, the problems found, and the speeds.
+    """The state of nodes at one time: the values read from the nodes, the problems found, and the speeds.
 
-    `speeds` are the busbw in GB/s with default settings, by collective and size.
+    `speeds` has (collective, size in bytes, busbw in GB/s). All speeds were measured with default settings.
     """
 
     nodes: tuple[NodeFacts, ...]
@@ -229,7 +229,10 @@ class Snapshot:
 
     @classmethod
     def of(cls, report: Report) -> Snapshot:
-        """Return the snapshot of the nodes in a report, with the speeds of its test run with default settings."""
+        """Return a snapshot of the nodes in a report.
+
+        The speeds come from the report's test run with default settings.
+        """
         results = [result for trial in report.trials if trial.candidate == DEFAULT for result in trial.results]
         speeds = tuple(
             (each.collective.value, each.size_bytes, each.busbw_gb_s)
@@ -241,9 +244,9 @@ class Snapshot:
 
 
 def compare(before: Snapshot, now: Snapshot) -> Changes:
-    """Return the differences between two snapshots, with new problems and slower collectives.
+    """Return the differences between two snapshots, including new problems and slower collectives.
 
-    Only nodes in both snapshots are compared, unless each snapshot has one node.
+    Only nodes that are in both snapshots are compared. If each snapshot has one node, these two nodes are compared.
     """
     # Two nodes with different names are compared only if the snapshots have one node each and no common node.
     old, new = ({node.host: node for node in each.nodes} for each in (before, now))
@@ -290,7 +293,10 @@ def _slower(before: Snapshot, now: Snapshot) -> Iterator[SpeedChange]:
 
 
 def _differences(before: Any, now: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
-    """Yield (path, old value, new value) for each difference; the value is None if a side lacks the record."""
+    """Yield (path, old value, new value) for each difference between `before` and `now`.
+
+    If only one side has a record, the value of the other side is None.
+    """
     if isinstance(before, Gap) or isinstance(now, Gap):
         if not (isinstance(before, Gap) and isinstance(now, Gap)):
             yield path, before, now
@@ -313,12 +319,15 @@ def _are_records(value: Any) -> bool:
 
 
 def _by_key(records: Any) -> dict[str, Any]:
-    """Return the records by their keys; of several records with equal keys, keep the last."""
+    """Return {key: record}. If several records have the same key, keep the last one."""
     return {_key(each): each for each in records} if isinstance(records, tuple) else {}
 
 
 def _key(record: Any) -> str:
-    """Return the key that identifies a record among records of its kind; it is the same on a sibling machine."""
+    """Return the key that identifies a record among records of its kind.
+
+    Records of corresponding parts of two similar machines have the same key.
+    """
     if isinstance(record, Gpu):
         return record.bdf if isinstance(record.bdf, str) else str(record.nvml_index)
     if isinstance(record, HcaPort):
@@ -334,7 +343,7 @@ def _key(record: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """The names by which the output calls the GPUs, pairs and interfaces of the compared nodes."""
+    """The names that the output uses for the GPUs, GPU pairs and interfaces of the compared nodes."""
 
     subjects: dict[str, str]  # by the keys of GPUs and of their pairs
     quiet: frozenset[str]  # interfaces that come and go with containers
@@ -353,7 +362,7 @@ class _Named:
 
 
 def _change(path: Path, old: Any, new: Any, named: _Named) -> Change | None:
-    """Return a difference as a Change with its weight; None for a difference that is never shown."""
+    """Return a difference as a Change with its weight. Return None if the difference is never shown."""
     one_sided = (_is_record(old) and new is None) or (old is None and _is_record(new))
     row = _row(".".join(path[:-1] if one_sided else path))
     if row.weight == 0 or (named.are_siblings and row.is_own) or _is_negligible(path, old, new):
@@ -392,9 +401,10 @@ def _is_negligible(path: Path, old: Any, new: Any) -> bool:
 
 
 def _direction(old: Any, new: Any, one_sided: bool) -> str:
-    """Return MORE or LESS if the new value is larger or smaller; "" if the values are equal or not numbers.
+    """Return MORE if the new value is larger, or LESS if the new value is smaller.
 
-    With `one_sided`, one of the values is missing: a value that appeared is MORE, and a value that vanished is LESS.
+    Return "" if the values are equal or are not numbers. If `one_sided` is true, one of the values is missing. Then a
+    value that appeared is MORE, and a value that vanished is LESS.
     """
     if one_sided:
         return MORE if old is None else LESS
@@ -416,7 +426,7 @@ def _row(path: str) -> Row:
 
 
 def _said(value: Any, is_size: bool) -> str:
-    """Return a value as short text for print, as a size in bytes if `is_size`."""
+    """Return a value as short text for the output. If `is_size` is true, the value is a size in bytes."""
     match value:
         case None:
             text = "not there"

@@ -212,7 +212,7 @@ def _keep_least(slowest: dict[str, float], named: list[tuple[str, object]]) -> N
 
 
 def _gpu_metrics(gpus: list[Json]) -> Iterator[tuple[str, float]]:
-    """Yield each metric's name with the worst GPU's value."""
+    """Yield (name, value of the worst GPU) for each metric."""
     found = {
         "hottest GPU C": [_number(gpu.get("temperature_c")) for gpu in gpus],
         "ECC corrected count": [_number(_inside(gpu, "ecc").get("aggregate_corrected")) for gpu in gpus],

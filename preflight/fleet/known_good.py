@@ -32,9 +32,10 @@ LOSS = 0.05
 
 
 def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
-    """Return a baseline from the reports of known-good nodes, given as (path, document, problem).
+    """Return a baseline from the reports of known-good nodes.
 
-    Raise UsageError if the hardware differs, or if there are too few good nodes.
+    `documents` has (path, document, problem) for each report. Raise UsageError if the hardware differs, or if there are
+    too few good nodes.
     """
     # A report that can't be used is listed with the reason.
     measured: Measured = {}

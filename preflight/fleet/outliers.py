@@ -179,9 +179,10 @@ def _drifts(members: Sequence[NodeDigest]) -> tuple[Drift, ...]:
 
 
 def _odd_setting(drift: Drift, members: Sequence[NodeDigest]) -> list[Odd]:
-    """Return the nodes that are outliers because their setting differs from that of nearly all other nodes.
+    """Return the nodes that are outliers because their setting differs from the most frequent value.
 
-    If no value is clearly the most frequent, no node is an outlier.
+    The result is empty unless nearly all nodes have the most frequent value. A different value is an outlier only if
+    few nodes have it.
     """
     usual, holders = drift.values[0]
     if len(holders) < MAJORITY.value * len(members):

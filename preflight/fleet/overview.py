@@ -79,12 +79,15 @@ def _digests(path: str, document: object, problem: str) -> tuple[NodeDigest, ...
 
 
 def _is_copy(one: NodeDigest, other: NodeDigest) -> bool:
-    """Return whether two digests come from copies of one report; each node of a multi-node run writes such a copy."""
+    """Return whether two digests come from copies of one report.
+
+    Each node of a multi-node run writes a copy of the report.
+    """
     return one == replace(other, path=one.path)
 
 
 def _state(node: NodeDigest) -> NodeState:
-    """Return the state of a node by its report's verdict.
+    """Return the state of a node according to the verdict of the node's report.
 
     A simulated or incomplete report neither passes nor fails the node.
     """
@@ -97,8 +100,8 @@ def _state(node: NodeDigest) -> NodeState:
 
 
 def _weight(node: NodeDigest) -> tuple[bool, str]:
-    """Return a sort key of a report. A report replaces another one of the same host if its key is at least as large.
+    """Return the sort key of a report. For each host, the report with the largest key counts.
 
-    A simulated report never replaces a real one.
+    A newer report has a larger key, but a simulated report never replaces a real one.
     """
     return not node.is_simulated, node.created_at

@@ -81,7 +81,10 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
 
 
 def _timed(name: str, call: Callable[[], Any], nvml: Any) -> Any:
-    """Make a call, print its return code and duration, and return its result; None if the call failed."""
+    """Make a call, print its return code and duration, and return its result.
+
+    Return None if the call failed.
+    """
     answer, code, text = None, 0, ""
     since = time.monotonic()
     failures = (Exception,) if nvml is None else failures_of(nvml)

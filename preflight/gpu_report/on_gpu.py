@@ -105,7 +105,7 @@ def context() -> dict[str, Any]:
 
 
 def ranks(count: str) -> dict[str, Any]:
-    """Run `count` ranks on one GPU. Return the result of an all_reduce and NCCL's transports."""
+    """Run `count` ranks on one GPU. Return the result of an all_reduce and the transports that NCCL used."""
     with tempfile.TemporaryDirectory() as folder:
         started = [
             _rank(i, int(count), folder, {"NCCL_HOSTID": f"preflight-{i}", **ONE_GPU}) for i in range(int(count))
@@ -126,9 +126,9 @@ def ranks(count: str) -> dict[str, Any]:
 
 
 def rank(number: str, count: str, folder: str, calls: str = "1") -> dict[str, Any]:
-    """Take part in `calls` all_reduces as rank `number` of `count`, and return the number of wrong elements.
+    """Run `calls` all_reduces as rank `number` of `count` ranks, and return the number of wrong elements.
 
-    The ranks rendezvous in `folder`.
+    The ranks find each other through files in `folder`.
     """
     # If `calls` is 1, all ranks share GPU 0. Otherwise, each rank has its own GPU if there are enough GPUs.
     import torch  # noqa: PLC0415  seconds, and only some programs need it
@@ -166,7 +166,10 @@ def stopped() -> dict[str, Any]:
 
 
 def products() -> dict[str, Any]:
-    """Return the speed of matrix products over a few seconds, with clocks and throttle reasons every 50 ms."""
+    """Return time series of the speed of matrix products, the GPU clocks and the throttle reasons.
+
+    The series of each data type takes a few seconds and has a sample every 50 ms.
+    """
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     sample = nvml_sampler(f"GPU-{str(torch.cuda.get_device_properties(0).uuid).removeprefix('GPU-')}")
@@ -243,7 +246,10 @@ def fault() -> dict[str, Any]:
 
 
 def memory() -> dict[str, Any]:
-    """Train one layer with AdamW in fp32. Return the memory that torch allocated and the lower bound of preflight."""
+    """Train one layer with AdamW in fp32, and measure the memory.
+
+    Return the memory that torch allocated, and the lower bound that preflight computes for this memory.
+    """
     import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     weight = torch.nn.Parameter(torch.full((WIDTH, WIDTH), 0.5, device="cuda"))
@@ -308,7 +314,10 @@ def _used_bytes(torch: Any, gpu: int) -> int:
 
 
 def _free_bytes() -> int:
-    """Return the free bytes of the first visible GPU, from NVML, because this process has no CUDA context."""
+    """Return the number of free bytes on the first visible GPU.
+
+    The value comes from NVML, because this process has no CUDA context.
+    """
     nvml = open_nvml()
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
     by_uuid = first.startswith("GPU-")

@@ -14,9 +14,9 @@ CLEAN_UP_S = 15.0  # for a check to end by itself, and to say what it knows
 
 @dataclass(frozen=True, slots=True)
 class ReportPart:
-    """A part of a GPU report, with a command, its limit in seconds, and the question that the result answers.
+    """A part of a GPU report: a command, its limit in seconds, and the question that the result answers.
 
-    The command needs `least_gpus` GPUs, and `program` is an external program that must be installed.
+    The command needs at least `least_gpus` GPUs. `program` is an external program that must be installed, or "".
     """
 
     # A command that can end early gets `--deadline`, `ends_before_s` seconds before the limit, so that a partial result
@@ -32,7 +32,11 @@ class ReportPart:
     ends_before_s: float = 0.0
 
     def within(self, limit_s: float) -> tuple[str, ...]:
-        """Return the command with a time limit of `limit_s` seconds, which may be shorter than the part's own limit."""
+        """Return the command with a deadline that fits a time limit of `limit_s` seconds.
+
+        `limit_s` may be shorter than the part's own limit. A command that can't end early is returned without a
+        deadline.
+        """
         deadline_s = max(1.0, limit_s - self.ends_before_s)
         return (*self.command, "--deadline", f"{deadline_s:.0f}") if self.ends_before_s else self.command
 

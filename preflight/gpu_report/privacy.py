@@ -1,4 +1,4 @@
-"""Remove the names of hosts, users, jobs, addresses and GPUs of a site from a text."""
+"""Remove texts that identify a site, such as the names of hosts, users and jobs, addresses and GPU ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the parts of a GPU report with a time limit each, and write the results to an archive after each part."""
+"""Run the parts of a GPU report, each with a time limit. After each part, write the results to an archive."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def run_parts(
     environ: Mapping[str, str],
     tell: Callable[[PartResult], object],
 ) -> tuple[PartResult, ...]:
-    """Run the parts on the GPUs `uuids` until `until` (monotonic seconds), and write the archive after each part.
+    """Run the parts on the GPUs `uuids`, and write the archive after each part.
 
-    The function `tell` is called with each result.
+    The parts must end before the time `until`, in seconds of the monotonic clock. The function `tell` is called with
+    each result.
     """
     # If this process is killed, the archive has the parts that ended before.
     results = tuple(PartResult(part.name, part.answers, "not run", why="not reached") for part in parts)
@@ -116,7 +117,10 @@ def _run(part: ReportPart, folder: Path, gpus: int, until: float, environ: Mappi
 
 
 def _files(folder: Path, privacy: Privacy, room: int) -> dict[str, bytes]:
-    """Return a part's output files by their names in the archive, without private names and within `room` bytes."""
+    """Return {name in the archive: content} for a part's output files.
+
+    Private names are removed. The contents have at most `room` bytes in total.
+    """
     found: dict[str, bytes] = {}
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     for path in sorted(paths, key=lambda path: (len(path.parts), path))[:MOST_FILES]:
@@ -129,7 +133,7 @@ def _files(folder: Path, privacy: Privacy, room: int) -> dict[str, bytes]:
 
 
 def _ends(path: Path) -> bytes:
-    """Return a file's content; for a long file, only its beginning and its end."""
+    """Return a file's content. For a long file, return only the beginning and the end."""
     with open(path, "rb") as file:
         size, half = os.fstat(file.fileno()).st_size, MOST_FILE_BYTES // 2
         if size <= MOST_FILE_BYTES:

@@ -57,9 +57,9 @@ class Children:
         self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | None, stdout: int | None,
         stderr: int | None, *, is_job: bool = False,
     ) -> Process:  # fmt: skip
-        """Start `argv` as the main child with the signals that preflight inherited, and return the child.
+        """Start `argv` as the main child, and return the child.
 
-        Raise OSError if the child can't start.
+        The child gets the signal mask that preflight inherited. Raise OSError if the child can't start.
         """
         # Only the job (`is_job`) inherits an ignored SIGCHLD, because preflight's own programs must learn how their
         # children end.
@@ -119,15 +119,18 @@ class Children:
         return code
 
     def has_ended(self, code: int) -> None:
-        """Record that the main child was reaped with exit code `code`. Its PID may belong to another process by now."""
+        """Record that the main child was reaped with exit code `code`.
+
+        The child's PID may already belong to another process.
+        """
         if self._main is not None:
             self._main.returncode = code
         self._main = None
 
     def hear(self, for_s: float) -> int:
-        """Wait at most `for_s` seconds for one signal, and pass a signal that concerns the main child on to the child.
+        """Wait at most `for_s` seconds for one signal. If the signal concerns the main child, pass the signal on.
 
-        Return the number of the signal, SIGCHLD if the signal concerns only preflight, or 0 if no signal came.
+        Return the number of the signal, or 0 if no signal came. If the signal concerns only preflight, return SIGCHLD.
         """
         info = signal.sigtimedwait(self._heard, for_s)
         if info is None:
@@ -145,16 +148,19 @@ class Children:
             pass
 
     def is_asked_to_end(self, for_s: float) -> bool:
-        """Wait at most `for_s` seconds for a signal, and return whether the signal asks a process to end.
+        """Wait at most `for_s` seconds for a signal, and handle the signal.
 
-        The signal is handled.
+        Return whether the signal asks a process to end.
         """
         # SIGTERM asks a process to end, and SIGWINCH does not.
         number = self.hear(for_s)
         return number in PASSED_ON and number not in ENDS_NOTHING
 
     def end(self, code: int) -> NoReturn:
-        """End preflight with exit code `code`, or by signal `-code` if `code` is negative, as the child ended."""
+        """End preflight in the same way as the child ended.
+
+        The exit code is `code`. If `code` is negative, preflight ends by the signal `-code`.
+        """
         try:
             end_helper(self._witness)  # nothing of us outlives us
         finally:
@@ -181,9 +187,10 @@ class Children:
     def _was_sent_to_all(self, number: int) -> bool:
         """Return whether signal `number` was sent to the whole process group.
 
-        It was if the witness, a helper process in the group, got the signal too. The witness answers at once, so no
-        waiting time has to be guessed. A dead witness is replaced, and a signal that the dead witness may have missed
-        is passed on.
+        The witness is a helper process in the same process group. If the witness got the signal too, the signal was
+        sent to the group. The witness answers at once, so that no waiting time has to be guessed.
+
+        A dead witness is replaced. A signal that the dead witness may have missed is passed on.
         """
         try:
             had_it = self._ask_witness(number)
@@ -216,7 +223,7 @@ class Children:
         return had_it
 
     def _stop_with_main(self) -> None:
-        """Stop this process if Ctrl-Z stopped the main child; return when this process continues.
+        """Stop this process if Ctrl-Z stopped the main child. Return when this process continues.
 
         The shell watches only this process.
 
@@ -259,9 +266,9 @@ def start_beside(argv: Sequence[str], output: int, mask: Set[signal.Signals | in
 
 
 def how_it_ended(pid: int) -> int | None:
-    """Return the exit code of the child `pid`, -N if signal N ended the child, or None while the child runs.
+    """Return the exit code of the child `pid`, or None while the child runs.
 
-    After a result other than None, the PID may belong to another process.
+    If signal N ended the child, return -N. After a result other than None, the PID may belong to another process.
     """
     for _ in range(TRIES):
         with contextlib.suppress(OSError):
@@ -299,7 +306,10 @@ def be_killed_first() -> None:
 
 
 def _end_as(code: int) -> NoReturn:
-    """End this process as a child ended: by the signal `-code` if the code is negative, else with the exit code."""
+    """End this process in the same way as a child ended.
+
+    If `code` is negative, this process ends by the signal `-code`. Otherwise, the exit code is `code`.
+    """
     try:
         if code < 0:
             with contextlib.suppress(OSError, ValueError):
@@ -315,10 +325,10 @@ def _end_as(code: int) -> NoReturn:
 
 
 def _start_witness() -> tuple[int, int]:
-    """Start the witness, which gets the signals to our process group; return its PID and the pipe that it writes to.
+    """Start the witness, and return its PID and the pipe that it writes to.
 
-    The witness writes the number of each signal that it gets. When preflight asks, the witness writes the signals that
-    it has got by then, followed by a zero.
+    The witness is a helper process that gets the signals to our process group. The witness writes the number of each
+    signal to the pipe. When preflight asks, the witness writes the signals that it has got by then, followed by a zero.
     """
     parent, (reading, writing) = os.getpid(), os.pipe()
     pid = os.fork()

@@ -1,6 +1,6 @@
-"""Move the job's output to preflight's output, and copy the output into files (the copier process).
+"""Move the job's output to preflight's output, and copy the output into files.
 
-If the copier is killed, another copier continues.
+A separate process, the copier, runs this code. If the copier is killed, another copier continues.
 """
 # For a pipe, the bytes are duplicated (tee(2)) and kept, and then moved within the kernel (splice(2)). This process
 # therefore never holds the only copy. With a terminal, this process briefly holds the only copy.

@@ -41,9 +41,10 @@ class Folder(NamedTuple):
 
 
 def make_folder(users: str) -> Folder:
-    """Return the folder of `--keep-output` (`users`), and a file name prefix that no other run uses.
+    """Return the folder for the job's output.
 
-    If `users` is "", return a new private folder.
+    `users` is the folder of `--keep-output`, or "". If `users` is not "", return this folder, with a file name prefix
+    that no other run uses. If `users` is "", return a new private folder.
     """
     if users:
         return Folder(users, _free_prefix(users), is_users=True)
@@ -80,7 +81,10 @@ def _remove_if_abandoned(path: str, is_old: bool) -> None:
 
 
 def _free_prefix(folder: str) -> str:
-    """Return a prefix of file names that no file in the folder has; several runs and nodes may share the folder."""
+    """Return a prefix of file names that no file in the folder has.
+
+    Several runs and nodes may share the folder.
+    """
     host = os.uname().nodename
     for number in itertools.count(1):
         prefix = f"{host}." if number == 1 else f"{host}.{number}."

@@ -61,7 +61,11 @@ def engine_of_job(command: Sequence[str]) -> Engine | None:
 
 
 class _LauncherInLine(NamedTuple):
-    """A launcher in a command, its options that select GPUs, and the index of the word at which its options begin."""
+    """A launcher that was found in a command.
+
+    `gpus` has the launcher's options that select GPUs. `place` is the index of the word at which the launcher's options
+    begin.
+    """
 
     name: str
     gpus: GpuOptions
@@ -80,7 +84,10 @@ def _launchers(command: Sequence[str]) -> Iterator[_LauncherInLine]:
 
 
 def _options(words: Sequence[str], has_script: bool) -> Iterator[tuple[str, str]]:
-    """Yield the options before the script with their values; dashes in names become underscores."""
+    """Yield (name, value) for each option in `words`.
+
+    If `has_script` is true, the options end at the name of a Python script. Dashes in option names become underscores.
+    """
     for place, word in enumerate(words):
         if has_script and word.endswith(".py"):
             return

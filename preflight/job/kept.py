@@ -49,7 +49,7 @@ class Kept:
         return not self._counts[IN_LINE]
 
     def take_over(self) -> None:
-        """Continue to keep the output after another process was killed."""
+        """Continue to keep the output in place of another process that was killed."""
         if self._counts[TAILS]:
             self._close()
             with contextlib.suppress(OSError):

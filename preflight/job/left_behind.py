@@ -15,7 +15,7 @@ MOST_NAMED, CHARS = 4, 60
 
 
 class Family:
-    """The processes of one job, which are its descendants and the orphans in preflight's process group.
+    """The processes of one job: the job's descendants, and the orphans in preflight's process group.
 
     Only orphans that started after preflight count.
     """
@@ -62,9 +62,9 @@ class Family:
 
 
 def named(left: tuple[int, ...]) -> str:
-    """Return text that names the job's processes `left`, which still run.
+    """Return text that names processes of the job that still run. `left` are their pids.
 
-    `left` are pids. The text has the command lines of the first few processes.
+    The text has the command lines of the first few processes.
     """
     texts = [f"pid {pid} ({_command_line(pid)})" for pid in left[:MOST_NAMED]]
     if len(left) > MOST_NAMED:

@@ -84,7 +84,10 @@ class Movement:
         return Look.EARLY if still_s >= max(EARLY_S, OWN_PACE * self._longest_s) else Look.NO
 
     def examined(self) -> None:
-        """Record that an examination ended. Without this call, the examination looks like a pause of preflight."""
+        """Record that an examination ended.
+
+        Without this call, the time of the examination would count as a time in which preflight was stopped.
+        """
         self._looked_at = self._clock()
 
     def found_moving(self) -> None:
@@ -104,7 +107,7 @@ class Movement:
         self._longest_s = max(self._longest_s, self.still_s)
 
     def look_later(self) -> None:
-        """Double the time without progress before the next examination, up to an hour."""
+        """Double the time without progress after which an examination is due, up to an hour."""
         self._asked_at = self._clock()
         self._after_s = min(2 * self._after_s, max(self._after_s, SELDOM_S))
 

@@ -1,4 +1,7 @@
-"""The order of `preflight run`, which one process writes and another process carries out."""
+"""The order of `preflight run`: what to run, and what to do at a failure.
+
+One process writes the order, and another process carries it out.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Order(NamedTuple):  # no dataclass: importing those takes a third of what stays beside the job takes in all
-    """The job of `preflight run`, the check before the job, and what to do if the job hangs or fails."""
+    """The instructions for `preflight run`: the job, the check, and what to do if the job hangs or fails.
+
+    The check runs before the job.
+    """
 
     command: list[str]
     check: list[str]  # arguments of `preflight`; empty if a report is reused
@@ -50,7 +56,10 @@ def supervisor_argv(order: Order) -> list[str]:
 
 
 def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:
-    """Replace this process by the process that carries out the order, so that the parent has only one child."""
+    """Replace the program of this process by the program that carries out the order.
+
+    As a result, the parent has only one child.
+    """
     # `ignored` are the signals that this process ignored when it started.
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)

@@ -22,7 +22,10 @@ THOROUGH = tuple(profile.value for profile in Profile)  # from the quickest on
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The current state that a report must match to be reused, with values of the node and options of the check."""
+    """The current state that a report must match to be reused.
+
+    The state has values of the node and options of the check.
+    """
 
     node: NodeFacts
     visible: tuple[str, ...]  # uuids of the GPUs that may be used
@@ -38,7 +41,7 @@ class Now:
 def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
     """Return why `report` can't be reused, or "" if the report can be reused.
 
-    `most_s` is the greatest age in seconds, and `nodes` the number of the job's nodes.
+    `most_s` is the maximum age of the report in seconds. `nodes` is the number of the job's nodes.
     """
     # The text follows the name of the report in a sentence.
     try:
@@ -88,7 +91,10 @@ def _why_not_enough(report: Report, now: Now) -> str:
 
 
 def _why_not_ours(advice: Advice) -> str:
-    """Return the end of a sentence that names a variable which the advice changes but no check sets; "" if none."""
+    """Return why the advice of a report can't be used, or "" if the advice can be used.
+
+    The text is the end of a sentence. It names a variable that the advice changes but that no check changes.
+    """
     nodes = (pair for node in advice.nodes for pair in node.env)
     removed = ((name, "") for name in advice.unset)
     changed = (*advice.env, *advice.gpu_env, *advice.timeout_env, *nodes, *removed)

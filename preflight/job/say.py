@@ -31,9 +31,9 @@ def write_all(target: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def contained(consequence: str) -> Iterator[None]:
-    """Print an exception in the block instead of raising it. The message begins with `consequence`.
+    """Print an exception that the block raises, and continue after the block.
 
-    An error of preflight then affects neither the job nor the job's exit code.
+    The message begins with `consequence`. An error of preflight then affects neither the job nor the job's exit code.
     """
     try:
         yield

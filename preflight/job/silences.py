@@ -66,7 +66,7 @@ class Silences:
                     os.unlink(part)
 
     def _named(self, news: bytes) -> str:
-        """Return the phase of the last line that names a phase; "" if no line does."""
+        """Return the phase that the last line with a phase names, or "" if no line names a phase."""
         if not self._kinds:  # compiled once the job runs, so that it does not start later
             self._kinds = [(phase, re.compile(words)) for phase, words in WORDS.items()]
         for line in reversed(END_OF_LINE.split(news[-LAST_BYTES:].decode(errors="replace"))[-LAST_LINES:]):

@@ -18,7 +18,10 @@ NOT_YET = re.compile(r"Not stuck yet: .+?(?=\n\s*\n|\Z)", re.DOTALL)  # as its p
 
 
 class Found(NamedTuple):
-    """The result of an examination by `preflight stuck`, with the exit code and the text, or why it failed."""
+    """The result of an examination by `preflight stuck`, with the exit code and the text.
+
+    `why` is the reason if the examination was inconclusive.
+    """
 
     code: int | None  # exit code of `stuck`; None if it took too long, or the job ended
     page: bytes = b""
@@ -35,7 +38,8 @@ class Found(NamedTuple):
 class StuckLook:
     """A runner of `preflight stuck` for one job, which keeps the last JSON report while the report is valid.
 
-    The callable `own(arguments, fd)` runs a command with its output in `fd`, and returns the exit code or None.
+    The callable `own(arguments, fd)` runs a command of preflight and writes the command's output to `fd`. The callable
+    returns the exit code, or None if the command was killed.
     """
 
     # `own` returns None if the command was killed.
@@ -82,9 +86,9 @@ class StuckLook:
         return found
 
     def look_twice(self, pid: int, pause_s: float, has_ended: Callable[[float], bool]) -> Found:
-        """Examine the job of process `pid`, and examine a newly stuck job once more after a pause.
+        """Examine the job of process `pid`, and return the result.
 
-        Return the last result.
+        If the job is newly stuck, examine the job once more after a pause, and return the last result.
         """
         # At the first examination, a rank may have been between two steps. `has_ended(pause_s)` waits at most `pause_s`
         # seconds between the examinations, and returns whether the job has ended.

@@ -66,7 +66,7 @@ def _start(order: Order, children: Children, environ: Mapping[str, str], streams
 
 
 def _check(order: Order, children: Children) -> bool:
-    """Run the check, and return whether the job is ready; exit if the job must not start."""
+    """Run the check, and return whether the job is ready. Exit if the job must not start."""
     if not order.check:
         return True
     environ = inherited_environ() | {VISIBLE: order.visible} if order.visible else None
@@ -92,9 +92,9 @@ def _check(order: Order, children: Children) -> bool:
 
 
 def _environment(order: Order, children: Children) -> dict[str, str]:
-    """Return preflight's environment with the changes of the `.env`.
+    """Return preflight's environment with the changes that the `.env` file makes.
 
-    Without a `.env`, or if sourcing it fails, nothing is changed.
+    If the `.env` file is missing or can't be sourced, nothing is changed.
     """
     environ = inherited_environ()
     try:

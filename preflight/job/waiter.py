@@ -22,9 +22,10 @@ USER_S_OWN_END = {signal.SIGINT, signal.SIGQUIT}
 
 
 def accompany(children: Children, job: Process, streams: Streams, watch: Callable[[int], None]) -> int:
-    """Wait for the job and pass signals on, and return the job's exit code, or -N if signal N ended the job.
+    """Wait for the job, pass signals on, and return the job's exit code.
 
-    The function `watch` runs in a separate process and gets a descriptor on which the exit code arrives.
+    If signal N ended the job, return -N. The function `watch` runs in a separate process. It gets a descriptor on which
+    the exit code arrives.
     """
     children.on_resize = streams.resize
     watcher, tell = 0, -1
@@ -62,7 +63,10 @@ def _wait(children: Children, job: Process, streams: Streams) -> int:
 
 
 def _wait_for_helper(children: Children, helper: int) -> None:
-    """Wait until a helper has ended; kill it after WATCHER_S, or as soon as a signal asks this process to end."""
+    """Wait until a helper has ended.
+
+    Kill the helper after WATCHER_S seconds, or as soon as a signal asks this process to end.
+    """
     until = time.monotonic() + WATCHER_S
     while how_it_ended(helper) is None:
         if children.is_asked_to_end(until - time.monotonic()) or time.monotonic() > until:

@@ -83,7 +83,7 @@ class Watcher:
                 self._explain(int(told[0]), is_users=told[1] == b"1")
 
     def _watch(self, pid: int) -> None:
-        """Run `stuck` if the job makes no progress, and print its page once for each hang."""
+        """Run `stuck` if the job makes no progress. Print the output of `stuck` once for each hang."""
         movement = Movement(self._after_s, lambda: self._streams.written, pid)
         is_said = is_unclear = False
         deaf_until = 0.0
@@ -126,9 +126,10 @@ class Watcher:
                 movement.look_later()
 
     def _say_stuck(self, first: str, found: Found) -> None:
-        """Print the page of `stuck` on the first node, and only its first sentence on the other nodes.
+        """On the first node, print the output of `stuck`. On other nodes, print only the first paragraph.
 
-        All nodes may write to one log.
+        All nodes may write to one log, so the other nodes write the output to a file. If this fails, they print the
+        output.
         """
         say(first)
         kept = self._keep(found.page) if self._order.node_rank else ""
@@ -140,7 +141,10 @@ class Watcher:
         say(LEFT.format(self._order.name))
 
     def _keep(self, page: bytes) -> str:
-        """Write the page of `stuck` into the run's folder; return the file's path, or "" if it could not be written."""
+        """Write the output of `stuck` into a file in the run's folder, and return the path of the file.
+
+        Return "" if the file could not be written.
+        """
         path = self._folder.file("stuck.txt") if self._folder.path else ""
         try:
             if path:
@@ -170,9 +174,10 @@ class Watcher:
         return own.returncode
 
     def _explain(self, code: int, *, is_users: bool) -> None:
-        """Print how the job failed, and the first screen of `explain`; keep the output if there was a failure.
+        """Print how the job failed, and the first screen of `explain`. Keep the job's output if the job failed.
 
-        `explain` does not run if the user ended the job, or if the reader of the job's output ended it (`| head`).
+        `explain` does not run if the user ended the job. It also does not run if the reader of the job's output has
+        ended, as in `| head`.
         """
         streams, name = self._streams, self._order.name
         if code != 0 or self._folder.is_users:

@@ -46,7 +46,7 @@ Findings = Iterator[Finding]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The inputs of the checks, which are the values of each node, the test runs and the options."""
+    """The inputs of the checks: the values of each node, the test runs and the options."""
 
     nodes: tuple[NodeFacts, ...]
     trials: tuple[TrialResult, ...]  # empty for `probe`
@@ -86,9 +86,10 @@ class _Check(CheckDescription):
         parts: tuple[str, ...] = (),
         workaround: str = "",
     ) -> Finding:
-        """Return a problem that this check found, in the check's fault domain unless `blame` gives another domain.
+        """Return a problem that this check found.
 
-        `parts` identify the faulty parts, so that later runs recognize these parts.
+        The fault domain is the domain of the check, unless `blame` gives another domain. `parts` identify the faulty
+        parts, so that later runs recognize these parts.
         """
         # The parts are compared in judge/seen_again.py.
         blamed = blame or self.blame
@@ -107,7 +108,7 @@ class NodeCheck(_Check):
 
 @dataclass(frozen=True, slots=True)
 class RunCheck(_Check):
-    """A check of the test runs, or of the nodes compared with each other."""
+    """A check of the test runs, or a check that compares the nodes with each other."""
 
     judge: Callable[[Case], Findings]
     bounds: tuple[Bound, ...] = ()
@@ -210,7 +211,7 @@ def _run(
 ) -> Ended:
     """Run a check on one node or on the whole run, and return how the check ended.
 
-    Findings from before an exception are kept.
+    If the check raises an exception, the findings from before the exception are kept.
     """
 
     def skip(reason: str, outcome: CheckOutcome, costs: Unseen, *, crashed: bool = False) -> Ended:
@@ -272,9 +273,10 @@ BY_WEIGHT = (
 
 
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
-    """Return how a check ended on all nodes together, from the outcome and the reason of each node (`ended`).
+    """Combine the results of one check on several nodes into one result.
 
-    The most important outcome counts, with the reasons of the nodes that had this outcome.
+    `ended` has (outcome, reason) for each node. The combined result has the most important outcome, and the reasons of
+    the nodes that had this outcome.
     """
     # BY_WEIGHT sorts the outcomes by importance.
     outcomes = [outcome for outcome, _ in ended]
@@ -290,9 +292,10 @@ def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanC
 
 
 def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple[RanCheck, ...]:
-    """Return how each check ended on all nodes together, from the results of each node (`by_host`).
+    """Combine the results of several nodes into one result for each check.
 
-    The most important outcome counts, with the hosts that had this outcome and their reasons.
+    `by_host` has the results of each host. The combined result has the most important outcome, with the hosts that had
+    this outcome and their reasons.
     """
     # BY_WEIGHT sorts the outcomes by importance.
     ended: dict[str, list[tuple[str, RanCheck]]] = {}

@@ -40,8 +40,8 @@ VERSION = Kind(
 class Expectation:
     """A key of `[expect]` in a policy, with the kind of its value and a function that tests a node.
 
-    The function `missed` yields the differences between a node and the policy, or raises UnreadableFact for a missing
-    value.
+    The function `missed` yields the differences between a node and the policy. It raises UnreadableFact if a value is
+    missing.
     """
 
     # `reads` names the values of a node that the function `missed` needs.
@@ -117,7 +117,10 @@ def _switch(is_on: bool) -> str:
 
 
 def is_driver(version: str, wanted: str) -> bool:
-    """Return whether the driver `version` equals `wanted`, or is at least VERSION if `wanted` is `>=VERSION`."""
+    """Return whether the driver `version` is the version that `wanted` demands.
+
+    If `wanted` is `>=VERSION`, `version` must be at least VERSION. Otherwise, `version` must equal `wanted`.
+    """
     if wanted.startswith(">="):
         return version_tuple(version) >= version_tuple(wanted.removeprefix(">="))
     return version == wanted

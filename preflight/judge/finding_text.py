@@ -46,6 +46,6 @@ def first_hosts(hosts: Iterable[str]) -> str:
 
 
 def first_named(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names and the number of the remaining names, such as `a, b and 3 more`."""
+    """Return at most `most` names, and how many are left out, such as `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"

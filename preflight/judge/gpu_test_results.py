@@ -41,7 +41,7 @@ def gpu_results_of(case: Case) -> Hardware:
 
 
 def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
-    """Raise NotRun if there are no `tests`, and UnreadableFact if a GPU test at the start has no result.
+    """Raise NotRun if `tests` is empty. Raise UnreadableFact if a GPU test at the start has no result.
 
     Call this function after all tests were judged.
     """
@@ -82,7 +82,7 @@ def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
 
 
 def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[tuple[int, float, float]]:
-    """Return (GPU, value, median of the others) for each GPU far below the other GPUs of its model.
+    """Return (GPU, value, median of the others) for each GPU that is far below the other GPUs of its model.
 
     See `laggards` for the meaning of "far below".
     """
@@ -90,7 +90,7 @@ def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[
 
 
 def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float) -> list[tuple[int, float, float]]:
-    """Return (GPU, value, median of the others) for each GPU far below the other GPUs of its model.
+    """Return (GPU, value, median of the others) for each GPU that is far below the other GPUs of its model.
 
     `below` is the share of the median that a value must reach.
     """

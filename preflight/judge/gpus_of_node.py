@@ -74,7 +74,7 @@ def has_nvidia(node: NodeFacts) -> bool:
 
 
 def not_passed_in(node: NodeFacts) -> bool:
-    """Return whether this is a container without a GPU device file on a machine with GPUs on the PCI bus."""
+    """Return whether this is a container without GPU device files, although GPUs are on the PCI bus."""
     if isinstance(node.device_nodes, Gap):
         return False
     return is_contained(node) and bool(pci_devices(node)) and not nodes_of_gpus(node)
@@ -179,5 +179,5 @@ def has_switch(gpu: Gpu) -> bool:
 
 
 def severity_for_gpus(case: Case) -> Severity:
-    """Return the severity of a GPU fault, which is FAIL, or WARN if the user chose a backend that needs no GPU."""
+    """Return the severity of a GPU fault: WARN if the user chose a backend that needs no GPU, else FAIL."""
     return Severity.FAIL if case.wants_gpus else Severity.WARN

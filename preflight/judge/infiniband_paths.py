@@ -41,7 +41,10 @@ DIED = frozenset({"signal", "unkillable"})
 
 @dataclass(frozen=True, slots=True)
 class IbPath:
-    """A failed network path as one end reports the path, with this end, the peer, and the error in NCCL's log."""
+    """A failed network path, as one of its ends reports the path.
+
+    The record has this end, the peer, and the error in NCCL's log.
+    """
 
     host: str
     hca: str
@@ -104,7 +107,7 @@ def faulty_end(case: Case, trial: TrialResult, paths: Sequence[IbPath]) -> Fault
 
 
 def counted_errors(case: Case, trial: TrialResult) -> Iterator[Evidence]:
-    """Yield the errors that each RDMA port counted during `trial`, a test run, as evidence."""
+    """Yield, as evidence, the errors that each RDMA port counted during the test run `trial`."""
     hosts = _hosts(case)
     for errors in trial.port_errors[:MOST]:
         known = [each for each in errors.counters if each.name in PORT_ERRORS]
@@ -115,7 +118,10 @@ def counted_errors(case: Case, trial: TrialResult) -> Iterator[Evidence]:
 
 
 def _of_links(case: Case, trial: TrialResult) -> Iterator[tuple[str, str]]:
-    """Yield each host and adapter whose own link counted errors during the trial, with the names of the counters."""
+    """Yield (host and adapter, counters) for each adapter whose own link counted errors during the trial.
+
+    The counters are given as one text.
+    """
     hosts = _hosts(case)
     for errors in trial.port_errors:
         of_link = [f"{each.name} +{each.value}" for each in errors.counters if each.name in LINK_ERRORS]
@@ -136,7 +142,7 @@ def _host_of(hosts: Sequence[str], rank: int) -> str:
 def common_end(paths: Sequence[IbPath]) -> str:
     """Return the host and adapter that all `paths` share, such as `node2 mlx5_0`, or "" if no adapter is shared.
 
-    The result is also "" unless the paths lead to at least two other nodes and all peers are known.
+    Also return "" if the paths lead to fewer than two other nodes, or if a peer is unknown.
     """
     pairs = {frozenset({path.host, path.peer_host}) for path in paths}
     hosts = frozenset.intersection(*pairs) if pairs else frozenset[str]()
@@ -163,7 +169,10 @@ def paths_text(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
 
 
 def _end(host: str, paths: Sequence[IbPath]) -> str:
-    """Return a host with its adapters on these paths, from the log lines of the host and of its peers."""
+    """Return a host with its adapters on these paths, such as `node2 mlx5_0`.
+
+    The adapters come from the log lines of the host and of its peers.
+    """
     adapters = {path.hca for path in paths if path.host == host}
     adapters |= {path.peer.partition(" ")[2] for path in paths if path.peer_host == host} - {""}
     return " ".join((host, "/".join(sorted(adapters)))).strip()
@@ -187,7 +196,11 @@ def _said(case: Case, trial: TrialResult) -> Iterator[IbPath]:
 
 
 def _peer(nodes: Iterable[NodeFacts], gid: str | None, address: str) -> str:
-    """Return the host and adapter that have this GID, else the host that has the address, else the address itself."""
+    """Return the host and adapter that have the GID `gid`.
+
+    If no adapter has the GID, return the host that has the IP address `address`. If no host has the address, return the
+    GID or the address itself.
+    """
     for node in nodes:
         for port in known_or(node.hca_ports, ()):
             if gid and any(_number(each.gid) == _number(gid) for each in known_or(port.gids, ())):

@@ -31,7 +31,10 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """A row of the table of harmful values. `pattern` must match all of the value of the variable `name`."""
+    """A row of the table of harmful values.
+
+    `pattern` must match the whole value of the variable `name`.
+    """
 
     name: str
     pattern: str

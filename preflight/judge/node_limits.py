@@ -40,7 +40,7 @@ def owner(node: NodeFacts) -> Blame:
 
 
 def owner_of_run(case: Case) -> Blame:
-    """Return who sets the limits and mounts if it is unknown which node failed.
+    """Return who sets the limits and mounts, for a failure whose node is unknown.
 
     Return the container if any node may have a container, else the host.
     """

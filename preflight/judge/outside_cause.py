@@ -49,7 +49,10 @@ class OutsideCause:
 
 
 def signal_from_outside(text: str) -> str:
-    """Return the signal in `text` (such as `died by SIGKILL`) if another process must have sent the signal, else ""."""
+    """Return the signal that ended a process if another process must have sent the signal, else "".
+
+    `text` says how the process ended, such as `died by SIGKILL`.
+    """
     found = DIED_BY.search(text)
     return found[1] if found and found[1] not in OWN_SIGNALS else ""
 

@@ -70,7 +70,10 @@ def p2p_workaround(case: Case) -> str:
 
 
 def _is_proved(trial: TrialResult) -> bool:
-    """Return whether all pairs of ranks used P2P (over PCIe if no NVLink joins them) with right data."""
+    """Return whether the data of a test run were right, and all pairs of ranks used P2P.
+
+    Pairs without NVLink must have used P2P over PCIe.
+    """
     right = trial.outcome is Outcome.OK and trial.results and all(result.verified for result in trial.results)
     ways = [carrier.transport for carrier in trial.transport if carrier.kind is CarrierKind.PATH]
     return bool(right and ways) and all(way is Transport.P2P for way in ways) and may_use_p2p(trial, over_nvlink=False)

@@ -24,10 +24,10 @@ SEVERITY = {Level.FATAL: Severity.FAIL, Level.WARN: Severity.WARN, Level.INFO: S
 
 
 def parse_policy(text: str, source: str, checks: Collection[str], today: str) -> Policy:
-    """Return the policy in a TOML text, which `source` names in messages.
+    """Return the policy in a TOML text.
 
-    The date `today` (YYYY-MM-DD) decides which waivers have expired. Raise MalformedInput with the first unknown key,
-    check or value.
+    `source` names the text in messages. The date `today` (YYYY-MM-DD) decides which waivers have expired. Raise
+    MalformedInput with the first unknown key, check or value.
     """
     # `checks` are the names of all checks. The tables are [checks], [[waivers]], [expect], [lookback] and [floors].
     tables = read_toml(text, source)

@@ -22,7 +22,7 @@ SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-u
 
 
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
-    """Return the problems found, with a decision on each failure that occurred only once.
+    """Return the problems found. For each failure that occurred only once, decide whether it is confirmed.
 
     Earlier runs (`past`) or a counter of this run can confirm a failure.
     """
@@ -56,7 +56,7 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
 def _accusation(run: Report, part: str, check: str) -> Finding | None:
     """Return an earlier run's finding that blames the same part for the same kind of fault as `check`.
 
-    The kinds are failure and slowness. Return None if that run has no such finding.
+    The kinds are failure and slowness. Return None if the earlier run has no such finding.
     """
     against = (each for each in run.findings if part in each.parts and each.blame in REJECTS_A_NODE)
     alike = (each for each in against if (each.check in SLOW) == (check in SLOW))
@@ -81,7 +81,10 @@ def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
 
 
 def _uuids_by_rank(case: Case) -> tuple[str, ...]:
-    """Return the UUID of each rank's GPU; empty if ranks have no GPUs, or if the assignment is unknown."""
+    """Return the UUID of each rank's GPU.
+
+    The result is () if ranks have no GPUs, or if the assignment of GPUs to ranks is unknown.
+    """
     chosen = case.gpus_by_node or (case.gpus,)
     uuids = [uuid_of(node, index) for node, gpus in zip(case.nodes, chosen, strict=False) for index in gpus]
     return tuple(uuids) if case.wants_gpus and len(uuids) == case.world_size else ()

@@ -36,7 +36,10 @@ COUNT_AS_WARNINGS = WORKED_ROUND | NOT_SHOWN_BY_A_JOB
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdicts on the job and on the node (a Gap without --accept), the exit code, and the headline."""
+    """The verdicts on the job and on the node, the exit code and the headline.
+
+    Without --accept, the verdict on the node is a Gap.
+    """
 
     verdict: Verdict
     node_verdict: NodeVerdict | Gap
@@ -62,7 +65,8 @@ def decide(
 ) -> Decision:
     """Return the verdicts, the exit code and the headline that follow from the results.
 
-    With `strict`, a warning counts as a failure, and with `accept`, the verdict on the node decides the exit code.
+    If `strict` is true, a warning counts as a failure. If `accept` is true, the verdict on the node decides the exit
+    code.
     """
     # With `refuses_sockets`, the verdict is `not_ready` if the job would not use RDMA ports between nodes. If a check
     # crashed or preflight failed to do a part, the verdict is never `ready`.
@@ -234,7 +238,10 @@ def _ran(case: Case, cpu_path: bool) -> str:
 
 
 def _unused_fabric(case: Case, advice: Advice) -> str:
-    """Return a clause saying that RDMA ports stay unused; "" unless the settings make several nodes use sockets."""
+    """Return a clause that says that RDMA ports stay unused.
+
+    Return "" unless the settings make several nodes use sockets.
+    """
     is_off = len(case.nodes) > 1 and any(name in SOCKETS for name, _ in advice.env)
     rates = [sum(known_or(port.rate_gbit_s, 0.0) for port in usable_ports(node)) for node in case.nodes]
     if not is_off or not any(rates):

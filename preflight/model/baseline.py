@@ -76,7 +76,10 @@ ROBUST_SHARE = 0.8  # efficiency of the robust spread relative to the standard d
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The bus bandwidth of good nodes for one collective, at one size or for a group of sizes (size 0)."""
+    """The bus bandwidth of good nodes for one collective, at one size or for a group of sizes.
+
+    For a group of sizes, the size is 0.
+    """
 
     collective: Collective
     size_bytes: int
@@ -159,9 +162,9 @@ def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
 
 
 def other_software(baseline: Baseline, node: NodeFacts) -> str:
-    """Return the software versions of `node` that no node of `baseline` had, as text with the baseline's versions.
+    """Return text about the software versions of `node` that no node of `baseline` had.
 
-    Return "" if there is no different version.
+    The text also has the versions of the baseline. Return "" if there is no different version.
     """
     theirs = dict(baseline.software)
     mine = [(name, value, theirs.get(name, value)) for name, value in software_of(node)]
@@ -171,7 +174,7 @@ def other_software(baseline: Baseline, node: NodeFacts) -> str:
 def speeds_of(trial: TrialResult) -> dict[Point, float]:
     """Return the bus bandwidths of a test run in GB/s, by (collective, size).
 
-    The result is empty if the test run failed or had wrong data, and unknown speeds are left out.
+    Unknown speeds are left out. The result is empty if the test run failed or had wrong data.
     """
     if trial.outcome is not Outcome.OK or not all(result.verified for result in trial.results):
         return {}
@@ -205,7 +208,7 @@ def group_of(size_bytes: int) -> str:
 
 
 def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) -> tuple[Judged, ...]:
-    """Compare a node's speeds with each reference of `baseline` that the node measured.
+    """Compare a node's speeds with each reference of `baseline` for which the node has a measured speed.
 
     Each item of `repetitions` holds the bus bandwidths in GB/s by (collective, size).
     """
@@ -225,7 +228,7 @@ def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) ->
 def false_rejections(references: Sequence[Reference], reference: Reference) -> float:
     """Return the share of good nodes that the comparison with `reference` may reject by mistake.
 
-    References of the same kind (large sizes, small sizes, single sizes) share one limit.
+    The kinds of references are large sizes, small sizes and single sizes. The references of one kind share one limit.
     """
     kin = [each for each in references if _kind(each) == _kind(reference)]
     return FALSE_REJECTIONS.value * PARTS[_kind(reference)] / len(kin)
@@ -234,7 +237,7 @@ def false_rejections(references: Sequence[Reference], reference: Reference) -> f
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
     """Return the share of the reference speed below which a node is rejected.
 
-    `measured` is the number of repetitions, and `probability` the share of good nodes that may be rejected.
+    `measured` is the number of repetitions. `probability` is the share of good nodes that may be rejected.
     """
     # The share is at most 1 - REJECTED_LOSS. The share is lower if the speeds of good nodes differ by more. `measured`
     # and `probability` are as in `usual_share`.
@@ -249,9 +252,10 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 
 
 def usual_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the share of the reference speed that a good node misses with at most `probability`.
+    """Return the share of the reference speed that a good node reaches with high probability.
 
-    The node's speed is the mean of `measured` repetitions.
+    The probability that a good node misses the share is at most `probability`. The node's speed is the mean of
+    `measured` repetitions.
     """
     # The result is at most 1 - LEAST_LOSS.
     freedom = _freedom(reference)

@@ -6,7 +6,7 @@ from preflight.model.word import Word
 
 
 class Collective(Word):
-    """A collective operation. Its value is its name in all outputs."""
+    """A collective operation. The value of a member is the operation's name in all outputs."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -30,7 +30,8 @@ def bus_factor(collective: Collective, world_size: int) -> float:
 def algbw_gb_s(size_bytes: int, time_s: float) -> float:
     """Return the algorithm bandwidth in GB/s (1e9 bytes/s): `size_bytes` / `time_s`.
 
-    `size_bytes` is one rank's buffer, but for all_gather and reduce_scatter the total (n times one rank's share).
+    `size_bytes` is the size of one rank's buffer. For all_gather and reduce_scatter, `size_bytes` is the total size,
+    which is n times one rank's share.
     """
     return size_bytes / time_s / 1e9
 

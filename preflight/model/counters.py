@@ -14,7 +14,7 @@ from preflight.model.word import Word
 
 
 class CounterKind(Word):
-    """How serious it is if a counter grew during a run."""
+    """The meaning of a counter for the verdict if the counter grew during a run."""
 
     FATAL = "fatal"  # an error that corrupts or ends a job: uncorrected ECC, Xid, fatal AER, a link that went down
     SURVIVED = "survived"  # an error that ends no job but is not normal: a retrained link, a refused request

@@ -52,7 +52,7 @@ class DeviceJob:
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """Jobs on the same one or two GPUs, which one process runs one after another."""
+    """Jobs on the same GPU or the same two GPUs. One process runs the jobs one after another."""
 
     places: tuple[int, ...]
     owner: int  # the one of these places whose per-rank agent has its process run the jobs

@@ -13,7 +13,7 @@ from preflight.model.word import Word
 
 
 class Engine(Word):
-    """A serving engine; the value is its name in `--for` and in the table of launchers."""
+    """A serving engine. The value of a member is the engine's name in `--for` and in the table of launchers."""
 
     VLLM = "vllm"
     SGLANG = "sglang"

@@ -158,7 +158,10 @@ class OtherDevice:
 
 @dataclass(frozen=True, slots=True)
 class NumaNode:
-    """One NUMA node: its CPUs, memory and distances to all nodes in id order."""
+    """One NUMA node: its CPUs, its memory, and its distances to all NUMA nodes.
+
+    The distances are in the order of the node ids.
+    """
 
     id: int
     cpus: tuple[int, ...] | Gap

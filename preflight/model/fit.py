@@ -9,9 +9,9 @@ from preflight.model.word import Word
 
 
 class Certainty(Word):
-    """How certain a MemoryTerm is, the most certain first.
+    """The levels of certainty of a MemoryTerm, the most certain level first.
 
-    A sum for one certainty includes the terms with higher certainty.
+    The sum for one level includes the terms of this level and of all more certain levels.
     """
 
     CERTAIN = "certain"  # every such job needs this, unless it offloads, quantizes, or divides the model further
@@ -58,7 +58,8 @@ class MemoryTerm:
 class MemoryNeed:
     """The memory that a job needs on the GPU or the host in one phase.
 
-    Each term has a level of certainty. The sum for a level includes the terms of all higher levels.
+    Each term has a level of certainty. The sum for one level includes the terms of this level and of all more certain
+    levels.
     """
 
     place: MemoryPlace

@@ -37,7 +37,10 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A setting that differs between nodes of a group, with the hosts of each value. Frequent values are first."""
+    """A setting that differs between nodes of a group.
+
+    `values` has the hosts of each value, with the most frequent value first.
+    """
 
     name: str
     values: tuple[tuple[str, tuple[str, ...]], ...]
@@ -109,7 +112,10 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class LearntBound:
-    """A reference of a baseline, its minimum, and how many good nodes the baseline needs to detect a loss of 5%."""
+    """A reference of a baseline and the minimum that follows from this reference.
+
+    The record also says how many good nodes the baseline needs to detect a loss of 5%.
+    """
 
     reference: Reference
     floor: float  # as a share: below it a node is rejected, after all repetitions

@@ -169,8 +169,8 @@ class NvLink:
 def leads_to_switch(link: NvLink) -> bool:
     """Return whether `link` ends at an NVSwitch.
 
-    Like NCCL, preflight assumes an NVSwitch if a virtual machine hides the peer of the link (ncclTopoGetXmlFromGpu in
-    xml.cc, NCCL 2.27.7).
+    If a virtual machine hides the peer of the link, preflight assumes an NVSwitch. NCCL assumes the same: see
+    ncclTopoGetXmlFromGpu in xml.cc, NCCL 2.27.7.
     """
     return link.is_active is not False and link.peer in (LinkPeer.SWITCH, LinkPeer.UNKNOWN)
 

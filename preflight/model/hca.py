@@ -64,7 +64,7 @@ class PortCounter:
 class PortError:
     """The meaning of a port's error counter.
 
-    With `is_of_link`, the errors are of the port's own link, otherwise of the path.
+    If `is_of_link` is true, the errors concern the port's own link. Otherwise, the errors concern the path.
     """
 
     # A dead peer also causes errors of the path.
@@ -200,7 +200,7 @@ class NicPath:
 
 @dataclass(frozen=True, slots=True)
 class RdmaFacts:
-    """The RDMA devices that an application can open, and the memory that it can register."""
+    """The RDMA devices that an application can open, and the support for RDMA with GPU memory."""
 
     uverbs: tuple[str, ...]  # /dev/infiniband/uverbs*
     uverbs_expected: tuple[str, ...] | Gap  # those that /sys/class/infiniband_verbs names

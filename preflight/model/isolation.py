@@ -85,7 +85,7 @@ class RouteTrial:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The search for faulty nodes: its rounds, and its conclusions, which name nodes by their rank."""
+    """The search for faulty nodes: the rounds and the conclusions. The conclusions name nodes by their rank."""
 
     why: str  # why the rounds were run; empty if there were none
     candidate: str  # the configuration with whose settings the groups ran

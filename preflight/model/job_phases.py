@@ -12,7 +12,10 @@ START = "start"  # until the first line of training: imports, data, weights, the
 
 
 class Phase(str, Enum):
-    """A phase of a job in which ranks may wait long for each other. The value is its name in texts."""
+    """A phase of a job in which ranks may wait long for each other.
+
+    The value of a member is the phase's name in texts.
+    """
 
     SAVING = "saving a checkpoint"
     PREPROCESSING = "preparing the data set"

@@ -16,7 +16,10 @@ PROTOCOL = 2  # of these records and of the messages around them
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of a node that connects to node 0, with the identity of the node and its run."""
+    """The first message of a node that connects to node 0.
+
+    The message identifies the node and the run that the node belongs to.
+    """
 
     # Node 0 reads nothing else from the connection before node 0 has accepted the node.
 
@@ -53,7 +56,7 @@ class SoloResult:
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """The plan for the test runs that use all nodes. Node 0 sends one such plan to each node."""
+    """The plan for the test runs that use all nodes. Node 0 sends one plan to each node."""
 
     place: NodePlace
     trials: TrialPlan

@@ -57,7 +57,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class KnownBug:
-    """A row of data/known_bugs.toml. The head of this file explains the columns."""
+    """A row of data/known_bugs.toml. The head of data/known_bugs.toml explains the columns."""
 
     id: str
     component: str
@@ -86,7 +86,10 @@ class KnownBug:
     read: str = ""
 
     def has(self, version: str) -> bool:
-        """Return whether `version` of the component has the bug, according to `first`, `last` and `fixed`."""
+        """Return whether `version` of the component has the bug.
+
+        The fields `first`, `last` and `fixed` of the bug decide.
+        """
         numbers, last = version_numbers(version), version_numbers(self.last)
         is_before = bool(self.first) and numbers < version_numbers(self.first)
         is_fixed = bool(self.fixed) and numbers >= version_numbers(self.fixed)
@@ -95,7 +98,8 @@ class KnownBug:
     def fits(self, around: Surroundings) -> BugFit:
         """Return whether the bug can affect a job in `around`.
 
-        The result is UNKNOWN if a needed value is not known, or if preflight can't read a condition (`where`).
+        The result is UNKNOWN if a needed value is not known. The result is also UNKNOWN if the bug has a condition
+        (`where`) that preflight can't read.
         """
         loaded = around.versions.get(self.component, ())
         contradicts = (
@@ -179,7 +183,8 @@ def version_numbers(version: str) -> tuple[int, ...]:
 def fitting(bugs: Iterable[KnownBug], around: Surroundings) -> tuple[tuple[KnownBug, BugFit], ...]:
     """Return the bugs that can affect a job in `around`, each with its BugFit.
 
-    Bugs that certainly fit come first. Among equals, better evidence comes first, then more conditions.
+    Bugs that certainly fit come first. Among equally certain bugs, bugs with better evidence come first. Among bugs
+    with equal evidence, bugs with more conditions come first.
     """
     found = [(bug, fit) for bug in bugs if (fit := bug.fits(around)) is not BugFit.NO]
     sures = list(Sureness)

@@ -233,5 +233,8 @@ NODE_COUNTS = tuple(name for each in LAUNCHERS for name in each.node_counts)  # 
 
 
 def engine_name(title: str) -> str:
-    """Return the name in the title of a serving engine's process, such as `Worker_TP1`, or "" for another title."""
+    """Return the name of a process of a serving engine, such as `Worker_TP1`.
+
+    `title` is the process title. Return "" if it is not the title of a serving engine's process.
+    """
     return next((match[1] for each in TITLES if (match := each.match(title))), "")

@@ -1,4 +1,7 @@
-"""The rates of links by generation, and the shares of these rates that healthy machines reach (data/links.toml)."""
+"""The rates of links by generation, and the shares of these rates that healthy machines reach.
+
+The values come from data/links.toml.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The latency of each hop in µs, which limits the bandwidth of small messages."""
+    """The latency of each hop in microseconds. The latency limits the bandwidth of small messages."""
 
     hop_us: float
     source: str

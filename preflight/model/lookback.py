@@ -1,4 +1,7 @@
-"""Kernel log lines from before a run about Xids and lost links, for a policy's [lookback]."""
+"""Kernel log lines about Xids and lost links from the time before a run.
+
+The table [lookback] of a policy uses these lines.
+"""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ class Says(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diag:
-    """One form of a diagnostics line without its prefix, and its meaning.
+    """One form of a diagnostics line, and the meaning of the line.
 
-    `pattern` must match in linear time.
+    `pattern` matches the line without NCCL's prefix, and must match in linear time.
     """
 
     says: Says
@@ -139,7 +139,10 @@ def printed(*patterns: str) -> str:
 
 
 def form_of(text: str) -> Diag | None:
-    """Return the row of the table that matches `text`, a line without its prefix, or None."""
+    """Return the row of the table that matches `text`, or None if no row matches.
+
+    `text` is a diagnostics line without NCCL's prefix.
+    """
     return next((form for form in FORMS if re.match(form.pattern, text)), None)
 
 

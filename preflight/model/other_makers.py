@@ -1,6 +1,6 @@
-"""GPUs and accelerators that are not NVIDIA's: how to recognize the devices, and their makers' test tools.
+"""GPUs and accelerators of makers other than NVIDIA, and the makers' test tools.
 
-Only devices made for computing count.
+The module also says how to recognize the devices. Only devices made for computing count.
 """
 # The PCI class and vendor alone do not distinguish a display controller from an accelerator. The identities come from
 # amdgpu_drv.c and include/drm/intel/pciids.h (Linux), from pci.ids and from Google's tpu-info.

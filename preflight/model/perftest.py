@@ -1,4 +1,4 @@
-"""The results that perftest's `ib_write_bw`, `ib_read_bw` and `ib_send_bw` print, and their parser."""
+"""The results of perftest's `ib_write_bw`, `ib_read_bw` and `ib_send_bw`, and the parser of the output."""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Lookback:
-    """The time before a run, in seconds, in which events still count. None: these events are not examined."""
+    """The time before a run, in seconds, in which events still count.
+
+    If a field is None, the events of this kind are not examined.
+    """
 
     xids: float | None = None  # in the kernel log
     link_flaps: float | None = None  # links that went down and came up again: interfaces and RDMA ports

@@ -12,7 +12,7 @@ from preflight.model.units import capitalized
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The repair of a fault, for a machine and, if it differs, for a container.
+    """The repair of a fault on a machine, and the repair in a container if the two repairs differ.
 
     Each text is an imperative without a period at the end.
     """
@@ -21,7 +21,10 @@ class Repair:
     container: str = ""
 
     def where(self, contained: bool) -> str:
-        """Return the repair for a container if `contained` is set and there is such a text, else for the machine."""
+        """Return the repair for a container if `contained` is true, else the repair for the machine.
+
+        If there is no text for a container, return the repair for the machine.
+        """
         return (self.container if contained else "") or self.machine
 
     @property

@@ -119,7 +119,10 @@ class SpeedJudge(Word):
 
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
-    """A reference with which speeds were compared. Speeds below any one reference reject the node."""
+    """A reference with which speeds were compared.
+
+    If there are several references, speeds below one of them are enough to reject the node.
+    """
 
     by: SpeedJudge
     detail: str = field(metadata={"json": "told"})  # the file and its content, or why no speed could be judged
@@ -176,9 +179,9 @@ class Report(Printable):
         return self.headline
 
     def raise_unless_ready(self, *, allow_unknown: bool = False) -> None:
-        """Raise NotReady, with the headline, unless the job may start.
+        """Raise NotReady with the headline, unless the job may start.
 
-        With `allow_unknown`, the verdict UNKNOWN does not raise.
+        If `allow_unknown` is true, the verdict UNKNOWN raises no exception.
         """
         if self.exit_code != 0 and not (allow_unknown and self.verdict is Verdict.UNKNOWN):
             raise NotReady(self.headline, self.exit_code)

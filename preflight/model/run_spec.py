@@ -17,7 +17,10 @@ OWN_TIMEOUT_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """The time limit of each stage of a test run, in seconds. A stage without progress for its limit is hung."""
+    """The time limit of each stage of a test run, in seconds.
+
+    A stage is hung if the stage makes no progress for the time of its limit.
+    """
 
     start_s: float  # spawned, device, store
     init_s: float
@@ -26,7 +29,10 @@ class StageLimits:
     stretches: bool  # a step may take stretched_s() if that is longer
 
     def for_stage(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return the time limit in seconds of a stage with a step that should take `expected_s`."""
+        """Return the time limit of a stage, in seconds.
+
+        One step of the stage should take `expected_s` seconds. A long step may extend the limit.
+        """
         by_name = {"init": self.init_s, "first": self.first_s, "timed": self.timed_s, "verified": self.timed_s}
         return max(by_name.get(stage, self.start_s), stretched_s(expected_s) if self.stretches else 0.0)
 
@@ -47,7 +53,7 @@ class StageLimits:
 
 
 def stretched_s(expected_s: float) -> float:
-    """Return the time limit in seconds of a step that should take `expected_s`."""
+    """Return the time limit of a step that should take `expected_s` seconds. The result is in seconds."""
     # The limit is 20 times the expected time, or 3 times the expected time plus 60 s if the sum is shorter.
     return min(20 * expected_s, 3 * expected_s + 60)
 

@@ -138,7 +138,10 @@ def _cured_by(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Adv
 
 
 def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
-    """Return the evidence on what sockets instead of RDMA cost in speed; () for other settings or for one node."""
+    """Return the evidence on how much speed the job loses with sockets instead of RDMA.
+
+    Return () if `best` has settings other than those for sockets, or if `best` is valid for one node only.
+    """
     if best.scope is not Scope.ANYWHERE or not best.env or not {name for name, _ in best.env} <= SOCKETS:
         return ()
     over_rdma = next((each for each in run.candidates if "NCCL_IB_HCA" in dict(each.env)), None)
@@ -151,7 +154,10 @@ def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
 
 
 def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Advice:
-    """Return advice to keep the inherited settings that the job needs; harmless other settings stay as they are."""
+    """Return advice to keep the inherited settings that the job needs.
+
+    Other inherited settings stay as they are if they do no harm.
+    """
     inherited = run.context.inherited
     with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
     cure = why_needed(inherited, with_env, run.trials)
@@ -176,7 +182,7 @@ def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: b
 
 
 def _by_name(comments: Iterable[tuple[str, str]]) -> Pairs:
-    """Return one (name, text) pair for each variable, with all lines about it joined.
+    """Return one (name, text) pair for each variable, with all lines about the variable joined.
 
     The evidence is an object in JSON, so a name can occur only once.
     """
@@ -240,14 +246,20 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
 
 
 def _winner(run: _TrialsOfRun) -> TrialResult | None:
-    """Return the trial of the configuration with the largest proved gain in speed, or None if none is faster."""
+    """Return the trial of the configuration with the largest proved gain in speed.
+
+    Return None if no configuration is proved to be faster.
+    """
     gains = {comparison.candidate: comparison.mean_gain for comparison in run.comparisons.values() if comparison.wins}
     won = (trial for trial in run.candidates if trial.candidate in gains)
     return max(won, key=lambda trial: (gains[trial.candidate], trial.candidate), default=None)
 
 
 def _settings(run: _TrialsOfRun, best: TrialResult, against: str, reason: str) -> Advice:
-    """Return advice to set a configuration's variables, and to unset inherited variables that its trial ran without."""
+    """Return advice to set the variables of the trial `best`, and to unset variables that this trial ran without.
+
+    Only inherited variables are unset.
+    """
     names = {name for name, _ in best.env}
     removed = tuple(name for name in best.unset if name in run.inherited and name not in names)
     earned = f"trial '{best.candidate}': {figure(best, run.cpu_path)}, verified; {against}"
@@ -302,7 +314,10 @@ def _beyond_node(removed: Iterable[str]) -> Iterable[str]:
 
 
 def _nothing_beats(run: _TrialsOfRun) -> str:
-    """Return a clause saying that no other configuration is faster; if some were compared, it names the best one."""
+    """Return a clause which says that no other configuration is faster.
+
+    If configurations were compared, the clause names the best of these.
+    """
     compared = [name for name in run.comparisons if name != AS_IS]
     if compared:
         best = max(compared, key=lambda name: run.comparisons[name].mean_gain)

@@ -1,4 +1,4 @@
-"""The settings and the machine data from which a recommendation is made, besides the test results."""
+"""The settings and the machine data that a recommendation uses in addition to the test results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from preflight.search.gpus.link_speeds import expected_busbw
 
 @dataclass(frozen=True, slots=True)
 class MachineContext:
-    """The data for a recommendation besides the test results: available settings, inherited settings, and the node."""
+    """The data that a recommendation uses in addition to the test results.
+
+    The data are the available settings, the inherited settings, and the facts of the node.
+    """
 
     settings: tuple[Setting, ...] = ()
     inherited: tuple[Setting, ...] = ()

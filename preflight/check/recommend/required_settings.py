@@ -37,9 +37,10 @@ INHERITED = (
 
 @dataclass(frozen=True, slots=True)
 class RequiredSetting:
-    """A setting that the job needs, and the failed test run that differs only by lacking this setting.
+    """A setting that the job needs, and a failed test run that proves the need.
 
-    `failed` is None if there was no such test run.
+    The failed test run had all other settings of the working test run, but not this setting. `failed` is None if no
+    failed test run proves the need.
     """
 
     setting: Setting
@@ -51,7 +52,8 @@ def why_needed(
 ) -> tuple[RequiredSetting, ...]:
     """Return the settings of the working test run `best`, each with the test run that failed without the setting.
 
-    The failed test run lacks only this setting, and None takes its place if there is no such test run.
+    The failed test run had all other settings of `best`. If no failed test run proves the need for a setting, None
+    replaces the test run.
     """
     there = dict(best.env).items()
     on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
@@ -60,10 +62,10 @@ def why_needed(
 
 
 def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence[TrialResult]) -> TrialResult | None:
-    """Return a failed trial that had all other settings of the working trial but not this one; None if there is none.
+    """Return a failed trial that had all settings of the working trial except `setting`, or None.
 
-    Of several such trials, return the one with the fewest variables. The failed trial may have had additional settings.
-    It would also have failed without them, so `setting` is needed.
+    If several failed trials qualify, return the trial with the fewest variables. The failed trial may have had
+    additional settings. Without these, the trial would also have failed, so `setting` is needed.
     """
     rest = dict(env_of([each for each in on if each is not setting])).items()
     own = dict(setting.env).items()
@@ -112,7 +114,11 @@ def _log_line(failed: TrialResult) -> str:
 
 
 def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
-    """Return the comment on a workaround's cost: the share of the links' rated speed that the trial still reached."""
+    """Return the comment on a workaround's cost in speed.
+
+    The comment gives the share of the links' rated speed that the trial still reached. Return "" if the share is
+    unknown.
+    """
     result = deciding_result(best, cpu_path)
     if result is None or isinstance(result.busbw_gb_s, Gap):
         return ""

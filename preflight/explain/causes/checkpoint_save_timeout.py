@@ -58,7 +58,10 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
-    """Return a text that names the ranks which reported no timeout, and says when the checkpoint began."""
+    """Return a text about the missing ranks, such as "rank 3 has been missing since 12:30:00".
+
+    The missing ranks are those that reported no timeout. If too many ranks are missing, the text names no rank.
+    """
     reported = _reported(evidence)
     missing = [str(rank) for rank in range(min(MOST_RANKS, _ranks(evidence))) if rank not in reported]
     clock = CLOCK.search(phase.text) if phase is not None else None

@@ -70,9 +70,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 def _calls(evidence: LogEvidence) -> tuple[tuple[Event, LastFrame], tuple[Event, LastFrame]] | None:
     """Return two ranks that waited in different collectives, each with the last frame of its traceback.
 
-    One rank timed out; the other rank timed out too, or lost the connection to the first. Return None if nothing is
-    proved. A rank without a traceback proves nothing, because ranks of different groups may wait for it in different
-    calls.
+    The first rank timed out. The other rank also timed out, or lost the connection to the first rank. Return None if
+    nothing is proved. If any rank has no traceback, nothing is proved: ranks of different groups may wait for this rank
+    in different calls.
     """
     waited = [(event, at) for event, at in evidence.waited() if event.rank and WAITED.search(event.text)]
     waited.sort(key=lambda one: TIMED_OUT.search(one[0].text) is None)
@@ -91,9 +91,9 @@ def _is_far_ahead(one: Wait, other: Wait) -> bool:
 
 
 def _data_were_lost(evidence: LogEvidence) -> bool:
-    """Return whether the network or the hardware failed, or a process was killed, so that data may be lost.
+    """Return whether data may be lost, because the network or the hardware failed or a process was killed.
 
-    A rank may then still wait for the last data of a collective that other ranks have completed.
+    If data are lost, a rank may still wait for the last data of a collective that other ranks have completed.
     """
     kinds = (Authority.HARDWARE, Authority.KILLED, Authority.TRANSPORT)
     return any(event.authority in kinds for event in evidence.failures())

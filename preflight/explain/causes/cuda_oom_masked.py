@@ -81,9 +81,9 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 def _trains(evidence: LogEvidence) -> bool:
-    """Return whether the job trains, in contrast to a mere serving engine.
+    """Return whether the job trains a model. A job that is only a serving engine does not train.
 
-    A job of reinforcement learning trains next to a serving engine.
+    A job of reinforcement learning contains a serving engine, but also trains.
     """
     return any(record.phase is Phase.TRAINING for source in evidence.sources for record in source.phases)
 

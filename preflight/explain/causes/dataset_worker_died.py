@@ -15,7 +15,7 @@ claim = by_signs(
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Return the conclusion that a worker of a data loader died.
 
-    Return None if the workers only aborted after another error near them in the log.
+    Return None if the workers only aborted, and each abort is close to another error in the log.
     """
     errors = [event for event, error in evidence.raised() if "DataLoader worker" not in error.message]
 

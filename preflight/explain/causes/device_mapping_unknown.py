@@ -22,7 +22,7 @@ VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that a rank uses the wrong GPU, if a warning from torch shows it.
+    """Return the conclusion that a rank uses the wrong GPU, based on a warning from torch.
 
     Return None unless the warning comes before a timeout or at the end of the log.
     """
@@ -52,7 +52,10 @@ def _waits_for_something_else(evidence: LogEvidence, warned: Event) -> bool:
 
 
 def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: list[Event]) -> Claim | None:
-    """Return this cause if the first collective timed out and ranks shared a GPU or GPUs are hidden; else None."""
+    """Return this cause if the first collective timed out, and if ranks shared a GPU or some GPUs are hidden.
+
+    Otherwise return None.
+    """
     if any(event.authority < Authority.REFINED_TIMEOUT for event in others):
         return None
     if any(wait.seq > 1 or wait.last_completed > 0 for wait in evidence.waits.all()):

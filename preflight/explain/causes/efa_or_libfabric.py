@@ -1,4 +1,4 @@
-"""AWS EFA or libfabric below NCCL failed, for example because a limit forbids to register memory."""
+"""AWS EFA or libfabric below NCCL failed, for example because a limit prevents memory registration."""
 
 from __future__ import annotations
 

@@ -84,7 +84,10 @@ def _counts(event: Event, evidence: LogEvidence) -> bool:
 
 
 def _by_reader(evidence: LogEvidence) -> Claim | None:
-    """Return this cause if the first error, near the end of a log, names a setting that was refused; else None."""
+    """Return this cause if the first error names a setting that was refused; else None.
+
+    The error must be near the end of a log.
+    """
     raised = evidence.raised() or evidence.last_without_traceback
     if not raised or any(done.order > raised[0][0].order for done in evidence.successes()):
         return None
@@ -109,7 +112,7 @@ def _by_reader(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_check(evidence: LogEvidence) -> Claim | None:
-    """Return this cause if code that checks a program's options raised the first error; else None."""
+    """Return this cause if the code that checks a program's options raised the first error; else None."""
     raised = evidence.raised()
     if not raised or any(done.order > raised[0][0].order for done in evidence.successes()):
         return None

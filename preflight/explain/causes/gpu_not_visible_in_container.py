@@ -1,4 +1,4 @@
-"""A process can't see the GPUs that it must use, or the GPUs of a neighboring process."""
+"""A process can't see the GPUs that the process must use, or can't see the GPUs of a neighboring process."""
 
 from __future__ import annotations
 

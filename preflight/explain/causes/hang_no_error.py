@@ -79,7 +79,7 @@ def _stack_waits(evidence: LogEvidence) -> Claim | None:
 
 
 def _ends_the_log(event: Event, evidence: LogEvidence) -> bool:
-    """Return whether only stacks follow the event.
+    """Return whether only lines of stack traces follow the event in the log.
 
     Other lines would show that the job goes on, or ends in another way.
     """

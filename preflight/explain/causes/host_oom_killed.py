@@ -56,14 +56,15 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 def _is_by_watchdog(timeout: Event, killed: Event) -> bool:
     """Return whether SGLang's watchdog killed a scheduler that made no progress.
 
-    The watchdog's line comes up to STACKS lines before the kill, because the watchdog prints stacks in between.
+    The watchdog prints stacks between its message and the kill. The kill may therefore be up to STACKS lines below the
+    message.
     """
     is_near = timeout.source == killed.source and 0 < killed.line - timeout.line <= STACKS
     return is_near and "atchdog timeout" in timeout.text
 
 
 def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
-    """Return whether a line that reports a failure comes at most NEAR lines before the kill.
+    """Return whether a line that reports a failure is at most NEAR lines above the kill.
 
     If so, the launcher sent the kill, to end the remaining processes of the job.
     """

@@ -228,15 +228,18 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _peer_had_died(evidence: LogEvidence, error: Event) -> bool:
-    """Return whether a process of the job had died before the adapter lost its peer; if so, no adapter is at fault."""
+    """Return whether a process of the job had died before the adapter lost its peer.
+
+    If so, no adapter is at fault.
+    """
     return any(event.order < error.order for event in evidence.dead_workers())
 
 
 def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:
-    """Return a sentence on how long before the first timeout NCCL's error was logged, in minutes; "" if unknown.
+    """Return a sentence that says how many minutes before the first timeout NCCL logged the error `error`.
 
-    Some releases of NCCL do not report such an error to torch. Only time stamps of torch and of NCCL are compared,
-    because other time stamps may be in another time zone.
+    Return "" if the number of minutes is unknown. Some releases of NCCL do not report this kind of error to torch. Only
+    time stamps of torch and of NCCL are compared, because other time stamps may be in another time zone.
     """
     is_local = OWN_STAMP.search(error.text) is not None
     dated = (each for each in timeouts if ":" in each.moment.text)  # the kernel's are seconds since its start

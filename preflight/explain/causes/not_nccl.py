@@ -74,10 +74,10 @@ def _went_on(evidence: LogEvidence, refused: Event) -> bool:
 
 
 def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | None:
-    """Return this cause for an exception that a row of signatures.toml explains; None if there is no such exception.
+    """Return this cause for an exception that signatures.toml explains, or None if there is no such exception.
 
-    Only the first exception of the program itself is examined. If there is none, exceptions that look secondary are
-    examined, and exceptions without a traceback near the log's end.
+    If the program itself raised exceptions, only the first of these is examined. Otherwise, two other kinds are
+    examined: exceptions that look secondary, and exceptions without a traceback near the log's end.
     """
     if not own and evidence.successes():
         return None
@@ -96,7 +96,10 @@ def claim_of_known(
     evidence: LogEvidence, raised: list[tuple[Event, Raised]], same: Sequence[Event], error: Raised, because: str,
     verdict: str, detail: tuple[str, ...] = (),
 ) -> Claim:  # fmt: skip
-    """Return the conclusion from an exception whose message is known. `same` has the lines with this exception."""
+    """Return the conclusion from an exception whose message is known.
+
+    `same` has the log lines with this exception.
+    """
     # If the same rank raised other exceptions, or if a library named the failure before, the message proves less.
     others = {other.type for event, other in raised if event.rank == same[0].rank} - {error.type}
     authority = Authority.EXCEPTION if _is_named_otherwise(evidence, same[0]) else Authority.OWN_ERROR
@@ -129,9 +132,9 @@ def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
 
 
 def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
-    """Return whether a library names the failure before an exception, or at about the same time.
+    """Return whether a library reports a failure before an exception, or at about the same time.
 
-    The exception then only forwards that failure.
+    If so, the exception only forwards the failure that the library reports.
     """
     named = (event for event in evidence.failures() if event.authority <= Authority.SETUP and event.cause != ID)
     return any(not _is_clearly_before(raised, event) for event in named)
@@ -144,7 +147,10 @@ def _is_clearly_before(raised: Event, event: Event) -> bool:
 
 
 def _by_last_line(evidence: LogEvidence) -> Claim | None:
-    """Return this cause for an exception without its traceback, if a process died or the log ends there; else None."""
+    """Return this cause for an exception whose traceback is not in the log; else None.
+
+    The exception counts only if a process died, or if the log ends soon after the exception.
+    """
     if evidence.successes():
         return None
     is_dead = bool(evidence.failures()) or evidence.has(*DEATHS)
@@ -158,7 +164,10 @@ def _by_last_line(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
-    """Return this cause for an exception that looks secondary but may be the program's own; None if there is none."""
+    """Return this cause for an exception that looks secondary but may be the program's own.
+
+    Return None if there is no exception of this kind, or if the job succeeded.
+    """
     weak = [
         (event, error) for event, error in evidence.echoes if error.is_weak and QUEUE not in place_of(evidence, event)
     ]
@@ -173,7 +182,7 @@ def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_exit(evidence: LogEvidence) -> Claim | None:
-    """Return this cause for a task that ended with an error code while others timed out waiting for it; else None."""
+    """Return this cause if a task failed while other tasks waited until the scheduler's time limit; else None."""
     limits = evidence.best("scheduler_time_limit")
     exits = [event for event in evidence.of(TASK_EXIT) if limits and event.order < limits[0].order]
     if not exits or evidence.successes():

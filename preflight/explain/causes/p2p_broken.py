@@ -103,7 +103,10 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _diagnosed(pairs: list[re.Match[str]]) -> str:
-    """Return the headline: NCCL's first pair, the data it expected and got, and the number of other pairs."""
+    """Return the headline about the pairs of GPUs for which NCCL reports a failure.
+
+    The headline names the first pair, the data that NCCL expected and got, and the number of other pairs.
+    """
     first, others = pairs[0], len({pair.group(1, 2) for pair in pairs}) - 1
     values = VALUES.search(first.string)
     words = {
@@ -138,9 +141,10 @@ def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
 
 
 def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
-    """Return this cause if the log stops right after direct paths were made, on a host RCCL warns about; else None.
+    """Return this cause if the log stops right after direct paths were made on a host with an RCCL warning.
 
-    RCCL warns at every start on such hosts, although most of these hosts work.
+    Otherwise return None. The warning is about the IOMMU of the host. RCCL prints this warning at every start on such a
+    host, although most of these hosts work.
     """
     if "P2P" not in evidence.starts.paths or "NET" in evidence.starts.paths:
         return None
@@ -212,7 +216,10 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 def _is_refused_by_cuda(evidence: LogEvidence, frame: Event) -> bool:
-    """Return whether CUDA raised an error in an engine's own direct-copy code, to which `frame` belongs."""
+    """Return whether CUDA raised an error in an engine's own code for direct copies.
+
+    `frame` is the log line with a stack frame of this code.
+    """
     is_engine = evidence.frameworks["engine"] or any(WORKER.search(event.text) for event in evidence.of(DEATH))
     raised = (
         f"{error.type}: {error.message}"

@@ -66,23 +66,29 @@ def _may_be_network(event: Event) -> bool:
 
 
 def _of_engine(evidence: LogEvidence) -> str:
-    """Return the serving-engine processes that report an error, as the engine names them, such as `scheduler_TP1`."""
+    """Return the names of the serving-engine processes that report an error, such as `scheduler_TP1`.
+
+    The names are those that the engine uses.
+    """
     found = filter(None, (OF_ENGINE.search(event.text) for event in evidence.of(run_ends.DEATH)))
     names = dict.fromkeys(match[1] or f"scheduler_{match[2].replace(' ', '_')}" for match in found)
     return ", ".join(list(names)[:4])
 
 
 def _peer(events: tuple[Event, ...]) -> str:
-    """Return the address of the lost peer; "" if no line names one, or if it is this machine itself."""
+    """Return the address of the lost peer.
+
+    Return "" if no line names an address, or if the address belongs to this machine.
+    """
     addresses = (match[1] or match[4] for event in events if (match := PEER.search(event.text)))
     return next((address for address in addresses if not LOOPBACK.match(address)), "")
 
 
 def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if other ranks lost the connection to ranks that have no error; else None.
+    """Return this cause if ranks ended early without an error, and other ranks lost connections; else None.
 
-    torchrun's table lists every rank that failed or was ended. The lost connection must be local (loopback), or the
-    logs must be named by rank. If neither is the case, such a rank may be on a machine whose output is elsewhere.
+    torchrun's table lists every rank that failed or was ended. A rank that is not listed may be on a machine whose
+    output is elsewhere. Therefore, the lost connection must be local (loopback), or the logs must be named by rank.
     """
     rows = evidence.processes
     raised = tuple(row.raised for row in rows if row.rank and row.raised is not None)

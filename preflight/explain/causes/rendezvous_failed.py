@@ -41,7 +41,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def without_echoes(evidence: LogEvidence, events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return `events` without the errors of torchrun after it lost the rendezvous endpoint of a running job."""
+    """Return `events` without the errors that torchrun prints after a running job lost the rendezvous endpoint."""
     ended = evidence.of("peer.rendezvous")
     return tuple(
         event
@@ -58,7 +58,10 @@ def _is_of_the_web(evidence: LogEvidence, event: Event) -> bool:
 
 
 def _endpoint(claim: Claim) -> tuple[str, str]:
-    """Return (address, port) of the rendezvous endpoint as texts. Each is "" if the log does not show it."""
+    """Return (address, port) of the rendezvous endpoint as texts.
+
+    A text is "" if the log does not show the value.
+    """
     for event in claim.events[:20]:
         if match := ENDPOINT.search(event.text):
             return match[1] or match[3], match[2] or match[4]

@@ -63,9 +63,9 @@ def _is_told_with(memory: Event, cancelled: Event) -> bool:
 def _by_signal(evidence: LogEvidence) -> Claim | None:
     """Return this cause for Ctrl-C if nothing failed or hung before the key press; else None.
 
-    Ranks that live on afterwards time out or lose their peers.
+    Ranks that continue after Ctrl-C later time out or lose their peers.
 
-    A SIGTERM is not treated like Ctrl-C, because no log shows who sent it.
+    A SIGTERM is not treated like Ctrl-C, because no log shows who sent the SIGTERM.
     """
     ended = [event for event, error in evidence.echoes if INTERRUPTED.search(f"{error.type}: {error.message}")]
     pressed = earliest((*ended, *(event for event in evidence.of(STOP_ORDER) if SIGINT.search(event.text))))
@@ -122,7 +122,10 @@ def _is_reaction(evidence: LogEvidence, cancelled: Event) -> bool:
 
 
 def _own_errors(evidence: LogEvidence, cancelled: Event) -> list[Event]:
-    """Return a rank's own errors just before the cancellation; srun stops the other tasks after one has failed."""
+    """Return the exceptions of a rank itself just before the cancellation.
+
+    If one task fails, srun stops the other tasks.
+    """
     failed = evidence.has(TASK_EXIT)
     return [
         event

@@ -48,7 +48,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 def _verdict(events: tuple[Event, ...]) -> str:
     """Return the headline for the error that the kernel returned about /dev/shm.
 
-    A full /dev/shm comes first, because it may be the reason why a peer found no segment.
+    If there are several errors, a full /dev/shm takes precedence. A full /dev/shm may be the reason why a peer found no
+    segment.
     """
     texts = [event.text for event in events]
     if any(FULL in text for text in texts):

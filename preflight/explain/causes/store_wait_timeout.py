@@ -30,9 +30,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _still_waiting(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return this cause if a rank waits at the store at the log's end and no rank passed this wait; else None.
+    """Return this cause if ranks wait at the store at the end of the log; else None.
 
-    Every start waits briefly.
+    Return None also if a rank has passed this wait. Every start has short waits, so a few waits prove nothing.
     """
     source = evidence.sources[events[-1].source]
     if evidence.has("context.past_store") or evidence.failures() or evidence.exceptions or evidence.successes():

@@ -39,7 +39,10 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _after_the_work(evidence: LogEvidence, crashes: tuple[Event, ...]) -> Claim | None:
-    """Return this cause for aborts after the last checkpoint of a run that reports its end; None if a rank waited."""
+    """Return this cause if processes aborted after the last checkpoint of a run that reports its end; else None.
+
+    Return None also if a rank waited in a collective.
+    """
     done = evidence.of(DONE)
     failures = evidence.failures()
     if not done or evidence.exceptions or any(not is_after(event, done[-1]) for event in (*failures, *crashes)):

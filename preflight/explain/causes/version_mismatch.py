@@ -30,7 +30,7 @@ LOADED = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that versions are incompatible, because of an error about a version in `events`.
+    """Return the conclusion that versions are incompatible, based on the errors about versions in `events`.
 
     If only NCCL's diagnostics report different versions, return None unless a rank timed out.
     """
@@ -58,7 +58,10 @@ def _by_exception(evidence: LogEvidence) -> Claim | None:
 
 
 def _lacks(events: tuple[Event, ...]) -> re.Match[str] | None:
-    """Return the name and the module of a failed import; None if another line is the first evidence."""
+    """Return the match with the name and the module of a failed import.
+
+    Return None if the first event is not a failed import.
+    """
     return IMPORT.search(events[0].text) if events[0].sign == IMPORT_SIGN else None
 
 

@@ -111,7 +111,7 @@ def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
 
 
 def _silent(rows: tuple[ProcessRow, ...]) -> tuple[str, ...]:
-    """Return the ranks without an error, if there are few.
+    """Return the ranks without an error, or () if there are too many of these ranks.
 
     The job's size and the names of the logs show which ranks exist.
     """
@@ -155,7 +155,10 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
 
 
 def _look_at(evidence: LogEvidence, rank: str) -> str:
-    """Return the first step, with the rank, its log and the time at which the waiting began, if the logs show them."""
+    """Return the first repair step: read the last lines of the late rank.
+
+    The step names the rank, the rank's log, and the time at which the waiting began, if the logs show these.
+    """
     parted = parted_at(evidence)
     log = next((f" ({source.name})" for source in evidence.sources if rank and source.file_rank == rank), "")
     when = f"at {parted[0]}, when" if parted else "when"

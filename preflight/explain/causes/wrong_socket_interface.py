@@ -83,7 +83,10 @@ def _by_choice(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None
 
 
 def _by_retries(evidence: LogEvidence) -> Claim | None:
-    """Return this cause if the log ends in connection retries, some of which are usual while ranks start; else None."""
+    """Return this cause if the log ends in connection retries; else None.
+
+    Some retries are usual while the ranks start.
+    """
     retries = evidence.of("interface.retried")
     if not retries or evidence.successes():
         return None

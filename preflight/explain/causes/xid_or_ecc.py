@@ -41,7 +41,7 @@ LINK = re.compile(XID + _any_of(numbers_of(*PROVEN, *LIKELY, about="NVLink")))
 
 
 def _link(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return the advice if the driver reports a faulty link between GPUs."""
+    """Return advice about a faulty link between GPUs, or () if the driver reports no faulty link."""
     if not any(LINK.search(event.text) for event in evidence.of("xid.xid")):
         return ()
     return (
@@ -53,7 +53,10 @@ def _link(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def _which(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return the command that shows the counters of the GPU that the driver names; () if it names none."""
+    """Return the command that shows the error counters of the GPU in the driver's messages.
+
+    Return () if the driver names no GPU.
+    """
     buses = (BUS.search(event.text) for event in evidence.of("xid.xid"))
     bus = next((match[1] for match in buses if match), "")
     return (

@@ -45,7 +45,7 @@ def acs_redirects(node: NodeFacts, case: Case) -> Findings:
 
 
 def _bridges_between(node: NodeFacts, case: Case, pairs: list[tuple[int, int]]) -> list[PciDevice]:
-    """Return the bridges on the paths between two GPUs whose paths join below a root port."""
+    """Return the bridges between the two GPUs of each pair, if both GPUs are below the same root port."""
     devices, tree = chosen_devices(node, case), {device.bdf: device for device in known(node.pci)}
     found: dict[str, PciDevice] = {}
     for a, b in pairs:

@@ -10,9 +10,9 @@ from preflight.model.hca import PortState
 
 @node_check("bar1-small", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("gpus", "hca_ports"))
 def bar1_small(node: NodeFacts, case: Case) -> Findings:
-    """The BAR1 of each chosen GPU covers at least half of its memory, if RDMA needs it or an equal GPU has more.
+    """Each chosen GPU's BAR1 covers at least half of the memory, if RDMA needs this or an equal GPU has more.
 
-    Yields a WARN for a smaller BAR1 if an RDMA port is active, or if another GPU of the model has more.
+    Yields a WARN for a smaller BAR1 if an RDMA port is active, or if another GPU of the model has a larger BAR1.
 
     Can't see: how much of the BAR1 is in use.
     """

@@ -40,7 +40,10 @@ def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
 
 
 def _cpus_near(node: NodeFacts, gpu: Gpu) -> frozenset[int]:
-    """Return the CPUs near a GPU: those that NVML names, else those of the GPU's NUMA node."""
+    """Return the CPUs that are near a GPU according to NVML.
+
+    If NVML names no CPUs, return the CPUs of the GPU's NUMA node.
+    """
     if not isinstance(gpu.cpu_affinity, Gap):
         return frozenset(gpu.cpu_affinity)
     near = (each for each in known_or(node.numa_nodes, ()) if each.id == gpu.numa_node)
@@ -54,8 +57,8 @@ ACROSS = frozenset({"SYS", "SOC"})
 def nic_numa(node: NodeFacts, case: Case) -> Findings:
     """If the node has NICs, each chosen GPU has an active NIC on its own NUMA node.
 
-    Yields a WARN if no chosen GPU has a NIC on its NUMA node but other GPUs do. Otherwise, yields an INFO if a chosen
-    GPU has no NIC on its NUMA node.
+    Yields a WARN if no chosen GPU has a NIC on its NUMA node, although GPUs that were not chosen have one. Otherwise,
+    yields an INFO if a chosen GPU has no NIC on its NUMA node.
 
     Can't see: NICs without RDMA.
     """

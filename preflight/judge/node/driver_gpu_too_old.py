@@ -45,7 +45,10 @@ def driver_too_old(node: NodeFacts, case: Case) -> Findings:
 
 
 def _torch_with_cuda(node: NodeFacts) -> tuple[TorchFacts, str]:
-    """Return torch and its CUDA. Raise NotApplicable if torch-version or torch-without-cuda reports their absence."""
+    """Return torch and the version of its CUDA.
+
+    Raise NotApplicable if torch or its CUDA is missing. The checks torch-version and torch-without-cuda report this.
+    """
     torch = known(node.software).torch
     if isinstance(torch, Gap):
         raise NotApplicable(f"there is no torch: {torch.reason}")

@@ -76,7 +76,7 @@ Fault = tuple[Severity, str, str, Evidence]
     "gpu-memory-errors", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("gpus",), bounds=(MOST_RETIRED_PAGES,)
 )
 def gpu_memory_errors(node: NodeFacts, case: Case) -> Findings:
-    """The chosen GPUs' memory has no uncorrectable errors, and no repair of it is pending or has failed.
+    """The memory of the chosen GPUs has no uncorrectable errors, and no repair is pending or has failed.
 
     Yields a FAIL for each chosen GPU with errors or a failed repair. Yields a WARN for each chosen GPU with only a
     pending repair.

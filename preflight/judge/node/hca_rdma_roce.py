@@ -102,7 +102,7 @@ ALIKE = Bound(
     "hca-port-inactive", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("nics", "hca_ports"), bounds=(ALIKE,)
 )
 def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
-    """No RDMA port is down if the port of this number is active on all other adapters of the model.
+    """No RDMA port is down if the port with the same number is active on all other adapters of the model.
 
     Yields a WARN for each enabled port without a link if the port is active on all other adapters of the model. With
     --accept, this WARN rejects the node.
@@ -135,9 +135,10 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
 
 
 def _missing(node: NodeFacts) -> tuple[HcaPort, ...]:
-    """Return the ports that are down although all their siblings are active, if there are at least ALIKE siblings.
+    """Return each port that is down although all its siblings are active.
 
-    Siblings are ports with the same number, on the same PCI function of other adapters of the model.
+    Siblings are ports with the same number, on the same PCI function of other adapters of the model. At least ALIKE
+    siblings must be active.
     """
     places: dict[tuple[str, str, int, str], list[HcaPort]] = defaultdict(list)
     for nic in verbs_nics(node):

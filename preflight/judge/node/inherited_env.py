@@ -82,9 +82,9 @@ def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> 
 
 
 def _is_counted_by_speed(visible: str, node: NodeFacts) -> bool:
-    """Return whether the numbers in CUDA_VISIBLE_DEVICES follow CUDA's own order, fastest GPU first (facts 6.4).
+    """Return whether the numbers in CUDA_VISIBLE_DEVICES follow CUDA's own order, fastest GPU first.
 
-    GPUs of one model are assumed to be in bus order.
+    GPUs of one model are assumed to be in bus order. See docs/dev/nccl-facts.md, section 6.4.
     """
     models = {name_of(gpu) for gpu in known_or(node.gpus, ())}
     by_number = visible.strip()[:1].isdigit()

@@ -64,9 +64,10 @@ def surroundings(node: NodeFacts, case: Case) -> Surroundings:
 
 
 def _counts(bug: KnownBug, fit: BugFit, around: Surroundings, failures: set[Effect]) -> bool:
-    """Return whether to report a bug that fits: a short check can miss the bug, or a trial failed as the bug predicts.
+    """Return whether to report a bug that fits.
 
-    All facts on which the bug depends must be known.
+    Report the bug if a short check can miss it, or if a trial failed as the bug predicts. All facts on which the bug
+    depends must be known.
     """
     if bug.not_known(around) or not bug.span:
         return False

@@ -36,7 +36,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     """The locked-memory limit is high enough for RDMA.
 
     Yields a FAIL if a test run failed because of the limit, or a WARN if other settings avoid the failure. If no test
-    run failed but the limit is below 1 GiB, yields a WARN with an RDMA adapter, else an INFO.
+    run failed but the limit is below 1 GiB, yields a WARN if there is an RDMA adapter, else an INFO.
 
     Can't see: limits that a job's own service manager sets, and adapters that /sys does not show.
     """
@@ -104,7 +104,7 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
     """Every rank may open as many file descriptors as it needs.
 
     Yields a FAIL if a test run failed because of the limit, or a WARN if other settings avoid the failure. Otherwise,
-    yields a WARN if the limit is too small for this run, or an INFO below 4096 on several nodes.
+    yields a WARN if the limit is too small for this run. On several nodes, yields an INFO if the limit is below 4096.
 
     Can't see: the hard limit, and the files that the job itself opens.
     """
@@ -177,10 +177,10 @@ def pids(node: NodeFacts, case: Case) -> Findings:
 
 
 def _tightest(node: NodeFacts) -> tuple[int | Limit, str]:
-    """Return the smaller of the cgroup's and the user's limit of processes, and the source of that limit.
+    """Return (limit, source) for the smaller of two process limits, the cgroup's and the user's.
 
-    The result is UNLIMITED if neither limit is set. Raise
-    UnreadableFact if RLIMIT_NPROC is no number and the cgroup's limit could not be read.
+    If neither limit is set, the limit is UNLIMITED. Raise UnreadableFact if RLIMIT_NPROC is not a number and the
+    cgroup's limit could not be read.
     """
     nproc = node.limits if isinstance(node.limits, Gap) else node.limits.nproc
     pids = known(node.system).cgroup_pids_limit

@@ -91,8 +91,9 @@ def _state(netif: Netif) -> str:
 def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
     """The host's own name resolves to an address that other nodes can reach.
 
-    On one node, yields an INFO if the name resolves to loopback, and a WARN if it has no address or resolves to another
-    host's. On several nodes, yields a WARN, or a FAIL if gloo needs the address and no settings work.
+    On one node, yields an INFO if the name resolves to loopback. Yields a WARN if the name has no address, or resolves
+    to the address of another host. On several nodes, yields a WARN, or a FAIL if gloo needs the address and no settings
+    work.
 
     Can't see: to which address other nodes resolve this name.
     """
@@ -119,7 +120,10 @@ def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
 
 
 def _trouble(node: NodeFacts, resolution: NameResolution) -> tuple[Severity, str] | None:
-    """Return the problem with the host's own name, and the severity on one node; None if there is no problem."""
+    """Return (severity on one node, text) for a problem with the host's own name.
+
+    Return None if there is no problem.
+    """
     if not resolution.addresses:
         return Severity.WARN, "does not resolve"
     first = _parse(resolution.addresses[0])
@@ -142,7 +146,10 @@ def _own_addresses(node: NodeFacts) -> frozenset[IPv4Address | IPv6Address]:
 
 
 def _reachable(node: NodeFacts) -> tuple[str, str]:
-    """Return the first interface that other nodes may reach, and its address; placeholders if no interface is known."""
+    """Return (interface, address) for the first interface that other nodes may reach.
+
+    If no interface is known, return placeholders.
+    """
     for netif in known_or(node.netifs, ()):
         for text in known_or(netif.addresses, ()):
             if netif.is_up and _is_reachable(text):

@@ -37,8 +37,8 @@ CONFIDENTIAL = (
 def p2p_refused(node: NodeFacts, case: Case) -> Findings:
     """The driver allows peer access between all chosen GPUs that support it.
 
-    Yields one problem for each reason of the driver. The problem is a FAIL if NVLinks connect the GPUs and the driver
-    gives a reason.
+    Yields one problem for each reason for which the driver refuses peer access. The problem is a FAIL if NVLinks
+    connect the GPUs and the driver gives a reason.
 
     Can't see: whether data arrives. The driver reports OK even if an IOMMU drops the data; the trials show that.
     """
@@ -85,6 +85,6 @@ def _is_confidential(node: NodeFacts) -> bool:
 
 
 def _is_right(node: NodeFacts) -> bool:
-    """Return whether this driver's peer-access status for GPUs that NVLink joins is reliable."""
+    """Return whether this driver reports peer access correctly for GPUs that NVLink connects."""
     version = None if isinstance(node.driver, Gap) else node.driver.version
     return isinstance(version, str) and version_tuple(version) >= RIGHT_SINCE

@@ -83,7 +83,10 @@ def _unlike(node: NodeFacts, ports: Sequence[HcaPort]) -> Findings:
 
 
 def _without_flow_control(node: NodeFacts, ports: Sequence[HcaPort]) -> Findings:
-    """Yield a note for ports on which NCCL's traffic has a priority without flow control, unlike other priorities."""
+    """Yield a problem for ports that give NCCL's traffic a priority without flow control (PFC).
+
+    Other priorities of these ports have flow control.
+    """
     chosen = _chosen(node)
     found = defaultdict[str, list[str]](list)
     for port, classes in [(each, classes) for each in ports for classes in known_or(each.traffic_classes, ())]:
@@ -112,6 +115,9 @@ def _set(node: NodeFacts) -> str:
 
 
 def _chosen(node: NodeFacts) -> int | None:
-    """Return the traffic class that NCCL uses, 0 by default; None if the variable's value is no traffic class."""
+    """Return the traffic class that NCCL uses, which is 0 by default.
+
+    Return None if the variable's value is not a traffic class.
+    """
     value, rest = parsed_integer(_set(node) or "0")
     return value if not rest and 0 <= value < 256 else None

@@ -83,7 +83,10 @@ def busbw_low(case: Case) -> Findings:
 
 
 def _shares(measured: Measured) -> tuple[float, float]:
-    """Return two shares of the lowest healthy speed: a speed below the first is low, below the second far too low."""
+    """Return (low, far too low) as two shares of the lowest healthy speed.
+
+    A speed below the first share is low. A speed below the second share is far too low.
+    """
     is_sure = measured.expected.path in SURE_PATHS and measured.result.size_bytes >= SURE_BYTES.value
     return (SURE_LOW.value, SURE_FAR_TOO_LOW.value) if is_sure else (LOW.value, FAR_TOO_LOW.value)
 

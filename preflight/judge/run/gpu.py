@@ -58,7 +58,7 @@ def gpu_slow(case: Case) -> Findings:
 
     Yields a WARN for each GPU that is slower than the others of its model. Yields a FAIL if the GPU is far slower.
 
-    Can't see: GPUs that are all equally slow, a single GPU, and which of two is slow if they differ by less than a
+    Can't see: GPUs that are all equally slow, a single GPU, and which of two GPUs is slow if they differ by less than a
     fifth.
     """
     # A GPU that is slower than the others delays every step of the job. The problem names the matrix product in which
@@ -141,7 +141,10 @@ def gpu_throttled_under_load(case: Case) -> Findings:
 
 
 def _lasting(load: UnderLoad) -> tuple[str, ...]:
-    """Return the throttle reasons in at least two samples and a fifth of all; without counts, return every reason."""
+    """Return the throttle reasons in at least two samples and at least a fifth of all samples.
+
+    If the samples were not counted, return all reasons.
+    """
     reasons, counted = known_or(load.throttle_reasons, ()), dict(load.throttled_samples)
     if not counted:
         return reasons
@@ -237,9 +240,10 @@ def gpu_wrong_results(case: Case) -> Findings:
 
 
 def _other_bits(hardware: Hardware) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield each GPU whose result differs from the majority's, with the matrix product and the problem.
+    """Yield each GPU whose result differs from the result of the majority.
 
-    Only one result is right, whatever the GPU's model. Without a majority, every GPU is named.
+    Each item also has the matrix product and the problem. Only one result is right on all GPU models. If no result has
+    a majority, every GPU is named.
     """
     digests: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
     for test in hardware.gpus:

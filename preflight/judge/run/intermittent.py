@@ -61,7 +61,10 @@ def intermittent(case: Case) -> Findings:
 
 
 def _blame(case: Case, *, is_wrong: bool) -> Blame:
-    """Return the fault domain; with several nodes no node is blamed, because each node works alone."""
+    """Return the fault domain of the failure.
+
+    With several nodes, no node is blamed, because each node works alone.
+    """
     if len(case.nodes) > 1:
         return Blame.CONFIGURATION
     return Blame.GPU if is_wrong and case.wants_gpus else Blame.HOST

@@ -60,7 +60,10 @@ def nccl_diagnosis(case: Case) -> Findings:
 
 
 def _from_nccl(case: Case, diagnosis: NcclDiagnosis, lines: dict[tuple[int, int], str], own: Ending | None) -> Finding:
-    """Return one finding for pairs that NCCL calls broken; `own` is the result of preflight's own copies, or None."""
+    """Return one finding for the pairs that NCCL calls broken.
+
+    `own` is the result of preflight's own copies, or None if there is no result.
+    """
     fix = _repair(case, lines)
     if own is Ending.OK:
         beside, fix = "preflight's own copies arrived", f"{ONCE_MORE}. If NCCL names these GPUs again, {fix}"
@@ -87,7 +90,10 @@ def _ending(copied: dict[tuple[int, int], PairTruth], gpus: tuple[int, int]) -> 
 
 
 def _by_gpus(case: Case, diagnosis: NcclDiagnosis) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield each pair of GPUs (NVML's indices, the smaller first) with the line in which NCCL reports its failure."""
+    """Yield (pair of GPUs, line) for each pair whose failure NCCL reports in a line.
+
+    The pair has the NVML indices, with the smaller index first.
+    """
     for ranks, line in diagnosis.failed_pairs.items():
         if max(ranks) < len(case.gpus):
             a, b = sorted(case.gpus[rank] for rank in ranks)

@@ -97,7 +97,7 @@ def _must_be_read(counters: tuple[CounterChange, ...]) -> None:
 def _judged(
     case: Case, change: CounterChange, grown: int, counted_s: float, tells_remapping: bool
 ) -> tuple[Severity, str] | None:
-    """Return the severity of a counter's increase, and a text about it; None if the increase is no finding."""
+    """Return (severity, text) for a counter's increase, or None if the increase is not a problem."""
     if not grown or change.kind is CounterKind.TRAFFIC or change.name == XIDS:
         return None
     new = f"{grown} new during the run"
@@ -142,7 +142,10 @@ def _killed_by_us(case: Case) -> bool:
 
 
 def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
-    """Return the permanent name of the GPU or RDMA port to which a counter belongs, as a tuple; () if unknown."""
+    """Return the permanent name of the GPU or RDMA port to which a counter belongs.
+
+    The name is a tuple. The result is () if the name is unknown.
+    """
     hca, _, port = change.subject.partition(":")
     if change.gpu < 0 and port.isdecimal():
         return part_of_port(case.nodes[0], hca, int(port))

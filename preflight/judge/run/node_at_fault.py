@@ -113,7 +113,10 @@ def _open(observed: Isolation, hosts: Sequence[str]) -> Finding:
 
 
 def _of(node: int, observed: Isolation, how: GroupOutcome) -> list[GroupTrial]:
-    """Return the group trials in which a node had the outcome `how`; if there are none, all its trials that failed."""
+    """Return the group trials in which a node had the outcome `how`.
+
+    If there are none, return all failed group trials of the node.
+    """
     found = [g for done in observed.rounds for g in done.groups if node in g.nodes]
     return [g for g in found if g.observed is how] or [g for g in found if g.observed is not GroupOutcome.OK]
 
@@ -134,7 +137,10 @@ def _verb(groups: Sequence[GroupTrial], of_one: str, of_several: str) -> str:
 
 
 def _single(node: int, observed: Isolation) -> str:
-    """Return a clause that names the node's ranks that failed when tried one by one; "" if not all were tried."""
+    """Return a clause that names the node's ranks that failed when ranks were tested one by one.
+
+    Return "" if not all ranks were tested.
+    """
     own = [g for g in observed.rank_by_rank if g.nodes[0] == node and g.local_rank != ALL_RANKS]
     bad = [str(g.local_rank) for g in own if g.observed in (GroupOutcome.DEAD, GroupOutcome.SLOW)]
     if not own or any(g.observed is GroupOutcome.UNTRIED for g in own):
@@ -151,7 +157,10 @@ def _single(node: int, observed: Isolation) -> str:
 
 
 def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
-    """Return a clause that names the node's interfaces and RDMA ports that failed when tried alone; "" if unknown."""
+    """Return a clause that names the node's interfaces and RDMA ports that failed when tested one by one.
+
+    Return "" if the results are unknown.
+    """
     own, bad = _routes(node, observed)
     if not own:
         return ""
@@ -166,10 +175,10 @@ def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
 
 
 def _routes(node: int, observed: Isolation) -> tuple[list[RouteTrial], list[RouteTrial]]:
-    """Return the trials of a node's routes that are conclusive, and those of them that show a bad route.
+    """Return (conclusive trials of a node's routes, trials that show a bad route).
 
-    Both are empty if only one route was tried. For a slow node, only routes that good nodes tried too count: a slow
-    interface may be slow on every node.
+    The second list is a part of the first list. Both lists are empty if only one route was tried. For a slow node, only
+    routes that good nodes tried too count. The reason is that a slow interface may be slow on every node.
     """
     own = [each for each in observed.by_route if each.trial.nodes[0] == node and each.shown is not GroupOutcome.UNTRIED]
     if node in observed.slow:

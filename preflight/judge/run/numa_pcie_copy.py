@@ -91,7 +91,7 @@ SIBLING_WARN_BELOW = Bound(
     bounds=(WARN_BELOW, FAIL_BELOW, SIBLING_WARN_BELOW, SIGMAS),
 )
 def pcie_copy_slow(case: Case) -> Findings:
-    """Copies between the host and each chosen GPU are as fast as the link allows and as fast as on the others.
+    """Copies between the host and each chosen GPU are as fast as the link allows and as on the other GPUs.
 
     Yields a WARN for each GPU with copies below its link's rate or far below the other GPUs. Yields a FAIL if the
     copies are far below the link's rate.

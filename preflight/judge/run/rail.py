@@ -49,7 +49,7 @@ def rail(case: Case) -> Findings:
     """Each RDMA port alone carries data between the node's GPUs, as fast as the other ports with its rate.
 
     Yields a FAIL for a port that failed although three ports with its rate work, or that is far slower. Yields a WARN
-    for other failed ports, and for a port that was slower than the others both times.
+    for other failed ports, and for a port that was slower than the others in both tests.
 
     Can't see: the path to other nodes, and how ports affect each other.
     """

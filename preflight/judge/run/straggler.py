@@ -39,7 +39,7 @@ FAIL_ABOVE = Bound(
 def straggler(case: Case) -> Findings:
     """No rank is late both at 32 MiB and at the largest size in all trials of the default settings.
 
-    Yields a WARN if the rank is late again in a repetition, or a FAIL if the rank is very late.
+    Yields a WARN if a late rank is late again in a repetition, or a FAIL if the rank is very late.
 
     Can't see: a rank that is slow only at times or only in computing; delays under 200 us (CPU) or 20 us (GPU).
     """
@@ -80,7 +80,10 @@ def straggler(case: Case) -> Findings:
 
 
 def _repeats(case: Case, trial: TrialResult) -> list[TrialResult]:
-    """Return the successful repetitions of the default settings; [] if `trial` is not with default settings."""
+    """Return the successful repetitions of the default settings.
+
+    Return [] if `trial` did not use the default settings.
+    """
     named = [each for each in case.trials if each.candidate.startswith(AGAIN) and trial.candidate == DEFAULT]
     return [each for each in named if works(each) and decision_results(each, case.wants_gpus)]
 

@@ -89,7 +89,7 @@ def _gpus_of(case: Case, pair: tuple[int, int]) -> list[int]:
 
 
 def _promises_more(level: str) -> bool:
-    """Return whether a path should be faster than shared memory or adapters, as NVLink is.
+    """Return whether a path such as NVLink should be faster than shared memory or adapters.
 
     A path through a host bridge may not be faster.
     """
@@ -99,7 +99,7 @@ def _promises_more(level: str) -> bool:
 def _is_refused(pair: GpuP2p) -> bool:
     """Return whether the driver refuses peer access, so that NCCL can't use the path.
 
-    The check p2p-refused reports that.
+    The check p2p-refused reports the refusal.
     """
     return any(isinstance(each, P2pStatus) and each is not P2pStatus.OK for each in (pair.read, pair.write))
 
@@ -171,7 +171,10 @@ def _plugins_not_loaded(default: TrialResult) -> Findings:
 
 
 def _cloud_networks(case: Case) -> Findings:
-    """Yield a WARN for each cloud network that NCCL replaced by sockets although a trial set its variables."""
+    """Yield a WARN for each cloud network that NCCL did not use although a trial set the network's variables.
+
+    NCCL used sockets instead.
+    """
     for trial in case.trials:
         names = [name for name, _ in trial.trial_env]
         for prefix, network in PLUGIN_NETWORKS.items():

@@ -117,7 +117,7 @@ def _under_load(case: Case) -> Findings:
 def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Finding:
     """Return a FAIL for a trial that failed because of a cause outside the run.
 
-    It is a FAIL even if other trials work, because no trial proves a workaround for an outside cause.
+    The severity is FAIL even if other trials work, because no trial proves a workaround for an outside cause.
     """
     return trial_failed.finding(
         Severity.FAIL, f"trial {trial.candidate}", f"{problem}; {outside.why}", outside.fix, *outside.evidence,
@@ -146,7 +146,10 @@ def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
 
 
 def _how_it_ended(end: RankEnd) -> str:
-    """Return how a rank ended, with its message unless the rank only waited or lost its peer."""
+    """Return text that says how a rank ended.
+
+    The text has the rank's message, unless the rank only waited or lost its peer.
+    """
     if end.ended in ONLY_SUFFERED:
         return f"{ONLY_SUFFERED[end.ended]} in {STAGES.get(end.stage, end.stage)}"
     if end.ended == "stuck":
@@ -173,7 +176,7 @@ def _blame(case: Case, default: TrialResult) -> Blame:
 
 
 def _look_at(paths: Sequence[IbPath], faulty: FaultyEnd | None) -> str:
-    """Return a sentence on where to look on a failed path; "" if no path is known."""
+    """Return a sentence that says which end of a failed path to check, or "" if no path is known."""
     if faulty:
         return f". Then check {faulty.end}: {LOOK_AT_PORT}"
     both = f". Then check both ends of the path: {LOOK_AT_PORT}. Only a third node can show which end is at fault"
