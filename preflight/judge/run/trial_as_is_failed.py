@@ -153,7 +153,7 @@ def _how_it_ended(end: RankEnd) -> str:
     if end.ended in ONLY_SUFFERED:
         return f"{ONLY_SUFFERED[end.ended]} in {STAGES.get(end.stage, end.stage)}"
     if end.ended == "stuck":
-        return f"stuck in {STAGES.get(end.stage, end.stage)}, without an answer within the time limit"
+        return f"hung in {STAGES.get(end.stage, end.stage)}: no answer within the time limit"
     return f"{end.ended} in {STAGES.get(end.stage, end.stage)}: {first_line(end.detail) or 'no message'}"
 
 
