@@ -185,7 +185,7 @@ class RankSamples:
 
 @dataclass(frozen=True, slots=True)
 class DuelTurn:
-    """The median times of one collective with the default settings and with another configuration."""
+    """The median times of one collective: one for the default settings, one for another configuration."""
 
     pair: int
     turn: int
@@ -212,7 +212,8 @@ class Duel:
 class StorePlace:
     """The location of the store that the ranks use for their rendezvous.
 
-    If `host` is "", the store is the file `path`, otherwise `path` is a prefix of the keys.
+    If `host` is "", the store is the file `path`. Otherwise, the store is a server on `host`, and `path` is a prefix of
+    the keys.
     """
 
     # If `host` is set, the store is a server on this host.

@@ -57,7 +57,7 @@ def result_of(
 ) -> CollectiveResult:
     """Return the result of a collective, computed from the slowest rank's time in each repetition.
 
-    `slowest_us` has one time in µs per repetition, and `took_s` is the duration of the entire step in seconds.
+    `slowest_us` has one time in microseconds per repetition. `took_s` is the duration of the entire step in seconds.
     """
     # `proof` is the result of the verification.
     median_us = statistics.median(slowest_us)

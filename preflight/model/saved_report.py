@@ -66,7 +66,11 @@ def _decoded(kind: type[T], document: object, name: str, what: str) -> T:
 
 
 def _check_names(report: Report, name: str) -> None:
-    """Raise MalformedInput for names in a report that could do harm in a shell that sources them or in a host list."""
+    """Raise MalformedInput if a variable or a host name in the report is unsafe.
+
+    A shell may source the variables, and host lists may contain the host names. Special characters could do harm in
+    both cases.
+    """
     advice = report.advice
     variables = (
         *advice.env,

@@ -32,7 +32,7 @@ class Shape(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of a record; `json` is its key in JSON."""
+    """A field of a record. `json` is the key of the field in JSON."""
 
     name: str
     json: str

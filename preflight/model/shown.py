@@ -20,7 +20,10 @@ WRITERS: dict[type, Renderers] = {}
 
 
 class Printable:
-    """A result that prints the same text as its command. A REPL shows only one sentence."""
+    """A result of the Python API that prints the same text as the matching command.
+
+    A REPL shows only one sentence about the result.
+    """
 
     __slots__ = ()
 
@@ -34,7 +37,7 @@ class Printable:
         return f"<{type(self).__name__}: {self.in_short}>"
 
     def __str__(self) -> str:
-        """Return the page that the command prints, or the short form if no page is registered."""
+        """Return the page that the command prints. If no page is registered, return the one-sentence form."""
         writers = WRITERS.get(type(self))
         return writers.page(self) if writers else repr(self)
 

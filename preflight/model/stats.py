@@ -12,7 +12,10 @@ QN_SCALE = 2.2219
 
 
 def t_quantile(df: float, confidence: float) -> float:
-    """Return an approximation of Student's t quantile."""
+    """Return an approximation of the quantile of Student's t distribution.
+
+    `df` is the number of degrees of freedom. `confidence` is the probability of a value below the quantile.
+    """
     # The formula is a Cornish-Fisher series (Hill, CACM 13, 1970). For a confidence of 0.99 and 5 degrees of freedom,
     # the result is 0.02% too small. The error shrinks with more degrees of freedom.
     z = statistics.NormalDist().inv_cdf(confidence)

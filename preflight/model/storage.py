@@ -1,4 +1,4 @@
-"""The measured speed of a directory, with the ranks of one node or with all nodes."""
+"""The measured speed of a directory, used by the ranks of one node or by all nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ NO_DIRECTORY = Gap("no --checkpoint-dir was given, or there are several nodes")
 
 @dataclass(frozen=True, slots=True)
 class StorageSpeed:
-    """The speed of a directory without the page cache, for one writer and for all writers together."""
+    """The speed of reads and writes in a directory, for one rank alone and for all ranks together.
+
+    The measurements avoid the page cache.
+    """
 
     directory: str  # the real path: symbolic links are followed
     writers: int  # ranks that wrote together
@@ -46,7 +49,10 @@ class NodeStorage:
 
 @dataclass(frozen=True, slots=True)
 class SharedStorage:
-    """A directory to which all nodes wrote at the same time. Each node also read a file of another node."""
+    """The measured speed of a directory to which all nodes wrote at the same time.
+
+    Each node also read a file that another node wrote.
+    """
 
     directory: str
     file_bytes: int  # of each node

@@ -25,14 +25,17 @@ BUSY_S = 0.4  # of CPU time: a thread that used less during the watch needs no s
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A call on a Python stack. With `--native`, the call may also be in C or C++."""
+    """One call on the stack of a Python process. With `--native`, functions in C or C++ are included too."""
 
     function: str
     file: str
     line: int
 
     def __str__(self) -> str:
-        """Return `train.py:212, train_step`; only file and line for code at module level."""
+        """Return a text such as `train.py:212, train_step`.
+
+        For code at module level, the text has only the file and the line.
+        """
         place = f"{posixpath.basename(self.file)}:{self.line}"
         return place if self.function == "<module>" else f"{place}, {self.short_name}"
 
@@ -86,7 +89,7 @@ class ThreadState:
     def rests(self, rest_s: float) -> bool:
         """Return whether the thread has slept for at least `rest_s` seconds.
 
-        If its sleep time is unknown, return whether it slept during the entire watch.
+        If the thread's sleep time is unknown, return whether the thread slept during the entire watch.
         """
         if self.state == "R":
             return False
@@ -283,7 +286,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class RasRank:
-    """A rank that the NCCL RAS service names, with its node and pid, if known."""
+    """A rank that the NCCL RAS service names, with the rank's node and pid if these are known."""
 
     rank: int
     pid: int
@@ -291,7 +294,7 @@ class RasRank:
     what: str  # the difference from other ranks: "has launched 9 AllReduce operations, others 10"
 
     def __str__(self) -> str:
-        """Return `rank 3 (process 9 on b) has launched 9 AllReduce operations, others 10`."""
+        """Return a text such as `rank 3 (process 9 on b) has launched 9 AllReduce operations, others 10`."""
         process = f" (process {self.pid} on {self.node})" if self.pid else ""
         return f"rank {self.rank}{process} {self.what}"
 
@@ -310,7 +313,10 @@ class RasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecordedLag:
-    """Ranks that are behind or run another collective, according to the dumps of the flight recorder."""
+    """Ranks that are behind other ranks, or that run another collective.
+
+    The dumps of the flight recorder show these differences.
+    """
 
     ranks: tuple[str, ...]
     what: str

@@ -1,4 +1,4 @@
-"""A safe timeout, the parts of its time budget with their sources, and the settings of each framework."""
+"""The safe timeouts of a job, each part of the time budget and its source, and each framework's settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Source(Word):
 
 
 class Part(Word):
-    """The timeout that a part of the time budget belongs to."""
+    """The timeout to which a part of the time budget belongs: for the start of the job, or for the training."""
 
     INIT = "init"  # until all ranks are through their first collective
     TRAINING = "training"

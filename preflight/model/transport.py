@@ -39,7 +39,10 @@ PRINTED_PATH = re.compile(
 
 
 class CarrierKind(Word):
-    """The kind of a `Carrier`, such as a path or a port. The value is the start of its text in the report."""
+    """The kind of a `Carrier`, such as a path or a port.
+
+    In the report, the text of a `Carrier` starts with this value.
+    """
 
     PATH = ""  # between two ranks, or of one that hands its data to a switch
     NETWORK = "network "
@@ -91,7 +94,10 @@ class Carrier:
 
     @property
     def transport(self) -> Transport | None:
-        """The transport of a path. None means that the carrier is not a path, or that the transport is not known."""
+        """The transport of a path, or None if the transport is not known.
+
+        The value is also None if the carrier is not a path.
+        """
         return transport_of(self.name) if self.kind is CarrierKind.PATH else None
 
 

@@ -110,7 +110,10 @@ class CollectiveResult:
 
     @property
     def shown_gb_s(self) -> float | Gap:
-        """The bus bandwidth. For a single rank, which has no bus bandwidth, this is the algorithm bandwidth."""
+        """The bus bandwidth in GB/s, or the algorithm bandwidth for a single rank.
+
+        A single rank has no bus bandwidth.
+        """
         return self.busbw_gb_s if isinstance(self.busbw_gb_s, Gap) else self.busbw_gb_s or self.algbw_gb_s
 
 
@@ -194,7 +197,10 @@ class RailTest:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of comparing a configuration with the default settings, from alternating samples."""
+    """The result of comparing a configuration with the default settings.
+
+    The comparison takes samples of the two in alternation.
+    """
 
     candidate: str
     rounds: int
@@ -208,9 +214,9 @@ NOT_REGISTERED = "usage"  # RankEnd.ended if the module of --backend does not re
 
 
 def unregistered_backend(trial: TrialResult) -> str:
-    """Return the error message of the ranks if the module of --backend did not register the backend.
+    """Return the ranks' error message if the module in --backend did not register the backend.
 
-    The result is "" if any rank ended in another way.
+    If any rank ended in another way, return "". Killed ranks do not count.
     """
     # Killed ranks are ignored.
     said = [end.detail for end in trial.ranks if end.ended == NOT_REGISTERED]
@@ -252,7 +258,10 @@ class Control:
     reruns: tuple[Rerun, ...] = ()
 
     def turns(self, control: str) -> tuple[Rerun, ...]:
-        """Return the complete repeated runs of the A/B test of `control`, in order."""
+        """Return the repeated runs in the A/B test of the configuration `control`, in order.
+
+        Skipped runs are left out.
+        """
         return tuple(each for each in self.reruns if each.control == control and each.outcome is not Outcome.SKIPPED)
 
 
@@ -260,15 +269,19 @@ NO_CONTROL = Control()
 
 
 def odds(one: int, other: int) -> int:
-    """Return the number of possible orders of `one` failures and `other` successes.
+    """Return N, the number of possible orders of the failures and successes in an A/B test.
 
-    If the result is N, a useless workaround looks effective by chance in 1 of N cases.
+    `one` is the number of failures, and `other` is the number of successes. By chance, a useless workaround looks
+    effective in 1 of N cases.
     """
     return math.comb(one + other, one)
 
 
 def stage_words(stage: str) -> str:
-    """Return a stage of a test run as text. The stage `first` is "the first collective"."""
+    """Return a stage of a test run as text.
+
+    For the stage `first`, the text is "the first collective".
+    """
     step, _, steps = stage.removeprefix("timed ").partition("/")
     words = {"first": "the first collective", "done": "its end"}
     return words.get(stage, f"timed step {step} of {steps}" if steps else stage)

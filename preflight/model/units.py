@@ -72,7 +72,10 @@ def percent_text(share: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Return a positive number with three significant digits. Above 1000, all digits of the integer are kept."""
+    """Return a positive number as text with three significant digits.
+
+    From 1000 on, the text has all digits of the integer part.
+    """
     if value >= 99.95:
         return f"{value:.0f}"
     if value >= 9.995:
@@ -105,9 +108,9 @@ def count_text(count: int) -> str:
 
 
 def _scaled(value: float, units: tuple[str, ...]) -> str:
-    """Return a value in the largest fitting unit; "" if all are too large.
+    """Return a value as text in the largest unit of `units` that fits.
 
-    Each unit is a thousand of the unit before.
+    Each unit is a thousand times the unit before it. If even the first unit is too large for the value, return "".
     """
     scales = [(1000.0**power, unit) for power, unit in enumerate(units, 1)]
     scale, unit = max((each for each in scales if value >= 0.9995 * each[0]), default=(0.0, ""))

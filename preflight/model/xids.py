@@ -103,5 +103,5 @@ def row_of(number: int) -> XidRow:
 
 
 def numbers_of(*meanings: XidMeaning, about: str = "") -> tuple[int, ...]:
-    """Return the Xids with a meaning in `meanings` and with `about` in their text."""
+    """Return the numbers of the Xids whose meaning is in `meanings` and whose text contains `about`."""
     return tuple(sorted(n for row in ROWS if row.meaning in meanings and about in row.words for n in row.numbers))

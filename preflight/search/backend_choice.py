@@ -1,4 +1,4 @@
-"""Choose the backend of a run, its devices and its number of ranks.
+"""Choose the backend, the devices and the number of ranks of a run.
 
 Broken GPUs are no reason to use gloo instead of NCCL.
 """
@@ -112,7 +112,10 @@ def has_nvidia_hardware(node: NodeFacts) -> bool:
 
 
 def why_hardware_unknown(node: NodeFacts) -> str:
-    """Return why it is unknown whether the node has an NVIDIA GPU. Return "" if the PCI bus and /dev could be read."""
+    """Return why preflight can't know whether the node has an NVIDIA GPU.
+
+    Return "" if the PCI bus and /dev could be read.
+    """
     for what, fact in (("the PCI bus", node.nvidia_pci), ("/dev", node.device_nodes)):
         if isinstance(fact, Gap):
             unread = f"{what} could not be read ({fact.reason})"

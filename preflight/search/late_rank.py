@@ -46,7 +46,10 @@ class Late:
 
 
 def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
-    """Return the times of the rank that is late at every size used for comparisons, or () if no rank is."""
+    """Return the times of the rank that is late at every size used for comparisons.
+
+    If no rank is late at every size, return ().
+    """
     results = decision_results(trial, on_gpus)
     if not results or any(len(result.ranks) < 2 for result in results):
         return ()

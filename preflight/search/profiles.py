@@ -55,7 +55,7 @@ def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
 def measures(
     timing: Timing, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return a measurement for each collective at each size, all with the timing of this profile."""
+    """Return a measurement for each collective at each size. All measurements have the timing `timing`."""
     return tuple(Measure(collective, size, *timing) for size in for_sizes for collective in collectives)
 
 
@@ -78,9 +78,10 @@ def trial_measures(
 
 
 def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_per_cpu: float = 1.0) -> StageLimits:
-    """Return the time limit of each stage, which is `override_s` seconds for every stage if given.
+    """Return the time limit of each stage of a test run.
 
-    `ranks_per_cpu` is the number of ranks that compute on each processor.
+    If `override_s` is given, every stage has this limit in seconds. `ranks_per_cpu` is the number of ranks that compute
+    on each processor.
     """
     # NCCL's own retries end before the limit, because NCCL's error is better evidence than a killed process
     # (docs/dev/nccl-facts.md, sections 1.2 and 1.3). If `ranks_per_cpu` is above 1, the limits without NCCL are longer,

@@ -108,8 +108,8 @@ def _next(report: Report, trial: TrialResult | None) -> str:
 def _whole(report: Report, trial: TrialResult | None) -> list[Block]:
     """Return the table of each collective in the trial with the default settings.
 
-    nccl-tests' last line, the average busbw over the whole sweep, is left out: this average mixes 8 B with gigabytes,
-    so it changes with the requested sizes and says nothing about the machine.
+    The last line of nccl-tests, the average busbw over all sizes, is left out. This average mixes messages of 8 B with
+    messages of gigabytes. The average changes with the requested sizes and says nothing about the machine.
     """
     ran = f"preflight {report.preflight_version} bench: {report.world_size} ranks, backend {report.backend}"
     texts = [

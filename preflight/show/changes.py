@@ -76,7 +76,10 @@ def _summary(difference: Changes) -> str:
 
 
 def _host(node: NodeChanges, difference: Changes) -> str:
-    """Return `NAME -> NAME` if two nodes are compared, the node's name if there are several nodes, else ""."""
+    """Return `NAME -> NAME` if two nodes are compared, or the node's name if there are several nodes.
+
+    Otherwise, return "".
+    """
     if node.host != node.host_before:
         return f"{line(node.host_before)} -> {line(node.host)}"
     return line(node.host) if len(difference.nodes) > 1 else ""

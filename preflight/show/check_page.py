@@ -158,7 +158,10 @@ def _could_not_look(report: Report) -> list[Block]:
 
 
 def _is_ordinary(fact: str, backend: str) -> bool:
-    """Return whether healthy machines lack this fact too; virtual interfaces, for example, have no speed."""
+    """Return whether healthy machines may also lack the fact `fact`.
+
+    Virtual interfaces, for example, have no speed.
+    """
     about_gpus = fact.startswith(("driver", "gpu", "device_nodes", "nvidia_pci", "software.torch.", "rdma.", "xid"))
     return (about_gpus and backend == "gloo") or fact.startswith(
         ("netifs[", "gpus[", "pci[", "nics[", "hca_ports[", "other_devices", "system.product", "system.bios")
@@ -171,7 +174,10 @@ def _durations(report: Report) -> list[Block]:
 
 
 def _paused(report: Report) -> list[Block]:
-    """Return a block on how long the run was paused; [] without a pause. Measurements around a pause may be wrong."""
+    """Return a block that says how long the run was paused, or [] if there was no pause.
+
+    Measurements around a pause may be wrong.
+    """
     seconds = dict(report.durations_s).get(PAUSED, 0.0)
     text = (
         f"the whole run was paused for {seconds:.0f} s (a freezer, SIGSTOP, a moved VM); no time limit counts this time"
@@ -185,7 +191,10 @@ def _not_finished(report: Report) -> list[Block]:
 
 
 def _by_detail(phases: Sequence[RunPhase]) -> list[str]:
-    """Return `start of the ranks (partial), trials (not reached): REASON`, with each reason once."""
+    """Return lines such as `start of the ranks (partial), trials (not reached): REASON`.
+
+    Each reason occurs once.
+    """
     alike = grouped((each.detail, f"{each.name} ({end_text(each)})") for each in phases)
     return [f"{', '.join(names)}: {detail}" for detail, names in alike.items()]
 
@@ -193,7 +202,7 @@ def _by_detail(phases: Sequence[RunPhase]) -> list[str]:
 def _settings(report: Report) -> list[list[Block]]:
     """Return each recommended setting with the result of the trial without this setting.
 
-    A setting is omitted if the headline already says what happened without it.
+    If there is no result and the headline already names the setting, the setting is omitted.
     """
     advice = report.advice
     named = [(export(name, value), name, assignment(name, value)) for name, value in advice.env]
@@ -209,7 +218,10 @@ def _settings(report: Report) -> list[list[Block]]:
 
 
 def _engine_options(report: Report, engine: Engine | None) -> tuple[EngineOption, ...]:
-    """Return a serving engine's options that work around broken GPU pairs, or around faults that the settings avoid."""
+    """Return the options of a serving engine that work around faults.
+
+    The faults are broken GPU pairs, and faults that the recommended settings avoid.
+    """
     faults = {SETTINGS[name] for name, _ in report.advice.env if name in SETTINGS}
     pairs = () if isinstance(report.p2p, Gap) else report.p2p
     if any(pair.problem for pair in pairs):
@@ -232,7 +244,7 @@ def _why(row: EngineOption) -> str:
 
 
 def _problems(report: Report) -> list[list[Block]]:
-    """Return the steps at which preflight itself failed, unless the headline already names them."""
+    """Return the steps at which preflight itself failed, without steps that the headline already names."""
     more = [each for each in report.problems if each not in report.headline]
     return [[Text(each, 0, 6, label="ERROR ", label_tone="yellow", most_lines=3)] for each in more]
 
@@ -266,7 +278,7 @@ def _for_the_node(report: Report, verdict: NodeVerdict, written: Written) -> str
 
 
 def _then(report: Report, written: Written, job: JobToStart) -> str:
-    """Return what `preflight run` does next; "" if the user has to do something."""
+    """Return what `preflight run` does next, or "" if the user has to act first."""
     name = line(job.name)
     match report.verdict:
         case Verdict.READY if name:
@@ -287,7 +299,10 @@ def _timeouts(report: Report) -> list[tuple[str, str]]:
 
 
 def _changed(report: Report) -> list[tuple[str, str]]:
-    """Return the changes since the node was last good; [] if no earlier report says that it was good."""
+    """Return the changes since the node was last good.
+
+    If no earlier report says that the node was good, return [].
+    """
     if not report.good_at:
         return []
     first, *others = since_good(report)
@@ -296,9 +311,10 @@ def _changed(report: Report) -> list[tuple[str, str]]:
 
 
 def _covers(report: Report) -> list[tuple[str, str]]:
-    """Return what was tried, or [] if --accept was given or if settings alone do not make the job ready.
+    """Return a text on what was tried.
 
-    With --accept, this text stands next to the verdict on the job.
+    Return [] if the verdict is not good, or if --accept was given. With --accept, the text stands next to the verdict
+    on the job.
     """
     covered = covers(report) if is_good(report) and isinstance(report.node_verdict, Gap) else ""
     return [("Covers", covered)] if covered else []

@@ -91,7 +91,7 @@ def _text(block: Text, style: Style) -> list[str]:
 
 
 def _from_the_part(text: str, part: str, room: int) -> str:
-    """Return `text` without its beginning, if the beginning of `part` would not be within the first `room` columns."""
+    """Return `text`, without its beginning if `part` would otherwise be outside the first `room` columns."""
     at = text.find(part) if part else -1
     if at + min(len(part), room // 2) <= room:
         return text
@@ -165,7 +165,10 @@ def _drawn(block: Table, cells: Sequence[Sequence[str]], kept: Sequence[int]) ->
 
 
 def _over(block: Table, header: str) -> list[str]:
-    """Return the line above the header with titles that several columns share; [] if no column has such a title."""
+    """Return the line above the header, which has the titles that several columns share.
+
+    If no titles are shared, return [].
+    """
     line = ""
     end = 0
     for column in block.columns:
@@ -190,7 +193,10 @@ def _finding(finding: Finding, style: Style) -> list[str]:
 
 
 def _matrix(block: Matrix, style: Style) -> list[str]:
-    """Return the lines of the matrix, with bars between its blocks; a narrow terminal gets several parts."""
+    """Return the lines of the matrix, with bars between the blocks.
+
+    If the terminal is narrow, the matrix is split into several parts.
+    """
     label = max(width_of(name) for names in block.rows for name in names)
     longest = [4, *(width_of(name) for names in block.columns for name in names), *map(width_of, block.cells.values())]
     cell = 1 + max(longest)

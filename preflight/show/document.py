@@ -28,7 +28,7 @@ class Heading:
 class Text:
     """A paragraph with an optional label.
 
-    `indent` and `hang` are the columns before the first line and the other lines.
+    `indent` is the number of columns before the first line. `hang` is the number of columns before the other lines.
     """
 
     text: str
@@ -142,7 +142,8 @@ def table(headers: Sequence[str | Column], rows: Iterable[Sequence[str]], captio
 def right(title: str, over: str = "", drop: int = 0) -> Column:
     """Return a column of right-aligned numbers with the title `title`.
 
-    If there is no room, columns with the highest `drop` are left out first, except columns with `drop` 0.
+    If there is no room, the columns with the highest `drop` are left out first. Columns with `drop` 0 are never left
+    out.
     """
     # `over` is printed above the title.
     return Column(title, is_right=True, over=over, drop=drop)
@@ -170,12 +171,12 @@ def item(text: str, indent: int = 2) -> Text:
 
 
 def bullet(text: str) -> Text:
-    """Return a paragraph of a list with a dash before it."""
+    """Return a list item as a paragraph that begins with a dash."""
     return Text(text, indent=2, hang=4, label="- ")
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names as text, such as `a, b and 3 more`."""
+    """Return at most `most` names as text, and how many names are left out: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -49,7 +49,10 @@ def render_probe_reason(findings: Sequence[Finding]) -> str:
 
 
 def _waived(report: Report) -> str:
-    """Return a text on the waived checks, which is added to the line after it was shortened."""
+    """Return a text that names the waived checks.
+
+    The text is added to the line after the line was shortened.
+    """
     names = list(dict.fromkeys(each.check for each in report.findings if each.waived))
     text = _plain(f"; waived: {', '.join(names)}") if names else ""
     return text if len(text) <= MOST_WAIVED else f"; {len(names)} checks waived"
@@ -84,7 +87,10 @@ def _text(report: Report) -> str:
 
 
 def _perfdata(report: Report) -> list[str]:
-    """Return numbers with labels as Nagios performance data. Of the units that Nagios knows, only s is used."""
+    """Return values with labels in the format of Nagios performance data.
+
+    The only unit in the data is s (seconds).
+    """
     counts = {severity: sum(each.severity is severity for each in report.findings) for severity in Severity}
     items = [f"'findings_{severity.value}'={count};;;0" for severity, count in counts.items()]
     ended = outcome_counts(report.checks) if report.checks else {}
@@ -119,7 +125,10 @@ def render_k8s(report: Report) -> str:
 
 
 def _reason(report: Report) -> str:
-    """Return the condition's reason as one word: the check that decided, in Kubernetes' spelling of names."""
+    """Return the reason of the Kubernetes condition as one word in CamelCase.
+
+    If the verdict is bad, the reason is the name of the check that decided.
+    """
     if is_good(report):
         return "Ready"
     if not is_bad(report):

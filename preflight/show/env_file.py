@@ -68,9 +68,9 @@ def _header(report: Report) -> list[str]:
 
 
 def _by_node(advice: Advice) -> list[str]:
-    """Return the settings of every node, chosen by the node's name.
+    """Return shell code that selects each node's settings by the node's name.
 
-    The file is the same on all nodes, so that they may share it.
+    The file is the same on all nodes, so that the nodes can share the file.
     """
     if not advice.nodes:
         return []
@@ -101,7 +101,10 @@ def _setting(advice: Advice, name: str, indent: str) -> list[str]:
 
 
 def _timeouts(advice: Advice) -> list[str]:
-    """Return the timeouts, each with the programs that read it; they do not affect NCCL or gloo."""
+    """Return the lines that set the timeouts, each with the programs that read the timeout.
+
+    The timeouts do not affect NCCL or gloo.
+    """
     lines = ["", *_comment(f"The safe timeout: {advice.timeout_reason}.")] if advice.timeout_env else []
     for name, value in advice.timeout_env:
         lines += [*_comment(TIMEOUT_READERS.get(name, "")), _exported(name, value)]

@@ -134,14 +134,14 @@ def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
 
 
 def _where(quote: Quote, sources: Sequence[SourceRead]) -> str:
-    """Return the number of a quoted line, with its file's name if there are several files."""
+    """Return the line number of a quoted line. If there are several files, include the file name."""
     return f"{_short_name(quote.source)}:{quote.line}" if len(sources) > 1 else f"line {quote.line}"
 
 
 def _short_name(name: str) -> str:
-    """Return a file's name, shortened to NAME (48) characters: `...` replaces its middle.
+    """Return a file name, shortened to at most NAME (48) characters.
 
-    Rank, pid and suffix are at the end of a name.
+    `...` replaces the middle of a long name, because the rank, the pid and the suffix are at the end.
     """
     return name if len(name) <= NAME else f"{name[: NAME // 4]}...{name[-(NAME - NAME // 4 - 3) :]}"
 
@@ -161,7 +161,10 @@ def _moment(quote: Quote, sources: Sequence[SourceRead]) -> Text:
 
 
 def _processes(explanation: Explanation) -> list[Block]:
-    """Return the table of processes, if there are several: each one's first abnormal line, and how it ended."""
+    """Return a table of the processes, or [] if there are fewer than SEVERAL processes.
+
+    A row has the first abnormal line of a process, and how the process ended.
+    """
     rows: dict[tuple[str, str, str], list[ProcessEnd]] = {}
     for row in explanation.processes:
         rows.setdefault((row.first.means if row.first else "", row.waited_for, row.ended), []).append(row)
@@ -196,7 +199,10 @@ def _consequence(consequence: Consequence) -> Text:
 
 
 def _code(text: str, indent: int = 4) -> list[Block]:
-    """Return a command as a user types it, below its comment; a command that is wider than the terminal is wrapped."""
+    """Return a command as a user types it, with the command's comment above.
+
+    A command that is wider than the terminal is wrapped.
+    """
     command, _, comment = text.partition(COMMENT)
     notes = [Text(comment, indent, label="# ")] if comment else []
     return [*notes, Code((command,), indent)]
@@ -260,7 +266,7 @@ def _next(explanation: Explanation) -> str:
 
 
 def _read(sources: Sequence[SourceRead]) -> str:
-    """Return a text on how many logs were read, how many only in part, and how many could not be read."""
+    """Return a text on how many logs were read, and how many logs were not read completely."""
     names = sources[0].name if len(sources) == 1 else f"{len(sources)} logs"
     notes = sum(bool(source.note) for source in sources)
     return f"{names}{f'; {notes} not read completely' if notes else ''} ({ALL})"

@@ -136,7 +136,10 @@ def _named(hosts: Sequence[str]) -> str:
 
 
 def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a text with one host per line, and the reason for the host in a comment above."""
+    """Return a text with one host per line.
+
+    If there is a reason for a host, a comment above the host says the reason.
+    """
     names = sorted(set(hosts))
     lines = [f"# {clean(compress(names)) or 'nobody'}"]
     for name in names:
@@ -187,7 +190,7 @@ def why_of(state: NodeState) -> str:
 def left_out(title: str, files: Sequence[Unread], more: str = "; all of them are in --json") -> list[Block]:
     """Return a section that lists the files that were not read, with the reasons.
 
-    `more` ends the text if some files are not shown.
+    If some files are not shown, the text ends with `more`.
     """
     return _counted(title, [f"{file.path}: {file.reason}" for file in files], more)
 
@@ -239,7 +242,7 @@ def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
 def _reading(odd: Odd, joint: str = " is") -> str:
     """Return an unusual value in words, such as `all_gather 1 MiB busbw is 0.47 GB/s`.
 
-    The unit, with which the metric's name ends, follows the value.
+    The unit at the end of the metric's name is printed after the value.
     """
     name, unit, _ = odd.what.rpartition(" GB/s")
     return f"{name}{joint} {odd.value}{unit}" if unit else f"{odd.what}{joint} {odd.value}"
@@ -309,7 +312,7 @@ def _short_group(group: Group) -> Block:
 
 
 def _next(fleet: Fleet, out: str) -> str:
-    """Return the next step for the user, with the list of hosts for it."""
+    """Return the next step for the user, and the list of the hosts that this step concerns."""
 
     def those(name: str, else_: str) -> str:
         return f"the nodes in {quoted_path(out.rstrip('/') + '/' + name)}" if out else else_

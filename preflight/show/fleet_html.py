@@ -130,7 +130,7 @@ def _strip(metric: Metric, odd: int) -> Strip:
 
 
 def _states(states: Sequence[NodeState]) -> list[tuple[str, str]]:
-    """Return (nodes, reason) for each reason, with all nodes that share it."""
+    """Group the nodes by the reason for their state. Return (nodes, reason) for each reason."""
     alike = grouped((_cut(why_of(each)), each.host) for each in states[:MOST_STATES])
     return [(_hosts(hosts), why) for why, hosts in alike.items()]
 

@@ -28,7 +28,7 @@ class Format(Enum):
     K8S = "k8s", "drain_nagios_k8s.render_k8s"
 
     def __new__(cls, name: str, function: str, suffix: str = "", own_option: str = "") -> Format:
-        """Create a format whose value is its name."""
+        """Create a format that has the value `name`."""
         form = object.__new__(cls)
         form._value_, form.function, form.suffix, form.own_option = name, function, suffix, own_option
         return form

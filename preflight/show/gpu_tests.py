@@ -82,7 +82,7 @@ def _worst(tests: Sequence[PairTruth | GpuTest]) -> str:
 
 
 def _of(values: Iterable[float | Gap], take: Callable[[list[float]], float], show: Callable[[float], str]) -> str:
-    """Return a text with one statistic of the known values; `?` if no value is known.
+    """Return one statistic of the known values as text, or `?` if no value is known.
 
     `take` computes the statistic, and `show` makes the text.
     """

@@ -51,7 +51,7 @@ def xid_section(node: NodeFacts) -> list[Block]:
 
 
 def gpu_models(gpus: tuple[Gpu, ...]) -> list[tuple[str, str]]:
-    """Return pairs of GPU numbers and the model, such as ("GPU 0-7", model).
+    """Return pairs (GPU numbers, model), such as ("GPU 0-7", model).
 
     GPUs of unknown models are left out.
     """
@@ -76,7 +76,7 @@ def _model(gpu: Gpu) -> str:
 def gpu_table(gpus: tuple[Gpu, ...], *, odd_below: bool = True) -> Table:
     """Return a table with one row per GPU.
 
-    If `odd_below` is False, the row also has the GPU's unusual values.
+    If `odd_below` is False, each row also has the GPU's unusual values.
     """
     return replace(table(HEADERS, [_row(gpu, odd_below=odd_below) for gpu in gpus]).known(), caption="GPUs")
 
@@ -109,7 +109,11 @@ def _pcie(link: PcieLink) -> str:
 
 
 def _links(links: tuple[NvLink, ...]) -> str:
-    """Return a GPU's NVLinks as `18 x 4.0` or `17 of 18 x 4.0` (active, version), or - if there are none."""
+    """Return a GPU's NVLinks as text, such as `18 x 4.0` or `17 of 18 x 4.0`.
+
+    The text has the number of active links, the number of all links if some are not active, and the NVLink version. If
+    the GPU has no NVLinks, the text is `-`.
+    """
     active = [link for link in links if link.is_active is True]
     generations = {fact_text(link.generation) for link in active}
     count = str(len(active)) if len(active) == len(links) else f"{len(active)} of {len(links)}"

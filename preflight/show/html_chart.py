@@ -80,7 +80,7 @@ def charts(report: Report) -> tuple[Chart, ...]:
 
 
 def _chart(report: Report, collective: Collective, measure: Axis, name: str) -> Chart | None:
-    """Return a plot of a collective that was measured at two or more sizes; None for fewer sizes."""
+    """Return a plot of a collective, or None if the collective was measured at fewer than two sizes."""
     series = tuple(each for trial in report.trials if (each := _series(trial, collective, measure)).points)
     sizes = tuple(sorted({size for each in series for size, _ in each.points}))
     if len(sizes) < 2:
@@ -111,7 +111,10 @@ def _value(result: CollectiveResult, measure: Axis) -> float | Gap:
 
 
 def _can_be_drawn(size_bytes: int, value: float) -> bool:
-    """Return whether a value can be drawn; the busbw of a single rank, which is 0, can't."""
+    """Return whether a value can be drawn.
+
+    The busbw of a single rank is 0 and can't be drawn.
+    """
     return 1e-9 < value < 1e9 and 0 < size_bytes < 1 << 60
 
 
@@ -131,9 +134,9 @@ def _summary(series: Sequence[Series], expected: Sequence[Expected], measure: Ax
 def _pygal() -> tuple[Any, Any]:
     """Return pygal and its Style class.
 
-    The package is loaded for pages with a chart only, since loading takes a tenth of a second. It leaves a finder in
-    sys.meta_path that only Python 2 could use. This function removes the finder, because every later import would warn
-    about it.
+    The package is loaded only for pages with a chart, because loading takes a tenth of a second. pygal leaves a finder
+    in sys.meta_path that only Python 2 could use. This function removes the finder, because every later import would
+    warn about the finder.
     """
     before = list(sys.meta_path)
     import pygal  # noqa: PLC0415  only for a page with a chart
@@ -196,7 +199,10 @@ def _ticks(largest: float) -> list[float]:
 
 
 def _own(root: ET.Element, names: Sequence[str], name: str, title: str, summary: str) -> str:
-    """Return pygal's SVG without its styles, scripts and tooltips, and with texts for screen readers added."""
+    """Return pygal's SVG without styles, scripts and tooltips.
+
+    The function adds texts for screen readers.
+    """
     plain = "{http://www.w3.org/2000/svg}"
     for parent in list(root.iter()):
         for child in list(parent):

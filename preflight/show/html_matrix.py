@@ -45,7 +45,8 @@ Cells = Mapping[tuple[str, str], Cell]
 class HtmlRow:
     """A row of a matrix.
 
-    Only the first row of a block has `block`, the title, and `span`, the number of rows.
+    Only the first row of a block has `block` and `span`. `block` is the block's title, and `span` is the block's number
+    of rows.
     """
 
     name: str

@@ -133,7 +133,10 @@ def _headline(report: Report) -> str:
 
 
 def _why(report: Report) -> tuple[str, ...]:
-    """Return the reasons for a bad verdict; () for a good verdict, or if the headline has the only reason."""
+    """Return the reasons for a verdict that is not good.
+
+    Return () if the verdict is good, or if the headline already has the only reason.
+    """
     why = () if is_good(report) else reasons(report)
     return () if len(why) == 1 and why[0].partition(" [")[0] in sentence(report) else why
 
@@ -144,7 +147,10 @@ def _when(report: Report) -> str:
 
 
 def _settings(report: Report) -> list[tuple[str, str]]:
-    """Return the commands of the `.env`, each with the evidence for it; empty unless the exit code is 0."""
+    """Return (command, evidence) for each command of the `.env` file.
+
+    If the exit code is not 0, the result is empty.
+    """
     advice = report.advice
     if report.exit_code != 0:
         return []
@@ -155,7 +161,7 @@ def _settings(report: Report) -> list[tuple[str, str]]:
 
 
 def _did(trial: TrialResult, report: Report) -> tuple[list[str], str, str]:
-    """Return the speeds of a trial as texts, its transport, and whether its data were verified."""
+    """Return three results of a trial as text: the speeds, the transport, and whether the data were verified."""
     speeds: dict[str, list[str]] = {}
     for each in deciding_results(trial, report):
         rate = f"{fact_text(each.shown_gb_s, rate_text)} at {size_text(each.size_bytes)}"
@@ -192,9 +198,10 @@ def _slowest(report: Report) -> str:
 
 
 def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
-    """Return each collective's trial and result at the largest size that decides, if it has times of the ranks.
+    """Return (trial, result) for each collective that has times of the ranks.
 
-    The trial is that with the default settings, or the first trial with such times.
+    The result is at the largest size used for comparisons. The trial is the one with the default settings, or the first
+    trial with times of the ranks.
     """
     measured = [trial for trial in report.trials if any(each.ranks for each in trial.results)]
     trial = next((each for each in measured if each.candidate == DEFAULT), measured[0] if measured else None)
@@ -205,7 +212,7 @@ def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
 
 
 def _rank_times(report: Report) -> list[Bars]:
-    """Return bars with each rank's own time in the collectives, without the time that it waits for other ranks."""
+    """Return bars with each rank's own time in the collectives, without the time of waiting for other ranks."""
     made = []
     for trial, each in _ranked(report):
         longest = max(rank.own_us for rank in each.ranks)
@@ -266,7 +273,7 @@ def _node(report: Report, node: NodeFacts) -> dict[str, object]:
 
 
 def _fact_tables(node: NodeFacts) -> list[Table]:
-    """Return the node's GPUs, adapters and interfaces as tables, without columns of which no value is known."""
+    """Return tables of the node's GPUs, adapters and interfaces, without columns that have no known value."""
     tables = []
     if isinstance(node.gpus, tuple) and node.gpus:
         tables.append(gpu_table(node.gpus, odd_below=False))
@@ -291,7 +298,7 @@ def _netif_row(netif: Netif) -> Sequence[str]:
 
 
 def _fact_items(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return the facts of which a node has one value, as (name, value) pairs."""
+    """Return the node's facts that need no table, as pairs (name, value)."""
     items = [*host_items(node), *software_items(node)]
     items += [] if isinstance(node.gpus, Gap) else gpu_models(node.gpus)
     environment = () if isinstance(node.environment, Gap) else node.environment

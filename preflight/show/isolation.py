@@ -38,7 +38,10 @@ def isolation_section(report: Report) -> list[Block]:
 
 
 def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
-    """Return how many groups of a round worked, and which groups failed; if there are few groups, list all."""
+    """Return how many groups of a round worked, and which groups failed.
+
+    If there are only a few groups, the text lists how each group ended.
+    """
     bad = [each for each in groups if each.observed is not GroupOutcome.OK]
     good = len(groups) - len(bad)
     named = [_how(each, hosts) for each in (bad if len(groups) > MOST_SHOWN else groups)]
@@ -48,7 +51,7 @@ def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
 
 
 def _how(group: GroupTrial, hosts: Sequence[str], subject: str = "") -> str:
-    """Return how the trial of a group ended; `subject` replaces the names of the group's nodes."""
+    """Return how the trial of a group ended. If `subject` is set, `subject` replaces the names of the nodes."""
     names = [_host(node, hosts) for node in group.nodes] or ["nobody"]
     shown = " + ".join(names) if len(names) <= MOST_SHOWN else f"{names[0]} + {len(names) - 1} more"
     speed = "" if isinstance(group.busbw_gb_s, Gap) else f" ({group.busbw_gb_s:.3g} GB/s)"

@@ -52,9 +52,10 @@ def _set_words(each: NetifSet, is_chosen: bool) -> str:
 
 
 def _matrix(between: NetworkSurvey, chosen: NetifSet) -> list[Table]:
-    """Return tables with a row per node and the GB/s to every other node; `ok` if no speed was measured.
+    """Return tables with the speed in GB/s between the nodes, one row per node.
 
-    If there are many nodes, a row has only the slowest and the median speed of its node.
+    If no speed was measured, a cell has `ok`. If there are many nodes, a row has only the slowest and the median speed
+    of its node.
     """
     netifs = dict(chosen.netifs)
     within = {

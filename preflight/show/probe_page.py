@@ -137,7 +137,10 @@ def _count(facts: tuple[object, ...] | Gap, name: str, more: str = "") -> str:
 
 
 def _titled(blocks: list[Block]) -> list[Block]:
-    """Return a section with its title before its first line. Sections on this screen have no headings of their own."""
+    """Return a section whose title stands in front of its first line.
+
+    Sections on this screen have no separate headings.
+    """
     heading, first, *rest = blocks
     assert isinstance(heading, Heading) and isinstance(first, Text)
     return [BLANK, replace(first, indent=0, hang=6, label=f"{heading.title}: "), *rest]
@@ -187,7 +190,10 @@ def _section(title: str, facts: tuple[T, ...] | Gap, block: Callable[[tuple[T, .
 
 
 def _are_listed(node: NodeFacts) -> bool:
-    """Return whether NVML lists every GPU of the PCI bus; if so, the table of GPUs shows all of them."""
+    """Return whether NVML lists every GPU of the PCI bus.
+
+    If so, the table of GPUs shows all GPUs of the PCI bus.
+    """
     if isinstance(node.nvidia_pci, Gap) or isinstance(node.gpus, Gap) or not node.nvidia_pci:
         return False
     return {device.bdf for device in node.nvidia_pci} == {gpu.bdf for gpu in node.gpus}

@@ -131,7 +131,7 @@ def _one_of(label: str, kind: type[Verdict] | type[NodeVerdict], value: Verdict 
 
 
 def _distinct(samples: Iterable[Sample]) -> list[Sample]:
-    """Return the samples without later ones that have equal labels.
+    """Return the samples without duplicates. Of several samples with equal labels, only the first is kept.
 
     Prometheus refuses a file with duplicate series.
     """

@@ -39,7 +39,10 @@ class Page:
 
 
 def _fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:
-    """Return a page of at most ROWS lines: all of `head` and `foot`, and as many groups between them as fit."""
+    """Return a page of at most ROWS lines.
+
+    The page has all of `head` and `foot`. Between `head` and `foot`, the page has as many groups as fit.
+    """
     above, below = lines_of(head, style), lines_of(foot, style)
     room = ROWS - len(above) - len(below) - 2  # an empty line, and what says how many are left out
     middle: list[str] = []

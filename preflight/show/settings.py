@@ -53,7 +53,10 @@ def recommendation_section(report: Report, env_path: str) -> list[Block]:
 
 
 def _settings(advice: Advice, settings: list[tuple[str, str]]) -> list[Block]:
-    """Return the commands, each with its own evidence; evidence that all commands share comes once, below them."""
+    """Return the commands, each with its own evidence.
+
+    Evidence that all commands share is printed once, below the commands.
+    """
     each = [[line for text in evidence_of(advice, name) for line in text.splitlines()] for _, name in settings]
     shared = [line for line in each[0] if all(line in others for others in each[1:])] if len(each) > 1 else []
     blocks: list[Block] = []

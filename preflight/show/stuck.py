@@ -124,7 +124,7 @@ def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:
 
 
 def _rank_table(places: Sequence[RankPlace]) -> Table:
-    """Return a row for each rank; ranks that do the same share a row."""
+    """Return a table with a row for each rank. Ranks that do the same share a row."""
     alike: dict[tuple[str, ...], list[RankPlace]] = {}
     for place in places:
         key = (place.host, place.activity.value, place.doing, place.at, place.within)
@@ -160,7 +160,7 @@ def _holding_up(report: StuckReport) -> Iterator[tuple[NodeEvidence, RankProcess
 
 
 def _last_lines(report: StuckReport) -> list[Block]:
-    """Return the last lines of output of the ranks that hold up the job."""
+    """Return the last output lines of the ranks that hold up the job."""
     blocks: list[Block] = []
     for _, rank in _holding_up(report):
         if not hasattr(rank.output, "reason"):
@@ -170,7 +170,10 @@ def _last_lines(report: StuckReport) -> list[Block]:
 
 
 def _stacks(report: StuckReport) -> list[Block]:
-    """Return the Python calls of the main threads of the ranks that hold up the job; equal stacks are shown once."""
+    """Return the Python stacks of the main threads in the ranks that hold up the job.
+
+    Equal stacks are shown once.
+    """
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, rank in _holding_up(report):
         stack = rank.process.main_stack

@@ -26,7 +26,7 @@ class Detail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What the terminal supports: its width, colors and Unicode."""
+    """The properties of the terminal: its width, and whether it supports colors and Unicode."""
 
     width: int = 80
     colour: bool = False
@@ -94,7 +94,10 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def rfc3339(created_at: str) -> str:
-    """Return a time in the form `2026-10-05T12:00:00Z`, or "" if `created_at` has no time zone or is no time."""
+    """Return a time in the form `2026-10-05T12:00:00Z`.
+
+    Return "" if `created_at` is not a time or has no time zone.
+    """
     try:
         at = datetime.fromisoformat(created_at.replace("Z", "+00:00"))
         return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if at.tzinfo and at.year >= 1000 else ""

@@ -96,7 +96,10 @@ def _is_consequence(finding: Finding) -> bool:
 
 
 def _findings(told: Collection[Finding]) -> Iterator[str]:
-    """Yield each problem once, with all its subjects, and with the evidence of its first finding."""
+    """Yield the lines on the findings. Findings with the same problem share their lines.
+
+    The lines have all subjects of the problem, and the evidence of the first finding.
+    """
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for each in told:
         key = (each.severity, each.check, each.problem, each.is_unconfirmed, each.waived)
@@ -130,7 +133,7 @@ def _parts(report: Report, told: Collection[Finding]) -> Iterator[str]:
 
 
 def _gpus(node: NodeFacts, report: Report, told: Collection[Finding]) -> Iterator[tuple[Gpu, Sequence[str]]]:
-    """Yield the GPUs of a node that findings name, with the names of the checks.
+    """Yield (GPU, names of the checks) for each GPU of the node that the findings name.
 
     Findings from failed trials are ignored if another check names a part, because the cause of a failed trial may be
     elsewhere.
@@ -156,7 +159,10 @@ def _ports(node: NodeFacts, report: Report, told: Collection[Finding]) -> Iterat
 
 
 def _to_attach(report: Report, told: Collection[Finding]) -> Iterator[str]:
-    """Yield the commands whose output support asks for: those that print a part's serial number and link state."""
+    """Yield the commands whose output support asks for.
+
+    The commands print, for example, a part's serial number and link state.
+    """
     for node in report.nodes:
         gpus, ports = list(_gpus(node, report, told)), list(_ports(node, report, told))
         commands = list(NODE_COMMANDS) if gpus or ports else []
@@ -194,13 +200,16 @@ def _is_on_nvlink(gpu: Gpu, checks: Sequence[str]) -> bool:
 
 
 def _bridge_above(gpu: Gpu, node: NodeFacts) -> tuple[str, ...]:
-    """Return the PCI address of the bridge at the other end of the GPU's PCIe link; () if it is not known."""
+    """Return the PCI address of the bridge at the other end of the GPU's PCIe link, or () if it is not known."""
     parents = next((each.parents for each in known_or(node.pci, ()) if each.bdf == gpu.bdf), ())
     return parents[-1:]
 
 
 def _memory(gpu: Gpu) -> Iterator[str]:
-    """Yield lines on a GPU's row remapping, retired pages and ECC errors, by which NVIDIA decides on a replacement."""
+    """Yield lines on a GPU's row remapping, retired pages and ECC errors.
+
+    NVIDIA uses these values to decide on a replacement.
+    """
     if isinstance(gpu.row_remap, RowRemap):
         state = gpu.row_remap
         pending, failed = ("yes" if each else "no" for each in (state.is_pending, state.has_failed))
@@ -221,7 +230,10 @@ def _count(value: int | Gap) -> str:
 
 
 def _xids(report: Report, told: Collection[Finding]) -> Iterator[str]:
-    """Yield the kernel's lines about the GPUs that findings name; if the findings name no GPU, yield all lines."""
+    """Yield the kernel's lines about the GPUs that findings name.
+
+    If the findings name no GPU, yield all Xid lines of the kernel.
+    """
     accused = _accused(report, told)
     for node in report.nodes:
         start = f"{line(node.host)}: " if len(report.nodes) > 1 else ""
@@ -241,7 +253,10 @@ def _xids(report: Report, told: Collection[Finding]) -> Iterator[str]:
 
 
 def _on(node: NodeFacts, report: Report, told: Collection[Finding]) -> list[Finding]:
-    """Return the findings about this node; in a run of several nodes, their subjects begin with the node's name."""
+    """Return the findings about this node.
+
+    In a run of several nodes, the subject of each of these findings begins with the node's name.
+    """
     return [each for each in told if len(report.nodes) == 1 or each.subject.startswith(f"{node.host} ")]
 
 
@@ -314,10 +329,11 @@ def _machine(node: NodeFacts) -> Iterator[str]:
 
 
 def _counters(report: Report) -> list[str]:
-    """Return lines with the error counters that grew, or a line that says that none grew or why they are unknown.
+    """Return lines with the error counters that grew.
 
-    With several nodes, these are this node's counters before the trials on all nodes. The counters of each port during
-    such a trial are recorded with that trial.
+    If no counter grew, or if the counters are unknown, a line says so. With several nodes, the counters are those of
+    this node before the trials on all nodes. The counters of each port during a trial on all nodes are recorded with
+    that trial.
     """
     if isinstance(report.counters, Gap):
         return [] if report.counters == NOT_TESTED else [f"  not read: {line(report.counters.reason)}"]

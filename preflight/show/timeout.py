@@ -133,7 +133,7 @@ def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
 
 
 def _sums(safe: SafeTimeout) -> list[Block]:
-    """Return both time budgets with their components; the larger budget, which decides, comes first."""
+    """Return both time budgets and the components of each. The larger budget decides and comes first."""
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
     blocks: list[Block] = []
     explained: set[str] = set()
@@ -165,7 +165,10 @@ def _total(total_s: float, becomes_s: int, part: Part, safe: SafeTimeout) -> str
 
 
 def _framework_blocks(frameworks: Sequence[FrameworkLine], most_lines: int | None = None) -> list[Block]:
-    """Return each framework's setting and its default timeout, in at most `most_lines` lines."""
+    """Return the setting and the default timeout of each framework.
+
+    The text on the default timeout has at most `most_lines` lines.
+    """
     column = max((width_of(each.name) for each in frameworks), default=0)
     blocks: list[Block] = [Heading("Where to set it")]
     for each in frameworks:

@@ -28,7 +28,7 @@ def topology_sections(node: NodeFacts) -> list[Block]:
 
 
 def _gpu_matrix(node: NodeFacts) -> list[Block]:
-    """Return the paths between the GPUs; empty if there are fewer than two GPUs."""
+    """Return the matrix of the paths between the GPUs, or [] if there are fewer than two GPUs."""
     if isinstance(node.gpu_paths, Gap) or not node.gpu_paths:
         return []
     cells: dict[tuple[str, str], str] = {}
@@ -63,7 +63,10 @@ def numa_blocks(node: NodeFacts, gpus: Sequence[int]) -> list[list[str]]:
 
 
 def _seat_notes(node: NodeFacts) -> dict[str, str]:
-    """Return a text with the NUMA node and CPUs of each GPU, by the GPU's name; the key "" has the column's title."""
+    """Return the NUMA node and the CPUs of each GPU, as {GPU name: text}.
+
+    The key "" has the title of the column.
+    """
     if isinstance(node.gpus, Gap):
         return {}
     notes = {"": "NUMA  CPUs"}
@@ -103,7 +106,10 @@ def _nic_rows(nic: Nic, ports: Sequence[HcaPort]) -> list[list[str]]:
 
 
 def _state(port: HcaPort) -> str:
-    """Return the logical state of a port, with its physical state unless the two are ACTIVE and LinkUp."""
+    """Return the logical state of a port, followed by the physical state.
+
+    The physical state is left out if the port is ACTIVE and LinkUp, or if the physical state is unknown.
+    """
     state = fact_text(port.state, lambda state: state.value)
     if isinstance(port.phys_state, Gap) or (state, port.phys_state.value) == ("ACTIVE", "LinkUp"):
         return state

@@ -41,7 +41,11 @@ def transport_section(report: Report) -> list[Block]:
 
 
 def _telling(report: Report) -> TrialResult | None:
-    """Return the trial with the default settings if it works, else the working trial with the fewest settings."""
+    """Return the trial with the default settings if this trial works.
+
+    Otherwise, return the working trial with the fewest settings. Trials without a known path between two ranks are
+    ignored.
+    """
     sound = [
         trial for trial in report.trials if is_sound(trial) and any(carrier.is_pair for carrier in trial.transport)
     ]

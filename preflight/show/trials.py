@@ -63,9 +63,9 @@ def trials_section(report: Report) -> list[Block]:
 
 
 def _on_real_adapters(report: Report) -> Iterator[str]:
-    """Yield a sentence on how long this search would take on real adapters that lose packets.
+    """Yield a sentence that says how long this search would take with real adapters that lose packets.
 
-    Yield nothing if real adapters lost packets here, or if no packet was lost.
+    Yield nothing if the packets were lost on real adapters, or if no packet was lost.
     """
     lost = [trial for trial in report.trials if lost_packets(trial)]
     if not lost or min(trial.duration_s for trial in lost) >= GIVES_UP_S[0]:
@@ -89,7 +89,10 @@ def _on_real_adapters(report: Report) -> Iterator[str]:
 
 
 def verified_calls_text(trials: Sequence[TrialResult]) -> str:
-    """Return a sentence on how many timed calls were verified with default settings, or "" if this is unknown."""
+    """Return a sentence that says how many timed calls with default settings were verified.
+
+    Return "" if this number is unknown.
+    """
     results = next((trial.results for trial in trials if trial.candidate == DEFAULT), ())
     counts = [each.verified_calls for each in results if not isinstance(each.verified_calls, Gap)]
     if not counts:

@@ -31,7 +31,7 @@ CAUSES = ("p2p-data", "trial-failed")
 def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
     """Return the verdict with its reason, after a note on what was not tested.
 
-    The verdict takes at most `most_lines` lines, and None means no limit.
+    The verdict takes at most `most_lines` lines. None means no limit.
     """
     blocks: list[Block] = []
     if report.simulated:
@@ -75,7 +75,10 @@ def covers(report: Report) -> str:
 
 
 def _versions(report: Report) -> str:
-    """Return the version of NCCL that the ranks loaded, or of torch if the backend is gloo; "" if it is unknown."""
+    """Return the version of NCCL that the ranks loaded, or the version of torch if the backend is gloo.
+
+    Return "" if the version is unknown.
+    """
     loaded = sorted({line(trial.nccl) for trial in report.trials if trial.nccl})
     torch = next((software.torch for node in report.nodes if not isinstance(software := node.software, Gap)), Gap(""))
     if isinstance(torch, Gap):
@@ -98,7 +101,7 @@ def end_text(phase: RunPhase) -> str:
 
 
 def answer(report: Report) -> str:
-    """Return the verdict as text: the verdict on the node with --accept, otherwise the verdict on the job."""
+    """Return the verdict as text: with --accept the verdict on the node, otherwise the verdict on the job."""
     return _answer(report)[0]
 
 

@@ -45,7 +45,7 @@ class Pieces:
         self.taken = 0
 
     def some(self, most: int) -> bytes:
-        """Return the next bytes, up to `most` of them, or b"" at the end."""
+        """Return at most `most` of the next bytes, or b"" at the end of the stream."""
         while not self._held:
             piece = next(self._pieces, None)
             if piece is None:
@@ -267,9 +267,10 @@ def _zip64_size(extra: bytes) -> int:
 
 
 def _inflated(pieces: Pieces, size: int | None, check: Check) -> Iterator[bytes]:
-    """Yield the content of a deflated file.
+    """Yield the unpacked content of a deflated file.
 
-    If the file's size comes after the file (`size` None), the stream marks its own end.
+    `size` is the packed size of the file, or None if the archive gives this size only after the file. If `size` is
+    None, an end mark in the packed data ends the file.
     """
     inflate, left = zlib.decompressobj(-zlib.MAX_WBITS), size
     try:
@@ -296,7 +297,10 @@ def _inflated(pieces: Pieces, size: int | None, check: Check) -> Iterator[bytes]
 
 
 def _skip_sizes(pieces: Pieces) -> None:
-    """Skip the checksum and sizes after a file: 12 or 20 bytes, often after a marker of 4 bytes."""
+    """Skip the checksum and the sizes that follow a file in a zip archive.
+
+    These values take 12 or 20 bytes. A marker of 4 bytes often precedes them.
+    """
     data = bytearray()
     while len(data) < 24 and (more := pieces.some(24 + 4 - len(data))):
         data += more

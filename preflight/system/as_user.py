@@ -52,7 +52,7 @@ def become_user(uid: int) -> None:
 def _keep_ptrace() -> None:
     """Drop all capabilities except CAP_SYS_PTRACE.
 
-    If the process lacks CAP_SYS_PTRACE (in a container), only the stacks can't be read.
+    If the process lacks CAP_SYS_PTRACE, as in a container, only the stacks can't be read.
     """
     header, bit = _Header(CAPABILITY_VERSION_3, 0), 1 << CAP_SYS_PTRACE
     for kept in (bit, 0):

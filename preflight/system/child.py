@@ -88,7 +88,7 @@ class ChildProcess:
             os.kill(self.pid, number)
 
     def kill_group(self) -> None:
-        """Send SIGKILL to the child's process group if the child leads one, and to the child itself."""
+        """Send SIGKILL to the child, and to the child's process group if the child leads the group."""
         if self._is_ours():
             for kill in (os.killpg, os.kill):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -134,7 +134,10 @@ class ChildProcess:
         return True
 
     def _is_ours(self) -> bool:
-        """Return whether the child still exists, if only as a zombie, so that no other process can have its pid."""
+        """Return whether the child still exists, possibly as a zombie.
+
+        While the child exists, no other process can have its pid.
+        """
         self.has_ended()
         return not self.is_reaped
 
@@ -261,7 +264,10 @@ def _lines(messages: Iterable[Json]) -> bytes:
 
 @contextlib.contextmanager
 def _pipes(*wanted: bool) -> Iterator[list[int]]:
-    """Yield both ends of each pipe, -1 for an unwanted pipe; an OSError in the block closes all pipes."""
+    """Yield the descriptors of both ends of each pipe.
+
+    The descriptors of an unwanted pipe are -1. If the block raises OSError, all pipes are closed.
+    """
     fds: list[int] = []
     try:
         for is_wanted in wanted:
@@ -279,7 +285,10 @@ def _close(fds: Sequence[int]) -> None:
 
 
 def _leave_stdout_to_the_parent() -> None:
-    """Discard all output of libraries, because stdout may be one JSON document."""
+    """Redirect the stdout of this child process to /dev/null.
+
+    The parent's stdout may be one JSON document, which the output of libraries would damage.
+    """
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)

@@ -36,9 +36,9 @@ class Lost(Enum):
 
 @dataclass(slots=True)
 class Crew(Generic[K]):
-    """A group of child processes with keys, as a context manager.
+    """A group of child processes, each with a key. Use a crew as a context manager.
 
-    A crew forks, so its process must have a single thread.
+    A crew forks, so the calling process must have a single thread.
     """
 
     leave_s: float = 0.0  # the time for a child to end after its questions were closed
@@ -90,7 +90,10 @@ class Crew(Generic[K]):
         self.children[key].send(question)
 
     def expect(self, key: K, limit_s: float = math.inf) -> None:
-        """Require the child `key` to answer within `limit_s` seconds from now. The default removes the limit."""
+        """Require the child `key` to answer within `limit_s` seconds from now.
+
+        Without `limit_s`, the child has no time limit.
+        """
         if key in self.children:
             self._answer_by[key] = self.now() + limit_s
 
@@ -105,9 +108,10 @@ class Crew(Generic[K]):
         return self._own_time.lost_s
 
     def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:
-        """Return the next messages as (key, message, None), or (key, None, reason) for a child that has left the crew.
+        """Return the next messages of the children, as a list of (key, message, None).
 
-        The list is empty if the crew has no children, or if no child writes within `timeout_s` seconds.
+        For a child that has left the crew, the entry is (key, None, reason). The list is empty if the crew has no
+        children, or if no child writes within `timeout_s` seconds.
         """
         until = self.now() + timeout_s
         heard: list[tuple[K, Json, Lost | None]] = []

@@ -33,8 +33,8 @@ WAIT_S = 1.0  # for the answer; the kernel may take longer to accept the questio
 def traffic_classes() -> Json:
     """Return the traffic classes of each network interface of an RDMA adapter, by interface name.
 
-    A value is `{pfc, dscp}` (priorities with priority flow control, and pairs of DSCP and priority) or `{"unreadable":
-    reason}`.
+    A value is `{pfc, dscp}` or `{"unreadable": reason}`. `pfc` has the priorities with priority flow control. `dscp`
+    has pairs of DSCP and priority.
     """
     return ask_rdma_interfaces(_asked)
 
@@ -81,7 +81,10 @@ def _is_app(kind: int, row: bytes) -> bool:
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the type and the value of each netlink attribute in `data`; a damaged length ends the list."""
+    """Yield the type and the value of each netlink attribute in `data`.
+
+    The attributes after a damaged length are left out.
+    """
     at = 0
     while at + ATTRIBUTE.size <= len(data):
         length, kind = ATTRIBUTE.unpack_from(data, at)

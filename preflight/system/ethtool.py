@@ -37,8 +37,8 @@ Ioctl = Callable[[socket.socket, int, bytes], object]
 def port_speeds(names: Iterable[str] | None = None, ioctl: Ioctl = fcntl.ioctl) -> Json:
     """Return the speeds of each network interface of an RDMA adapter in Gbit/s, by interface name.
 
-    A value is `{now, own, both}` (the current speed, the speeds that the port supports, and the speeds that both ends
-    support) or `{"unreadable": reason}`.
+    A value is `{now, own, both}` or `{"unreadable": reason}`. `now` is the current speed. `own` has the speeds that the
+    port supports. `both` has the speeds that both ends support.
     """
     # `now` is the link's speed. `own` lists the speeds that the port supports. `both` lists the speeds that both ends
     # offered, or is null if the ends did not negotiate.
@@ -76,7 +76,10 @@ def parse_masks(answer: bytes) -> Json:
 
 
 def _bits(mask: bytes, words: int) -> int:
-    """Return a bit mask as one integer, from `words` 32-bit words in the byte order of this machine."""
+    """Return the bit mask `mask` as one integer.
+
+    The mask has `words` words of 32 bits, each in the byte order of this machine.
+    """
     return sum(word << 32 * i for i, word in enumerate(struct.unpack_from(f"={words}I", mask)))
 
 

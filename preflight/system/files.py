@@ -25,7 +25,10 @@ NO_READER = "no process reads this FIFO"
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """The target of an output path: a file to replace, or a target that can only be written to (a FIFO, a device)."""
+    """The target of an output path.
+
+    The target is a file to replace, or a target that can only be written to, such as a FIFO or a device.
+    """
 
     target: str
     fd: int = -1  # of the latter: kept open, so that its reader sees one document and no early end
@@ -120,7 +123,10 @@ def why(error: OSError | ValueError) -> str:
 
 
 def _settle(path: str) -> _Output:
-    """Return the target of a path, and store it, so that the result goes to the same target at the end of the run."""
+    """Return the target of the output path `path`, and store the target.
+
+    The result of the run therefore goes to the same target at the end of the run.
+    """
     target = _followed(path)
     try:
         mode = os.stat(path).st_mode
@@ -136,7 +142,10 @@ def _settle(path: str) -> _Output:
 
 
 def _open_special(path: str) -> int:
-    """Open for writing a target that can't be replaced; wait at most READER_S seconds for a reader."""
+    """Open a target that can't be replaced, for writing, and return the descriptor.
+
+    Wait at most READER_S seconds for a reader.
+    """
     until = time.monotonic() + READER_S
     while True:
         try:
@@ -161,8 +170,9 @@ def _write_within(fd: int, data: bytes) -> None:
 def _followed(path: str) -> str:
     """Return the absolute path without links. Raise OSError if one of the links was planted.
 
-    In a directory in which anyone may create files (sticky, as /tmp), another user may plant a link. As the kernel does
-    with fs.protected_symlinks, this function follows a link only if this user or the directory's owner made it.
+    In a sticky directory such as /tmp, anyone may create files, so another user may plant a link. In such a directory,
+    this function follows a link only if this user or the directory's owner made the link. The kernel has the same rule
+    with fs.protected_symlinks.
     """
     at, rest, links = "/", _reversed_parts(_absolute(path)), 0
     while rest:
@@ -224,9 +234,9 @@ def _replace(target: str, data: bytes, mode: int) -> None:
 
 
 def _keep_mode(target: str, new: int) -> None:
-    """Give the new file the mode of the file that it replaces, if that file is this user's.
+    """Give the new file the mode of the file that it replaces.
 
-    Another user's file never widens the mode.
+    If the old file belongs to another user, its mode can remove permissions but not add them.
     """
     try:
         old = os.lstat(target)
@@ -238,7 +248,10 @@ def _keep_mode(target: str, new: int) -> None:
 
 
 def _temporary(target: str) -> str:
-    """Return a different temporary name at each call, so that two runs in one directory never share a file."""
+    """Return a temporary name for the file `target`, different at each call.
+
+    Two runs in one directory therefore never share a temporary file.
+    """
     directory, name = os.path.split(target)
     start = os.fsdecode(os.fsencode(name)[:200])
     return os.path.join(directory, f".{start}.{os.urandom(6).hex()}")

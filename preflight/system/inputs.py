@@ -58,9 +58,9 @@ def read_bytes(path: str, limit: InputLimit) -> bytes:
 
 
 def read_descriptor(fd: int, limit: InputLimit) -> bytes:
-    """Return the content of the descriptor `fd`, but at most one byte more than `limit` allows.
+    """Return the content of the descriptor `fd`.
 
-    Raise OSError if no data arrives within WRITER_S seconds.
+    Read at most one byte more than `limit` allows. Raise OSError if no data arrives within WRITER_S seconds.
     """
     is_file = stat.S_ISREG(os.fstat(fd).st_mode)
     data = bytearray()

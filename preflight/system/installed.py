@@ -21,9 +21,10 @@ NCCL_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvid
 
 
 def installed_software(package: str = "torch") -> Json:
-    """Return the versions of Python and preflight, data on torch and NCCL's wheels, and NCCL's plugins.
+    """Return data on the installed software, as `{python, preflight, torch, net_plugins}`.
 
-    `package` is torch's name. `torch` is `{"unreadable": reason}` if torch is not installed.
+    `python` and `preflight` are versions. `torch` has data on torch and NCCL's wheels, or is `{"unreadable": reason}`
+    if torch is not installed. `net_plugins` has NCCL's network plugins. `package` is torch's name.
     """
     return {
         "python": platform.python_version(), "preflight": __version__, "torch": _torch(package),

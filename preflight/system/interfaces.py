@@ -37,9 +37,9 @@ def network_interfaces() -> Json:
 
 
 def ask_rdma_interfaces(ask: Callable[[str], Json], names: Iterable[str] | None = None) -> Json:
-    """Return the result of `ask` for each network interface of an RDMA adapter, as {name: result}.
+    """Call `ask` for each network interface of an RDMA adapter, and return {name: result}.
 
-    If `names` is given, these interfaces are used instead.
+    If `names` is given, the interfaces in `names` are used instead.
     """
     if names is None:
         listed = (name for _, name in socket.if_nameindex())
@@ -78,7 +78,10 @@ def _addresses(library: Any, name: str) -> Json:
 
 
 def _networks(library: Any, name: str) -> list[str]:
-    """Return the IPv4 networks of an interface, as 10.1.0.0/16; networks that netifaces does not give are left out."""
+    """Return the IPv4 networks of the interface `name`, such as `10.1.0.0/16`.
+
+    Networks for which netifaces gives no address or no netmask are left out.
+    """
     try:
         entries = library.ifaddresses(name).get(int(socket.AF_INET), ())
     except LIBRARY_ERRORS:

@@ -81,7 +81,7 @@ def _answer(outcome: Json, lost: Lost | None, elapsed_s: float) -> Answer:
 
 @dataclass(slots=True)
 class Asker:
-    """A proxy for a library, whose calls may hang or kill the child that makes the calls."""
+    """A proxy that makes a library's calls in a child process. A call may hang, or kill the child."""
 
     # `ask` makes each call only once, because a new child gets the results so far. A key names a function and its
     # arguments, such as `nvmlDeviceGetName/3`. The first argument is the device.
@@ -96,7 +96,7 @@ class Asker:
     def ask(self, key: str, call: Callable[[], Json]) -> Json:
         """Return the result of `call`, or `{"unreadable": reason}`.
 
-        If `key` has a result already, return this result.
+        If a result for `key` is stored already, return the stored result without a call.
         """
         return self.answers[key] if key in self.answers else self._made(key, call, lambda value: value)
 
@@ -158,7 +158,10 @@ class Slow:
 
 @dataclass(slots=True)
 class _Clock:
-    """The time limits of a library's calls, on the crew's clock; slow calls have limits of their own."""
+    """The time limits of a library's calls, on the clock of the crew.
+
+    Slow calls have separate limits.
+    """
 
     now: Callable[[], float]
     end_at: float
@@ -175,7 +178,10 @@ class _Clock:
         return max(left_s, self.slow.all_s - self.slow_s - self._in_call_s()) if self.is_slow(asking) else left_s
 
     def switch(self, asked: str, asking: str) -> None:
-        """Record that one call ended and another call began. The time of a slow call does not count for other calls."""
+        """Record that the call `asked` has ended and that the call `asking` has begun.
+
+        The time of a slow call does not count toward the limit of the other calls.
+        """
         if self.is_slow(asked):
             self.slow_s += self._in_call_s()
             self.end_at += self._in_call_s()
@@ -208,9 +214,10 @@ def isolate_calls(
 
 
 def _one_child(crew: Crew[str], program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
-    """Run one child and record its answers; return True if no call remains for another child.
+    """Run `program` in one child process, and record the results of its calls.
 
-    The child ends when it has finished, or dies in a call. It is killed if it hangs in a call, or if the time is up.
+    Return True if no other child is needed. The child ends when it has finished, or dies in a call. The child is killed
+    if it hangs in a call, or if the time is up.
     """
 
     def answer(parent: Parent) -> None:

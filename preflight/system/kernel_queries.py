@@ -92,7 +92,10 @@ def _kernel_lines(*signs: str) -> list[str]:
 
 
 def _kernel_records() -> Iterator[tuple[str, str]]:
-    """Yield each record of the kernel log: its prefix "priority,sequence,microseconds,flags", and its text."""
+    """Yield the prefix and the text of each record of the kernel log.
+
+    The prefix has the form "priority,sequence,microseconds,flags".
+    """
     descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         while True:
@@ -132,9 +135,9 @@ def rlimits() -> Json:
 
 
 def own_limits() -> dict[str, int]:
-    """Return this process's limits: `bytes` of address space and `cpu_s`, the CPU time in seconds.
+    """Return this process's limits of address space and CPU time, as `{bytes, cpu_s}`.
 
-    A limit that is not set is left out.
+    `bytes` is the size of the address space. `cpu_s` is the CPU time in seconds. A limit that is not set is left out.
     """
     soft = {"bytes": resource.getrlimit(resource.RLIMIT_AS)[0], "cpu_s": resource.getrlimit(resource.RLIMIT_CPU)[0]}
     return {name: value for name, value in soft.items() if value != resource.RLIM_INFINITY}
@@ -162,7 +165,10 @@ def is_reported(name: str) -> bool:
 
 
 def home() -> Json:
-    """Return the home directory (from getpwuid, as NCCL does) and the working directory."""
+    """Return the home directory and the working directory.
+
+    The home directory comes from getpwuid, as in NCCL.
+    """
     try:
         directory = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:

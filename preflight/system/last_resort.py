@@ -13,7 +13,10 @@ REPEATED = ("--also", "--json")
 
 
 def retire_outputs(argv: Sequence[str]) -> tuple[str, ...]:
-    """Rename to `.stale` every output of `preflight check` with the arguments `argv`. Return the new names."""
+    """Rename every output of `preflight check` with the arguments `argv`, and return the new names.
+
+    A new name ends with `.stale`.
+    """
     renamed = []
     for path in outputs_of(argv):
         with contextlib.suppress(OutputError, ValueError):
@@ -40,7 +43,10 @@ def outputs_of(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def limit_behind(error: BaseException) -> str:
-    """Return a hint about `ulimit -v` if `error` says that the address space ran out, or ""."""
+    """Return a hint about `ulimit -v` if `error` says that the address space ran out.
+
+    Otherwise return "".
+    """
     if not isinstance(error, MemoryError) and "failed to map segment" not in str(error):
         return ""
     try:

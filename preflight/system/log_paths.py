@@ -86,7 +86,10 @@ def why_no_member(name: str) -> str:
 
 
 def _walk(folder: str, left_out: dict[str, str]) -> Iterator[str]:
-    """Yield files that may be logs. Links to files are followed, as pods' logs are links; links to folders are not."""
+    """Yield the files below `folder` that may be logs.
+
+    Links to files are followed, because the logs of pods are links. Links to folders are not followed.
+    """
 
     def unreadable(error: OSError) -> None:
         left_out[str(error.filename)] = f"can't be read: {error.strerror}"
@@ -111,7 +114,7 @@ def _walk(folder: str, left_out: dict[str, str]) -> Iterator[str]:
 
 
 def _why_no_log(path: str, name: str) -> str:
-    """Return why a file in a folder is excluded; "" if it may be a log."""
+    """Return why a file in a folder is excluded, or "" if the file may be a log."""
     if DUMP not in name and OTHER_FILES.search(name):
         return NOT_A_LOG
     try:
@@ -122,9 +125,9 @@ def _why_no_log(path: str, name: str) -> str:
 
 
 def _last_run(paths: list[str], left_out: dict[str, str]) -> list[str]:
-    """Return the paths without paths of earlier runs.
+    """Return `paths` without the paths of earlier runs.
 
-    If two runs were read as one, the failure of one run would seem to explain the other's.
+    If two runs were read as one, the failure of one run would seem to explain the failure of the other run.
     """
     for pattern in RUNS:
         runs: dict[str, list[str]] = {}

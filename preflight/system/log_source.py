@@ -130,7 +130,10 @@ class LogSource:
             raise UsageError(f"{self.name}: {error}") from None
 
     def _next(self, size: int) -> bytes:
-        """Return the next raw bytes of the file; bytes that were read to find the magic number are returned again."""
+        """Return at most `size` of the next raw bytes of the file.
+
+        The bytes that were read to find the magic number are returned again.
+        """
         data, self._packed_head = self._packed_head, b""
         if len(data) < size:
             data += self._read(size - len(data))

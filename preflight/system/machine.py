@@ -36,7 +36,7 @@ class Machine(ABC):
     def read(self, kind: str, key: str) -> Json:
         """Return the result of one read as JSON.
 
-        `key` is the path, or the question if `kind` is `ask`.
+        `key` is the path. If `kind` is `ask`, `key` is the question.
         """
         # `kind` is the name of the method that reads: `text`, `data`, `names`, `link`, `exists` or `ask`.
 
@@ -98,7 +98,10 @@ def _names(path: str) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """Return the first MAX_FILE_BYTES of a file, read in pieces, since /proc/sys refuses one read of megabytes."""
+    """Return the first MAX_FILE_BYTES of the file `path`.
+
+    The file is read in pieces, because /proc/sys refuses a single read of several megabytes.
+    """
     data = b""
     with open(path, "rb", buffering=0) as file:
         while len(data) < MAX_FILE_BYTES and (piece := file.read(PIECE_BYTES)):
@@ -116,7 +119,10 @@ READS: Mapping[str, Callable[[str], Json]] = {
 
 
 def _reason(path: str, error: OSError) -> str:
-    """Return `/path: why`, with the path on the machine, never with the path in the tree."""
+    """Return the reason for a failed read, as `/path: why`.
+
+    The path is the path on the machine, never the path in the recorded tree.
+    """
     why = os.strerror(error.errno) if error.errno else str(error)
     why = "not there" if error.errno == errno.ENOENT else f"{why[0].lower()}{why[1:]}"
     return f"/{path.lstrip('/')}: {why}"
@@ -155,5 +161,8 @@ class Replay(Machine):
 
 
 def merged(one: Record, other: Record) -> Record:
-    """Return a record with the reads of `one` and `other`. If both records have a read, `other` counts."""
+    """Return a record with the reads of `one` and `other`.
+
+    If both records have the same read, the result in `other` is used.
+    """
     return {kind: one.get(kind, {}) | other.get(kind, {}) for kind in sorted({*one, *other})}

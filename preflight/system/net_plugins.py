@@ -30,7 +30,10 @@ def _printable(path: str) -> str:
 
 
 def _found(name: str, environ: Mapping[str, str], cached: Mapping[str, str]) -> str:
-    """Return the path of a plugin by its file name, or by the word in `libnccl-net-WORD.so`; "" if there is no file."""
+    """Return the path of the plugin `name`, or "" if there is no file.
+
+    `name` is a path, a file name, or the word WORD of the file name `libnccl-net-WORD.so`.
+    """
     if "/" in name:
         return name if os.path.isfile(name) else ""
     folders = [folder for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
@@ -47,7 +50,7 @@ def _existing(paths: tuple[str, ...]) -> Iterator[str]:
 
 
 def _cached(cache: str) -> dict[str, str]:
-    """Return, by name, the paths of those libraries in the loader's cache that may be plugins."""
+    """Return the libraries in the loader's cache that may be plugins, as {file name: path}."""
     try:
         with open(cache, "rb") as file:
             paths = re.findall(rb"/[^\0]{0,4000}/[^\0/]{1,255}\.so(?=\0)", file.read())

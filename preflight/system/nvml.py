@@ -145,7 +145,10 @@ def _is_unreadable(answer: Json) -> bool:
 
 
 def _read_all(nvml: Any, start: Callable[[], None], asker: Asker) -> Json:
-    """Return the result of `ask_nvml`; if `asker` makes no calls, the result contains only values that are known."""
+    """Return the result of `ask_nvml`.
+
+    If `asker` makes no calls, the result has only the values that are known already.
+    """
     asker.again("nvmlInit", start)
     started = asker.outcome("nvmlInit")
     if _is_unreadable(started):
@@ -189,7 +192,10 @@ def _gpu(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
 
 
 def _links(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
-    """Return one entry per existing NVLink; empty if the GPU has no NVLink."""
+    """Return one entry for each existing NVLink.
+
+    The result is empty if the GPU has no NVLink.
+    """
     links = []
     for link in range(MOST_LINKS):
         entry: dict[str, Json] = {"link": link}

@@ -60,7 +60,10 @@ def _word(meanings: Mapping[int, Any], what: str) -> Read:
 
 
 def _of_two(key: str) -> Mapping[str, Read]:
-    """Return parsers for the two facts of a mode: the present mode, and the mode after the next reset."""
+    """Return one parser for the present mode, and one parser for the mode after the next reset.
+
+    The keys of the result are `key`, and `key` with the suffix `_pending`.
+    """
 
     def read(place: int, numbers: Json) -> Any:
         return values.parse_number(values.MODES, numbers[place], key.replace("_", " "))

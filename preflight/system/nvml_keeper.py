@@ -1,6 +1,6 @@
 """`python -m preflight.system.nvml_keeper [LIBRARY]`: a process that keeps NVML open while its parent lives.
 
-Each line on stdin gets one line of JSON as answer: the memory in use in bytes by GPU UUID.
+The process answers each line on stdin with one line of JSON. The answer has the memory in use in bytes, by GPU UUID.
 """
 # An open NVML keeps the driver loaded, so that no test run waits for the driver. GPUs that could not be read are left
 # out of the answer. If `watch_xids` forks the process, the process wakes all GPUs, and then reports the Xids of a run
@@ -50,7 +50,10 @@ class XidWatch:
         return bool(said)
 
     def wait(self) -> None:
-        """Wait until NVML listens for Xids or has failed, or no message has come for READY_S seconds."""
+        """Wait until NVML listens for Xids or has failed.
+
+        Stop waiting if no message comes for READY_S seconds.
+        """
         while self.hear(READY_S) and "awake" in self.messages[-1]:
             continue
 
@@ -98,7 +101,10 @@ def _tell_xids(library_path: str | None, parent: Parent) -> None:
 
 
 def _xids(nvml: Any) -> Iterator[Json]:
-    """Open every GPU, request its Xid events, and yield a message after each step and then for each Xid."""
+    """Open every GPU, request its Xid events, and yield a message for each Xid.
+
+    Before the first Xid, one message follows each opened GPU, and one message says that NVML listens.
+    """
     handles = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handles.append(nvml.nvmlDeviceGetHandleByIndex(index))

@@ -1,4 +1,7 @@
-"""Run `preflight` in a separate process, since the caller may have threads, a CUDA context or signal handlers."""
+"""Run `preflight` in a separate process.
+
+The caller may have threads, a CUDA context or signal handlers, which would disturb a run in the same process.
+"""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ KEPT_S = 7 * 24 * 3600.0  # how long the files of a failed run stay in the tempo
 
 
 def own_folders(place: str, prefix: str) -> Iterator[tuple[str, bool]]:
-    """Yield (path, is old) of this user's folders in `place` whose names begin with `prefix`.
+    """Yield (path, is_old) for each of this user's folders in `place` whose name begins with `prefix`.
 
-    A folder is old if it was not changed for KEPT_S seconds.
+    `is_old` is true if the folder was not changed for KEPT_S seconds.
     """
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:

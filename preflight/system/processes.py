@@ -43,7 +43,10 @@ class ProcessStat(NamedTuple):
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent dies, or exit now if the parent is dead already."""
+    """Have the kernel kill this process when its parent dies.
+
+    If the parent is dead already, exit now.
+    """
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
@@ -138,7 +141,7 @@ def thread_count() -> int:
 def descendants_of(pid: int) -> frozenset[int]:
     """Return every living descendant of `pid`, without `pid` itself.
 
-    `pid` is this process, or any process if /proc belongs to this process's PID namespace.
+    `pid` is the pid of this process. If /proc belongs to this process's PID namespace, `pid` may be any process.
     """
     return frozenset(_descendants(pid))
 
@@ -193,13 +196,19 @@ def stop_descendants(spared: frozenset[int]) -> None:
 
 
 def _level() -> int | None:
-    """Return how many PID namespaces lie below /proc's, down to our own; None if /proc does not show this process."""
+    """Return how many levels of PID namespaces lie between /proc's namespace and this process's namespace.
+
+    The result is 0 if both namespaces are the same, and None if /proc does not show this process.
+    """
     numbers = _numbers("self")
     return len(numbers) - 1 if numbers and numbers[-1] == os.getpid() else None
 
 
 def _numbers(entry: int | str) -> list[int]:
-    """Return a process's number in each PID namespace, outermost (/proc's) first; empty if there is no such process."""
+    """Return a process's number in each PID namespace, or [] if there is no such process.
+
+    The first number is the number in /proc's namespace, which is the outermost one.
+    """
     try:
         with open(f"/proc/{entry}/status", encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
@@ -220,7 +229,10 @@ def _read_stat(number: int) -> ProcessStat | None:
 
 
 def _descendants(pid: int) -> dict[int, ProcessStat]:
-    """Return every living process below `pid`, by the number that kill() takes, from one pass over /proc."""
+    """Return every living descendant of `pid` as {pid: process}, from one pass over /proc.
+
+    The keys are the pids that kill() takes.
+    """
     level = _level()
     if level is None:
         return {}
@@ -255,7 +267,10 @@ def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
 
 
 def _reap(spared: frozenset[int]) -> None:
-    """Reap every child of this process that has ended, except `spared`, which other code reaps."""
+    """Reap every child of this process that has ended, except the children in `spared`.
+
+    Other code reaps the children in `spared`.
+    """
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in spared:
             os.waitpid(ended.si_pid, os.WNOHANG)

@@ -16,7 +16,7 @@ LEAST_CHARACTERS = 8  # shorter values are words and switches, and occur in ordi
 
 
 def is_secret(name: str) -> bool:
-    """Return whether `name`, the name of a variable, suggests that its value is a secret."""
+    """Return whether the name `name` of a variable suggests that the variable's value is a secret."""
     return NAME.search(name) is not None and NO_SECRET.search(name) is None
 
 

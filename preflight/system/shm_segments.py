@@ -81,9 +81,9 @@ def _in_use(segments: tuple[_Segment, ...], proc: str) -> set[str]:
 
 
 def _uids(path: str) -> set[int]:
-    """Return a process's real, effective, saved and file system uid.
+    """Return the real, effective, saved and file system uid of a process.
 
-    Every user may read these, unlike /proc/PID/maps.
+    Every user may read these uids, but not /proc/PID/maps.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         line = next((line for line in file if line.startswith("Uid:")), "")
@@ -146,7 +146,10 @@ def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
 
 
 def unusable_segments(lines: Iterable[str], shm: str = "/dev/shm") -> frozenset[str]:
-    """Return the paths in `shm` that NCCL could not use, according to the warnings in its log lines."""
+    """Return the paths in `shm` that NCCL could not use, according to the warnings in `lines`.
+
+    `lines` are lines of an NCCL log.
+    """
     found = (match[1] for line in lines if " WARN " in line for match in UNUSABLE.finditer(line))
     return frozenset(path for path in found if os.path.dirname(path) == shm)
 

@@ -75,7 +75,7 @@ def held_back() -> Iterator[None]:
 def raise_at(ends_at: float, problem: str) -> None:
     """Have the main thread raise DeadlinePassed with the text `problem` at `ends_at` (monotonic seconds).
 
-    The exception also ends a read that never returns.
+    The exception also interrupts a read that would never return.
     """
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -87,9 +87,9 @@ def raise_at(ends_at: float, problem: str) -> None:
 
 
 def raise_dropped() -> None:
-    """Raise the exception that Python dropped if a signal came during a finalizer.
+    """Raise the exception that Python dropped because a signal came during a finalizer.
 
-    Call this function before a result is treated as complete.
+    If no exception was dropped, do nothing. Call this function before a result is treated as complete.
     """
     if _dropped:
         raise _dropped.pop()
@@ -101,7 +101,10 @@ def _raise(number: int, _frame: FrameType | None) -> None:
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
-    """Raise the exception of a handler again if Python printed and dropped it, as in a weak reference's callback."""
+    """Raise the exception of a signal handler again if Python printed and dropped the exception.
+
+    Python drops an exception in a finalizer, such as the callback of a weak reference.
+    """
     error = lost.exc_value
     if not isinstance(error, Stopped):
         sys.__unraisablehook__(lost)

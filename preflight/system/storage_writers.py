@@ -45,7 +45,10 @@ class WriterOutcome:
     is_over: bool = False
 
     def take(self, answer: Json, lost: Lost | None, task: Task) -> None:
-        """Record the writer's message `answer` about `task`, or the loss of the writer if `lost` is not None."""
+        """Record the writer's message `answer` about `task`.
+
+        If `lost` is not None, record that the writer was lost, with the reason.
+        """
         if lost is Lost.LATE:
             done = f" after at least {size_text(self.done_bytes)}" if self.done_bytes else ""
             self.failure = f"{DOING[task.what]} stood still{done} and was given up at its deadline"
@@ -127,7 +130,10 @@ def _start(crew: Crew[int], number: int, file: StorageFile) -> None:
 
 
 def _sweep(paths: Sequence[str]) -> Json:
-    """Remove files whose writer was killed while its file had a name."""
+    """Remove the files at `paths`.
+
+    Such a file is left over if a writer is killed while its file has a name.
+    """
     for path in paths:
         with suppress(OSError):
             os.unlink(path)

@@ -59,7 +59,10 @@ def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
 def _members(
     read: Read, size: int, new: Callable[[], Any], unpack: Callable[[Any, bytes], Iterator[bytes]]
 ) -> Iterator[bytes]:
-    """Unpack concatenated members, as log rotation and `cat` leave them; zero bytes between members are padding."""
+    """Unpack the concatenated members of a compressed stream.
+
+    Log rotation and `cat` produce several members in one file. Zero bytes between members are skipped as padding.
+    """
     member: Unpacker | None = None
     while data := read(size):
         while data:

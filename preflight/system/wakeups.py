@@ -48,7 +48,10 @@ class DirectoryWatch:
         return (self._fd,) if self._fd >= 0 else ()
 
     def drain(self) -> list[str] | None:
-        """Return the names of files that have appeared since the last call. None means: list the directory."""
+        """Return the names of the files that have appeared since the last call, or None if they are unknown.
+
+        If the result is None, the caller must list the directory.
+        """
         if self._fd < 0:
             return None
         data = b""
@@ -72,9 +75,10 @@ class OwnTime:
         self._looked_at = clock()
 
     def look(self, waited_s: float = 0.0) -> float:
-        """Return for how many seconds this process did not run since the last call, or 0 if the process ran as usual.
+        """Return for how many seconds this process did not run since the last call.
 
-        `waited_s` is the time that the process waited on purpose, which does not count.
+        The result is 0 if the process ran as usual. `waited_s` is the time that the process waited on purpose. This
+        time does not count.
         """
         # Less than GAP_S seconds count as 0.
         now = self._clock()

@@ -1,4 +1,7 @@
-"""The size in bytes of a job's checkpoint and messages (docs/dev/nccl-facts.md, section 10.2)."""
+"""The size in bytes of a job's checkpoint and messages.
+
+See docs/dev/nccl-facts.md, section 10.2.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,10 @@ def checkpoint_bytes(job: Job, params: ParamCount) -> int:
 
 
 def gathered_bytes(job: Job, params: ParamCount) -> int:
-    """Return how many bytes rank 0 must receive from other ranks for a full checkpoint.
+    """Return how many bytes rank 0 must receive from other ranks to write a full checkpoint.
 
-    The result is 0 if the checkpoint is of another kind, or if every rank has all data (DDP).
+    The result is 0 if the checkpoint is of another kind. With DDP, the result is also 0, because every rank has all
+    data.
     """
     if job.save is not Save.FULL:
         return 0

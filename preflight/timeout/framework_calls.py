@@ -1,4 +1,7 @@
-"""The call, option or variable that sets the timeout in each framework (docs/dev/nccl-facts.md, section 4.4)."""
+"""The call, option or variable that sets the timeout in each framework.
+
+See docs/dev/nccl-facts.md, section 4.4.
+"""
 
 from __future__ import annotations
 

@@ -31,9 +31,10 @@ DEEPSPEED_FIRST_WITH_10_MINUTES = (0, 19, 6)  # read in its sources: 30 in 0.19.
 def framework_lines(
     training_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
 ) -> tuple[FrameworkLine, ...]:
-    """Return each framework's timeout setting, and the largest checkpoint that the framework's default allows.
+    """Return the timeout setting of each framework.
 
-    `training_s` and `init_s` are the timeouts for training and for the start, in seconds.
+    Each result also has the largest checkpoint that the framework's default timeout allows. `training_s` and `init_s`
+    are the timeouts for training and for the start, in seconds.
     """
     # A framework with only one timeout gets the longer timeout. `versions` has the versions of the installed packages.
     pg_s = max(training_s, init_s)
@@ -88,7 +89,10 @@ def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
 
 
 def _torch(version: str, training_s: int, pg_s: int) -> tuple[int, str]:
-    """Return torch's default timeout for NCCL in seconds, and a note on other groups and on changing the timeout."""
+    """Return torch's default timeout for NCCL in seconds, and a note.
+
+    The note is about the timeout of other process groups, and about changes of the timeout during a run.
+    """
     known = version_tuple(version)
     default_s = 1800 if known and known < FIRST_WITH_10_MINUTES else 600
     later = "..." if training_s == pg_s else f"timedelta(seconds={training_s})"

@@ -45,7 +45,10 @@ def is_upper_bound(text: str) -> bool:
 
 
 def parse_lora_share(text: str) -> float:
-    """Return the trained share of the parameters, from a text as PEFT prints it: 0.005 for `0.5%`."""
+    """Return the trained share of the parameters, such as 0.005 for `0.5%`.
+
+    The text has the form that PEFT prints.
+    """
     found = SHARE.fullmatch(text.strip())
     if not found:
         in_percent = "write the trained share in percent, with %: 0.5%, as print_trainable_parameters() prints it"

@@ -53,7 +53,7 @@ def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit
 
 
 def ways_out(job: Job, headroom: Headroom, batch: Batch | None, verdict: FitVerdict) -> tuple[str, ...]:
-    """Return texts about changes to the job that would make the memory verdict better than `verdict`."""
+    """Return texts on the changes to the job that would give a better memory verdict than `verdict`."""
     changes = {
         f"fsdp or zero3 divides everything among the {job.world_size} ranks": replace(job, strategy=Strategy.FSDP),
         "a sharded checkpoint gathers nothing": replace(job, save=Save.SHARDED),
@@ -184,7 +184,7 @@ def is_thinkable(batch: Batch) -> bool:
 
 
 def trained_of(job: Job, params: ParamCount) -> int:
-    """Return how many of `params` the job trains, rounded down."""
+    """Return the number of parameters that the job trains, rounded down."""
     return params.total if job.lora_share is None else int(params.total * job.lora_share)
 
 
@@ -231,16 +231,19 @@ def _need(
 
 
 def headroom_of(node: NodeFacts, gpus: Sequence[int], ranks: int) -> Headroom:
-    """Return the free memory of this host and of the GPUs with these NVML indices. No index means all GPUs."""
+    """Return the free memory of this host, and of the GPUs with the NVML indices `gpus`.
+
+    If `gpus` is empty, all GPUs count.
+    """
     gpu_free, gpu_source = _gpu_headroom(node, gpus)
     host, host_source = (node.system, "") if isinstance(node.system, Gap) else _host_headroom(node.system)
     return Headroom(ranks, gpu_free, gpu_source, host, host_source)
 
 
 def _gpu_headroom(node: NodeFacts, gpus: Sequence[int]) -> tuple[int | Gap, str]:
-    """Return the free memory, in bytes, of the GPU that has least, and the source of this value.
+    """Return the free memory in bytes of the GPU with the least free memory, and the source of this value.
 
-    Ranks divide their work evenly, so the fullest GPU decides.
+    Ranks divide their work evenly, so the fullest GPU limits the job.
     """
     if isinstance(node.gpus, Gap):
         return node.gpus, ""

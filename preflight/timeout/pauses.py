@@ -64,7 +64,8 @@ PICKLE_BYTES_PER_S = Bound(
 class Pause:
     """A phase in which one rank works while the other ranks wait.
 
-    `value_s` is the duration in seconds, and `parts` names the timeouts (start, training) that must cover the phase.
+    `value_s` is the duration in seconds. `parts` names the timeouts that must cover the phase: the start timeout, the
+    training timeout, or both.
     """
 
     # `source` says how the duration is known.
@@ -97,10 +98,11 @@ def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
 
 
 def _silence(seen: Silence) -> Pause:
-    """Return the pause for a phase of an earlier run: the longest time in which no rank printed anything.
+    """Return the pause for one phase of an earlier run.
 
-    In all phases except training, one rank may print while the others wait. The pause is then at least a third of the
-    phase, so that the timeout, which is a multiple of the pause, covers the whole phase.
+    The pause is the longest time in which no rank printed anything. In all phases except training, one rank may print
+    while the others wait. In such a phase, the pause is at least a third of the phase. The timeout is a multiple of the
+    pause, so that the timeout then covers the whole phase.
     """
     is_start, is_training = seen.phase == START, seen.phase == Phase.TRAINING
     value_s = seen.silent_s if is_training else max(seen.silent_s, seen.lasted_s / PAUSE_FACTOR.value)
@@ -127,7 +129,10 @@ def _load(job: Job, params: ParamCount, timings: Timings) -> Pause:
 
 
 def _save(job: Job, params: ParamCount, timings: Timings) -> Pause:
-    """Return how long the ranks that have finished their part of a checkpoint wait for the last rank."""
+    """Return the pause of the other ranks at a checkpoint.
+
+    The ranks that have finished their part of the checkpoint wait for the last rank.
+    """
     trained = "" if job.lora_share is None else f"the trained {100 * job.lora_share:g}% only, "
     what = f"{decimal_text(checkpoint_bytes(job, params))} ({trained}{bytes_per_parameter(job)} bytes per parameter)"
     how = {Save.FULL: _full, Save.SHARDED: _sharded, Save.ASYNC: _async}[job.save]
@@ -169,10 +174,11 @@ def _rank0_speed(timings: Timings) -> tuple[float, Source, str]:
 def _all_nodes(
     measured: float | Gap, assumed: float, job: Job, timings: Timings, verb: str
 ) -> tuple[float, Source, str]:
-    """Return the speed of all nodes together in bytes/s, its source, and its derivation in words.
+    """Return the speed of all nodes together in bytes/s, the source of this value, and its derivation in words.
 
     A file system that serves more nodes is usually built for a higher total speed. Each node therefore adds the assumed
-    speed of a node, or the measured speed if that is lower. The result is at least the measured speed of one node.
+    speed of one node. If the measured speed is lower, each node adds the measured speed instead. The result is at least
+    the measured speed of one node.
     """
     one, source, where = _speed(measured, assumed, timings, verb)
     each, nodes = min(assumed, one), job.assumed_nodes

@@ -7,9 +7,9 @@ See docs/dev/nccl-facts.md, section 10.3.
                + 10 x making the communicator, as measured + 3 x the assumed time of ranks that were not measured
                + NCCL's own retries
 
-Both timeouts are rounded up to a minute and kept between the floor and the cap. The group's timeout is the longer one,
-since torch has only one timeout. The multipliers are a judgment. A pause may take three times as long if other users
-share the storage. A step of milliseconds may take ten times as long on a busy machine.
+Both timeouts are rounded up to a minute, and kept between a minimum (the floor) and a maximum (the cap). The group's
+timeout is the longer one, since torch has only one timeout. The multipliers are a judgment. A pause may take three
+times as long if other users share the storage. A step of milliseconds may take ten times as long on a busy machine.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ def _terms(found: tuple[Pause, ...], job: Job, timings: Timings) -> tuple[Term, 
 
 
 def _pause_terms(found: tuple[Pause, ...], part: Part) -> list[Term]:
-    """Return the pauses of the start or of the training as components of the time budget.
+    """Return the pauses in one part of the job, the start or the training, as components of the time budget.
 
-    Only the longest pause counts, because pauses occur at different times.
+    Only the longest pause adds to the sum, because pauses occur at different times.
     """
     here = sorted((pause for pause in found if part in pause.parts), key=lambda pause: -pause.value_s)
     return [
@@ -214,9 +214,9 @@ FASTER = "use a faster directory for checkpoints (a local disk, copied away late
 
 
 def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
-    """Return the changes to the job that would shorten the largest component of the time budget.
+    """Return texts on changes to the job that would shorten the largest component of the time budget.
 
-    For a checkpoint, the text also gives the pause that remains.
+    If this component is a checkpoint, the texts also give the pause after the change.
     """
     name, now_s = largest.name, largest.value
     if name in OTHER_TERMS:

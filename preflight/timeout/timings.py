@@ -62,7 +62,10 @@ def nccl_settings(node: NodeFacts) -> dict[str, str]:
 
 
 def _worst(values_us: Iterable[float | Gap], missing: Gap) -> float | Gap:
-    """Return the longest of the times, converted to seconds; a Gap with the reason `missing` if there is none."""
+    """Return the longest known time of `values_us`, converted to seconds.
+
+    If no time is known, the result is a Gap object with the reason. If `values_us` is empty, the result is `missing`.
+    """
     read = list(values_us)
     known = [value for value in read if not isinstance(value, Gap)]
     if known:
@@ -76,9 +79,9 @@ def _spread_us(result: CollectiveResult) -> float:
 
 
 def _named(storage: StorageSpeed) -> str:
-    """Return the path of the measured directory, with its file system's type.
+    """Return the path of the measured directory, with the type of its file system.
 
-    If that is tmpfs, which is memory, the speed says nothing about a disk.
+    The type is important because tmpfs is memory. The speed of tmpfs says nothing about a disk.
     """
     kind = "" if isinstance(storage.file_system, Gap) else f" ({storage.file_system})"
     return f"{storage.directory}{kind}"
@@ -89,7 +92,7 @@ def _above_zero(speed: float | Gap) -> float | Gap:
 
 
 def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
-    """Return after how many seconds of retries NCCL reports a network error, and a text with the calculation.
+    """Return for how many seconds NCCL retries before it reports a network error, and a text on the calculation.
 
     `settings` has NCCL's variables.
     """
@@ -105,7 +108,7 @@ def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
 def ib_retries_s(exponent: int, retries: int) -> float:
     """Return for how many seconds InfiniBand retries, at most LONGEST_S.
 
-    The result is 0.0 if the retries never end (an exponent of 0, or of 32 and above).
+    The result is 0.0 if the retries never end. This is the case if `exponent` is 0, or 32 or more.
     """
     # `exponent` is the exponent of the InfiniBand timeout.
     if not 0 < exponent < 32:
@@ -114,9 +117,9 @@ def ib_retries_s(exponent: int, retries: int) -> float:
 
 
 def socket_retries_s(count: int, sleep_ms: int) -> float:
-    """Return for how many seconds NCCL retries to connect a socket, with `count` tries.
+    """Return for how many seconds NCCL tries to connect a socket, with `count` tries.
 
-    Each sleep before a try is `sleep_ms` longer than the one before.
+    NCCL sleeps before a try. Each sleep is `sleep_ms` longer than the sleep before.
     """
     count, sleep_ms = max(0, min(count, 10**6)), max(0, min(sleep_ms, 10**9))
     return min(LONGEST_S, sleep_ms / 1000 * count * (count + 1) / 2)

@@ -29,7 +29,7 @@ NOT_TO_RAISE = (
 def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
     """Return one sentence that judges the job's timeout.
 
-    `current_s` is this timeout in seconds, or None if unknown. `found` has the timeout that the job needs.
+    `current_s` is the job's timeout in seconds, or None if unknown. `found` has the timeout that the job needs.
     """
     if not found.is_enough:
         step, takes = _longest_step(found)
@@ -88,7 +88,10 @@ def unmeasured(timings: Timings) -> tuple[str, ...]:
 
 
 def _usual_advice(found: SafeTimeout, job: Job) -> list[str]:
-    """Return why the timeout differs from the ranges that forums recommend by model size; [] if it does not differ."""
+    """Return why the timeout differs from the usual advice, or [] if it does not differ.
+
+    The usual advice is the range that forums recommend for the size of the model.
+    """
     if job.params is None:
         return []
     total, pg_s = job.params.total, found.pg_timeout_s
@@ -120,7 +123,10 @@ def _longest(found: SafeTimeout) -> str:
 
 
 def _longest_step(found: SafeTimeout) -> tuple[str, str]:
-    """Return the name and the duration of the longest step, as `the evaluation` and `takes 7,200 s (given)`."""
+    """Return the name of the longest step, and its duration as a clause.
+
+    An example is (`the evaluation`, `takes 7,200 s (given)`).
+    """
     term = _longest_term(found)
     if term is None:
         return "a step", "takes long"

@@ -43,9 +43,10 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 
 @dataclass(slots=True)
 class HardwareWatch:
-    """A watch on this node's hardware during a run, by counters and by the process `xids`, which listens for Xids.
+    """A watch on this node's hardware during a run.
 
-    The code that starts `xids` (None on a simulated machine) must also end the process.
+    The watch reads counters. It also uses the process `xids`, which listens for Xids and is None on a simulated
+    machine. The code that starts `xids` must also end the process.
     """
 
     machine: Machine
@@ -93,7 +94,10 @@ class HardwareWatch:
 
 
 def _own_pids(run_dir: str) -> set[int]:
-    """Return the pids of this run's processes that used GPUs; an incomplete line of an agent that died is ignored."""
+    """Return the pids of this run's processes that used GPUs.
+
+    An incomplete line, from an agent that died, is ignored.
+    """
     found: set[int] = set()
     for phase in (run_dir, joint_dir(run_dir)) if run_dir else ():
         with contextlib.suppress(OSError), open(os.path.join(phase, "logs", PIDS), encoding="ascii") as file:
@@ -112,7 +116,10 @@ def _also_unheard(change: CounterChange, why: str) -> CounterChange:
 
 
 def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, ...]:
-    """Return one change per GPU and Xid, and the total of all Xids, which shows that NVML's events were read."""
+    """Return one change for each GPU and Xid, and one change with the total of all Xids.
+
+    The total shows that NVML's events were read.
+    """
     total = sum(heard.values())
     each = (
         CounterChange(f"GPU {gpu}", f"{XID}{xid}", CounterKind.FATAL, 0, count, count, EVENTS, gpu)
@@ -122,9 +129,9 @@ def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, .
 
 
 def _is_ours(change: CounterChange, chosen: Collection[int], others: Collection[str]) -> bool:
-    """Return whether a counter belongs to a chosen GPU, or to no GPU at all.
+    """Return whether the counter of `change` belongs to a chosen GPU, or to no GPU at all.
 
-    Other GPUs of a shared node belong to other jobs.
+    On a shared node, the other GPUs belong to other jobs.
     """
     if change.gpu >= 0:
         return change.gpu in chosen
@@ -141,9 +148,9 @@ def hardware_results(
     left_s: float = LIMIT_S,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> Hardware | Gap:
-    """Return the results of the GPU tests and the changes of the hardware counters, computed only once.
+    """Return the results of the GPU tests and the changes of the hardware counters.
 
-    The result is a Gap object with the reason if the GPUs were not tested.
+    Only the first call computes the result. The result is a Gap object with the reason if the GPUs were not tested.
     """
     # If `disturbed` says that another process used the GPUs, the speeds are left out. `left_s` is the time until the
     # deadline in seconds. On several nodes, make the first call before the test runs on all nodes.

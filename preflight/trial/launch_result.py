@@ -31,7 +31,7 @@ RESULTS: dict[str, tuple[str, Any]] = {
 class SoloPhase:
     """The test runs of this node alone, before the test runs on all nodes together.
 
-    `problem` is the reason if this phase ended early.
+    `problem` is the reason why this phase ended early, or "".
     """
 
     trials: tuple[TrialResult, ...] = ()
@@ -64,7 +64,10 @@ class LaunchResult:
 
     @property
     def own_trials(self) -> tuple[TrialResult, ...]:
-        """Return the test runs that this node made alone, or the test runs of all nodes if it made no run alone."""
+        """Return the test runs that this node made alone.
+
+        If this node made no test run alone, return the test runs on all nodes together.
+        """
         return (self.solo.trials if self.solo else ()) or self.trials
 
     @property
@@ -74,7 +77,7 @@ class LaunchResult:
 
     @property
     def own_control(self) -> Control:
-        """Return the A/B confirmation of a workaround for the test runs in `own_trials`."""
+        """Return the A/B confirmation of a workaround that belongs to the test runs in `own_trials`."""
         return self.solo.control if self.solo and self.solo.trials else self.control
 
     @property
@@ -107,9 +110,9 @@ class Launch:
         self.result = replace(self.result, problem=self.result.problem or problem)
 
     def end_solo(self, problem: str) -> None:
-        """Record that this node has finished its own test runs, so that all later test runs are on all nodes together.
+        """Record that this node has finished its own test runs.
 
-        A `problem` does not end the launch.
+        All later test runs are on all nodes together. A `problem` in the node's own test runs does not end the launch.
         """
         # The other nodes must still be informed of a problem.
         now = self.result
@@ -119,21 +122,25 @@ class Launch:
         )  # fmt: skip
 
     def paused(self, seconds: float) -> None:
-        """Record that the ranks report a suspension of `seconds`.
+        """Record that the ranks report a suspension of `seconds` seconds.
 
-        `stood_still` records suspensions that the launcher itself measures. The longer total counts.
+        The method `stood_still` records the suspensions that the launcher itself measures. Only the longer of the two
+        totals counts.
         """
         self.result = replace(self.result, paused_by_ranks_s=self.result.paused_by_ranks_s + seconds)
 
     def stood_still(self, seconds: float) -> None:
-        """Record that the launcher itself was suspended for `seconds`."""
+        """Record that the launcher itself was suspended for `seconds` seconds."""
         self.result = replace(self.result, paused_here_s=self.result.paused_here_s + seconds)
 
     def end(self) -> None:
         self.result = replace(self.result, done=True)
 
     def stop(self, error: Exception | Interrupted) -> None:
-        """Record the error or signal that ended the launch in `result.problem`. Earlier results are kept."""
+        """Record in `result.problem` the error or signal that ended the launch.
+
+        Earlier results are kept.
+        """
         match error:
             case Interrupted():
                 why = f"{error} during {self.result.running or 'the start of torchrun'}"

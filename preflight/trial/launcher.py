@@ -130,7 +130,10 @@ def _take_in(
 
 
 def _may_be_gone(process: ChildProcess, launched: Launch, peers: Peers | None) -> bool:
-    """Return whether the run goes on without this node's ranks: they never worked, or node 0 stopped them."""
+    """Return whether the run may continue although this node's ranks have ended.
+
+    This is the case if the ranks never worked, or if node 0 stopped them.
+    """
     if peers is None:
         return False
     return bool(launched.result.solo_problem) or (peers.needs_no_ranks and not process.exitcode)

@@ -56,7 +56,10 @@ def remove_old_run_dirs() -> None:
 
 
 def _has_ended(path: str) -> bool:
-    """Return whether a folder belongs to a run and no launcher holds the run's lifeline open."""
+    """Return whether a folder belongs to a run that has ended.
+
+    A run has ended if no launcher holds the run's lifeline (a FIFO) open.
+    """
     try:
         if not stat.S_ISFIFO(os.lstat(lifeline_path(path)).st_mode):
             return False
@@ -84,7 +87,10 @@ def readable(path: str) -> str:
 
 
 def _refuse_without_locks(path: str) -> None:
-    """Raise OSError if files can't be locked, as on Lustre with `noflock`; torch's FileStore has to lock its file."""
+    """Raise OSError if files below `path` can't be locked, as on Lustre with `noflock`.
+
+    torch's FileStore has to lock its file.
+    """
     with open(os.path.join(path, "stores", "lock"), "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,7 +99,10 @@ def _refuse_without_locks(path: str) -> None:
 
 
 def _refuse_without_room(parent: str) -> None:
-    """Raise OSError if a directory has too little space or too few inodes for a run, or a name that torch can't use."""
+    """Raise OSError if the directory `parent` is not suitable for the files of a run.
+
+    The directory must have enough space and enough inodes. Its name must be one that torch can use.
+    """
     if not parent.isprintable():  # surrogates of bytes that are no UTF-8 are not: torch and JSON refuse such a path
         raise OSError(errno.EILSEQ, "its name is not plain UTF-8")
     room = os.statvfs(parent)

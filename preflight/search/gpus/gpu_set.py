@@ -66,9 +66,10 @@ def choose_gpus(
 
 
 def _given(gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | None) -> Sequence[Gpu]:
-    """Return the GPUs that CUDA counts: in a container only GPUs that this process can open, elsewhere all GPUs.
+    """Return the GPUs that CUDA counts.
 
-    Outside a container, a GPU that can't be opened is a fault.
+    In a container, CUDA counts only the GPUs that this process can open. Elsewhere, all GPUs count, and a GPU that
+    can't be opened is a fault.
     """
     system = None if node is None or isinstance(node.system, Gap) else node.system
     is_contained = system is not None and known_or(system.container, ContainerKind.NONE) is not ContainerKind.NONE

@@ -143,7 +143,10 @@ def _sets(locality: Locality, pool: Sequence[int], size: int) -> Iterable[tuple[
 
 
 def _grown(locality: Locality, pool: Sequence[int], seed: int, size: int) -> tuple[int, ...]:
-    """Return a set of `size` GPUs from `pool` that starts with `seed` and adds the best GPU at each step."""
+    """Return `size` GPUs from `pool`, chosen one after the other.
+
+    The first GPU is `seed`. Each further step adds the GPU that gives the best set.
+    """
     chosen = [seed]
     while len(chosen) < size:
         rest = [gpu for gpu in pool if gpu not in chosen]
@@ -154,8 +157,8 @@ def _grown(locality: Locality, pool: Sequence[int], seed: int, size: int) -> tup
 def _score(locality: Locality, gpus: Sequence[int]) -> tuple[float, ...]:
     """Return a sort key that is larger for worse sets.
 
-    It compares the number of GPU models, the slowest path, the sum of all paths and the number of NUMA nodes, in this
-    order.
+    The key compares the number of GPU models, the slowest path, the sum of all paths and the number of NUMA nodes, in
+    this order.
     """
     costs = [cost(locality.level(a, b)) for a, b in combinations(gpus, 2)]
     models = len({locality.by_gpu[gpu].name for gpu in gpus})
@@ -164,9 +167,9 @@ def _score(locality: Locality, gpus: Sequence[int]) -> tuple[float, ...]:
 
 
 def _order(gpus: Sequence[int], chosen: Sequence[int]) -> tuple[int, ...]:
-    """Return a sort key for sets of equal score.
+    """Return a sort key for sets of GPUs with equal scores.
 
-    Sets of consecutive GPUs come first, then sets that share the largest number of GPUs with the choice of the user.
+    Sets with the smallest range of GPU numbers come first, then sets that share more GPUs with the user's choice.
 
     Among sets that are still equal, low GPU numbers come first.
     """

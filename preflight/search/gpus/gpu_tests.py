@@ -77,10 +77,11 @@ def owner_of(pair: Pair, count: int) -> int:
 
 
 def _rounds_per_process(gpus: Sequence[Gpu]) -> int:
-    """Return the number of rounds after which processes must release their contexts on the GPUs; 0 for never.
+    """Return after how many rounds the processes must release their GPU contexts, or 0 for never.
 
-    A GPU in an exclusive mode accepts one process. Without NVSwitches, a GPU has peer access to at most 8 other GPUs,
-    in all processes together (CUDA C++ Programming Guide, "Peer-to-Peer Memory Access"). Each round adds one peer.
+    A GPU in an exclusive mode accepts only one process. Without NVSwitches, a GPU has peer access to at most 8 other
+    GPUs (CUDA C++ Programming Guide, "Peer-to-Peer Memory Access"). This limit holds for all processes together. Each
+    round adds one peer.
     """
     if any(gpu.compute_mode in EXCLUSIVE for gpu in gpus):
         return 1
@@ -152,7 +153,10 @@ def _alone_round(gpus: Sequence[Gpu], node: NodeFacts, gemm_s: float, copy_s: fl
 
 
 def _products(gpu: Gpu) -> tuple[ProductSize, ...]:
-    """Return the GEMMs that this GPU's cuBLAS has; all of them if its compute capability is unknown."""
+    """Return the GEMMs that cuBLAS supports on this GPU.
+
+    If the GPU's compute capability is unknown, return all GEMMs.
+    """
     capability = known_or(gpu.compute_capability, "")
     has_all = not capability or float(capability) >= FIRST_WITH_BFLOAT16
     return tuple(each for each in PRODUCTS if has_all or each.dtype != "bfloat16")
@@ -189,7 +193,10 @@ def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
 
 
 def one_per_pair(tests: Sequence[PairTruth], node: NodeFacts) -> tuple[PairTruth, ...]:
-    """Return one record for each pair and repetition, with the data test, the speed test and the driver's status."""
+    """Merge the test records into one record for each pair of GPUs and each repetition.
+
+    Each record has the data test, the speed test and the driver's status of peer access.
+    """
     found: dict[tuple[int, int, int], PairTruth] = {}
     for test in tests:
         key = (test.repetition, test.a, test.b)

@@ -71,7 +71,10 @@ def expected_busbw(
 def expected_of_trials(
     links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
 ) -> tuple[Expected, ...] | Gap:
-    """Return the expected bus bandwidth for every collective and size in `trials`, or why any of them is unknown."""
+    """Return the expected bus bandwidth for every collective and size in `trials`.
+
+    If any of these values is unknown, return a Gap object with the reason.
+    """
     if not gpus:
         return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
@@ -123,7 +126,10 @@ def _is_ring(locality: Locality, gpus: Sequence[int]) -> bool:
 
 
 def _nvlink_limit(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> tuple[float, str]:
-    """Return the one-way rate in GB/s of the GPU with the slowest NVLinks to the others, and the rate's derivation."""
+    """Find the GPU that has the slowest NVLinks to the other GPUs in `gpus`.
+
+    Return the GPU's one-way rate in GB/s, and the derivation of this rate as text.
+    """
     limits = []
     for gpu in gpus:
         active, rate = _nvlinks(links, gpu)
@@ -144,9 +150,9 @@ def _nvlinks(links: Links, gpu: Gpu) -> tuple[list[NvLink], float]:
 
 
 def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
-    """Return the rate in GB/s of the slowest PCIe link, and its derivation in words.
+    """Return the rate in GB/s of the slowest PCIe link, and the derivation of this rate as text.
 
-    The rate is computed from the highest generation that the link supports and from its present width.
+    The computation uses the highest generation that the link supports, and the link's present width.
     """
     limits = []
     for gpu in gpus:
@@ -165,7 +171,10 @@ def expects_nvls(links: Links, node: NodeFacts, gpus: Sequence[int]) -> bool:
 
 
 def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
-    """Return whether NCCL uses NVLS: NVLinks join every pair, and there are more GPUs than `links` requires."""
+    """Return whether NCCL uses NVLS.
+
+    NCCL uses NVLS if NVLinks join every pair of GPUs, and if the number of GPUs is above the limit in `links`.
+    """
     indices = [gpu.nvml_index for gpu in gpus]
     if len(indices) < 2 or not all(NVLINK.fullmatch(locality.level(a, b)) for a, b in combinations(indices, 2)):
         return False
@@ -175,9 +184,9 @@ def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
 
 
 def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], ...]:
-    """Return the NVML index and the rate of the PCIe link in GB/s for each of `gpus`.
+    """Return (NVML index, rate of the PCIe link in GB/s) for each GPU in `gpus`.
 
-    A GPU is left out if its link is not known.
+    A GPU is left out if the rate of its link is not known.
     """
     # The rate assumes the link's highest generation and its present width.
     found = []
@@ -188,9 +197,10 @@ def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], .
 
 
 def pair_limits(links: Links, node: NodeFacts, gpus: Sequence[Gpu]) -> tuple[PairLimit, ...]:
-    """Return the highest possible rate between each two GPUs, over their NVLinks or over the slower PCIe link.
+    """Return the highest possible rate between the two GPUs of each pair.
 
-    A pair with an unknown rate is left out.
+    The rate is that of the pair's NVLinks. Without NVLinks, the rate is that of the slower PCIe link. A pair with an
+    unknown rate is left out.
     """
     limits: list[PairLimit] = []
     with suppress(NotApplicable, UnreadableFact):

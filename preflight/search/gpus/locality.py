@@ -67,7 +67,7 @@ def _localities(node: NodeFacts) -> Iterable[GpuLocality]:
 def is_free(gpu: Gpu) -> bool:
     """Return whether a GPU is free: MIG is off, and no process uses the GPU.
 
-    If the processes are not known, a GPU with less than 1 GiB in use is free.
+    If the processes are not known, a GPU counts as free if less than 1 GiB of its memory is in use.
     """
     if gpu.mig_mode is Mode.ENABLED:
         return False
@@ -102,7 +102,8 @@ def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], 
 def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return `gpus` grouped by NUMA node.
 
-    A GPU with an unknown NUMA node joins the group of another GPU, unless their path leaves the NUMA node.
+    A GPU with an unknown NUMA node joins the group of another GPU, unless the path between the two GPUs leaves the NUMA
+    node.
     """
 
     def together(a: int, b: int) -> bool:
@@ -115,7 +116,11 @@ def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], .
 
 
 def groups(gpus: Sequence[int], together: Callable[[int, int], bool]) -> tuple[tuple[int, ...], ...]:
-    """Return groups of GPUs, sorted. GPUs are in one group if `together` joins them, directly or through other GPUs."""
+    """Return groups of GPUs, sorted.
+
+    Two GPUs are in one group if `together` returns true for the pair, or if a chain of such pairs connects the two
+    GPUs.
+    """
     found: list[set[int]] = []
     for gpu in gpus:
         joined = [group for group in found if any(together(gpu, other) for other in group)]

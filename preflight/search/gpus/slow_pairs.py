@@ -60,7 +60,10 @@ class SlowPair:
 
 
 def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
-    """Return the speed of the copy engine in the slower direction, for each pair of GPUs with peer access."""
+    """Return the copy speed of each pair of GPUs with peer access, in the slower direction.
+
+    Only copies by the copy engine count.
+    """
     found: dict[tuple[Pair, Direction], list[float]] = defaultdict(list)
     for each in pairs:
         for speed in each.speeds:

@@ -1,1 +1,1 @@
-"""Plan the test runs on several nodes together, and find the faulty node."""
+"""Plan the test runs that span several nodes, and find the faulty node."""

@@ -156,9 +156,10 @@ def _size(value: object) -> str | None:
 
 
 def _at(*names: str, text: Callable[[object], str | None] = _text) -> Callable[[NodeFacts], str | None]:
-    """Return a function that reads the fact at a path of attribute names in NodeFacts.
+    """Return a function that reads one fact from a NodeFacts object.
 
-    The returned function returns None if a value on the path is missing (a Gap).
+    `names` are the attribute names that lead to the fact. If a value on this path is missing (a Gap), the returned
+    function returns None.
     """
 
     def read(node: NodeFacts) -> str | None:
@@ -190,7 +191,10 @@ def _hcas(node: NodeFacts) -> str | None:
 
 
 def _plugins(node: NodeFacts) -> str | None:
-    """Return the plugins' file names; None if an NCCL configuration file names other plugins."""
+    """Return the file names of NCCL's network plugins.
+
+    Return None if the plugins are unknown, or if an NCCL configuration file names other plugins.
+    """
     files = known_or(node.nccl_conf, ())
     if isinstance(node.software, Gap) or any(entry.name == "NCCL_NET_PLUGIN" for entry in files):
         return None
@@ -199,10 +203,10 @@ def _plugins(node: NodeFacts) -> str | None:
 
 
 def _gids(nodes: Sequence[NodeFacts]) -> Fact:
-    """Return the GIDs of active RoCE ports as a fact.
+    """Return a fact for comparing the GIDs of active RoCE ports between nodes.
 
-    If a GID index is set, the fact is the type of the GIDs at this index, such as RoCE v2 with IPv4. Otherwise the fact
-    is the index of the IPv4 GID for RoCE v2. If no index is set, NCCL 2.21 and later find the GID themselves.
+    If a GID index is set, the fact is the type of the GIDs at this index, such as RoCE v2 with IPv4. Otherwise, the
+    fact is the index of the IPv4 GID for RoCE v2. If no index is set, NCCL 2.21 and later find the GID automatically.
     """
     index = next((value for node in nodes if (value := inherited_value(node, GID_INDEX))), "")
     if not (index.isdecimal() and len(index) <= MOST_DIGITS):
@@ -237,7 +241,10 @@ def _roce_ports(node: NodeFacts) -> list[HcaPort]:
 
 
 def _classes_of(nodes: Sequence[NodeFacts], must: Must, why: str, fix: str) -> Fact:
-    """Return the traffic classes of active RoCE ports as a fact; ECN is included if every node's driver shows it."""
+    """Return a fact for comparing the traffic classes of active RoCE ports between nodes.
+
+    The fact includes ECN if the driver of every node shows the ECN settings.
+    """
     all_classes = [each for node in nodes for each in _classes(node)]
     has_ecn = not any(isinstance(each.ecn_priorities, Gap) for each in all_classes)
     return Fact("traffic classes of RoCE", partial(_classes_text, has_ecn), must, why, fix)

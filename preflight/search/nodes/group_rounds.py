@@ -73,7 +73,10 @@ def worth_dividing(
 
 
 def late_rank(trial: TrialResult) -> int | None:
-    """Return the rank that is clearly the latest at every size used for comparisons, or None if no rank is."""
+    """Return the rank that is clearly the latest at every size used for comparisons.
+
+    If there is no such rank, return None.
+    """
     deciding = decision_results(trial.results, cpu_path=False) + decision_results(trial.results, cpu_path=True)
     late = {_late_rank(result) for result in deciding}
     return late.pop() if len(late) == 1 else None
@@ -88,7 +91,7 @@ def _late_rank(result: CollectiveResult) -> int | None:
 
 
 def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
-    """Return the rounds with the outcome of each group filled in."""
+    """Return a copy of `rounds` in which every group has its outcome."""
     # The limit for slow groups comes from the best speed of each node in any group of the same size.
     every = [group for done in rounds for group in done.groups]
     bounds = {size: slow_below_gb_s(_best_of_nodes(every, size)) for size in {len(each.nodes) for each in every}}
@@ -99,9 +102,9 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return `groups`, which are test runs of two ranks each, with the outcomes filled in.
+    """Return a copy of `groups` in which every group has its outcome.
 
-    A pair that includes a node in `dead` is never judged slow.
+    Each group is a test run of two ranks. A group that includes a node in `dead` is never judged slow.
     """
     # A pair is slow if the pair is much slower than the other pairs.
     speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]
@@ -110,9 +113,9 @@ def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple
 
 
 def _best_of_nodes(groups: Sequence[GroupTrial], size: int) -> list[float]:
-    """Return the best speed of each node in groups of this size, in GB/s.
+    """Return the best speed of each node in GB/s, from the groups of `size` nodes.
 
-    A slow node is tried again and again, so its trials must not outweigh the trials of the other nodes.
+    Only the best speed counts, because a slow node is tested more often than the other nodes.
     """
     best: dict[int, float] = {}
     for group in groups:
@@ -145,7 +148,7 @@ def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE.value) ->
 def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: bool) -> NodeGroupRound | Isolated:
     """Return the next groups to test, or the result if the search is over.
 
-    If `is_failing` is false, the test runs on all nodes work, and only pairs are tested.
+    If `is_failing` is false, the test runs on all nodes work. In this case, only pairs are tested.
     """
     shown = [{each.nodes: each.observed for each in done.groups} for done in judged(rounds)]
     if any(GroupOutcome.UNTRIED in done.values() for done in shown):
@@ -181,9 +184,9 @@ def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tupl
 def rank_by_rank(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int]
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return (faulty node, good node, local rank) for each pair of ranks to test alone.
+    """Return (faulty node, good node, local rank) for each pair of ranks to test.
 
-    Nodes with one rank are left out.
+    Each pair is tested without the other ranks of its nodes. Nodes with only one rank are left out.
     """
     # The test of single pairs shows which GPU, NIC or RDMA port fails. `ranks_of` has the number of ranks of each node.
     single: list[tuple[int, int, int]] = []

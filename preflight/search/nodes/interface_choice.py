@@ -63,7 +63,7 @@ def _is_global(text: str) -> bool:
 def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dict[int, str]]:
     """Return groups of interfaces that may belong together, as {group name: {node rank: interface}}.
 
-    A group need not have all nodes.
+    A group may lack some of the nodes.
     """
     # A group has the interfaces of one subnet, the interfaces of one name, or the interfaces over which the nodes
     # joined (`met`). Identical groups share one name. An interface that matches no other node is in no group.
@@ -97,7 +97,7 @@ def subnet_of(offer: Offer) -> str:
 def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str) -> dict[int, tuple[PathTask, ...]]:
     """Return the paths that each node tests, by node rank.
 
-    The same `run_id` gives the same plan, and with more than 16 nodes, not every path is tested.
+    The same `run_id` gives the same plan. With more than 16 nodes, not every path is tested.
     """
     # With more than 16 nodes, each node tests only the paths to a neighbor and to 7 random nodes. These nodes also test
     # the paths back.
@@ -134,7 +134,7 @@ def results_of(
 ) -> tuple[PathResult, ...]:
     """Return a result for every planned path test. A test without an answer is UNTRIED.
 
-    `planned` and `answers` are by node rank.
+    The keys of `planned` and `answers` are node ranks.
     """
     found: list[PathResult] = []
     for node_rank, tasks in planned.items():

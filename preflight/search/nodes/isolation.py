@@ -82,7 +82,7 @@ class _Pairs:
                 self.failed[other].append((each, one))
 
     def accusation(self, node: int) -> GroupOutcome | None:
-        """Return DEAD or SLOW if the node was dead or slow with enough good partners, or None."""
+        """Return DEAD or SLOW if the node was dead or slow with enough good nodes. Otherwise, return None."""
         proofs = [(each, partner) for each, partner in self.failed[node] if partner in self.good]
         partners = {
             DEAD: {partner for each, partner in proofs if each is DEAD},
@@ -155,10 +155,9 @@ def _named(accused: Mapping[int, GroupOutcome]) -> tuple[Members, Members]:
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """The search for faults that no pair of nodes shows, in larger groups.
+    """The search in groups of more than two nodes, for faults that no pair of nodes shows.
 
-    Groups double in size until one group fails. The halves of the failed group are then tried, filled up with good
-    nodes.
+    Groups double in size until one group fails. Each half of the failed group is then tested together with good nodes.
     """
 
     node_count: int
@@ -184,7 +183,7 @@ class _Growth:
         return NodeGroupRound((*groups[:-1], groups[-1] + rest), f"groups of {size}: every pair passed")
 
     def _halve(self, size: int, rounds: Sequence[Shown]) -> NodeGroupRound | Isolated:
-        """Return the next round, which tries halves of the failed parts, or the end of the search.
+        """Return the next round, or the end of the search. The round tests the halves of each failed part.
 
         If a part consists of a single node and failed twice among good nodes, this node is at fault.
         """

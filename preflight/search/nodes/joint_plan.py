@@ -1,4 +1,7 @@
-"""Plan the test runs on several nodes together from each node's own results. The functions do no I/O."""
+"""Plan the test runs that span several nodes. The plan uses the results of each single node.
+
+The functions do no I/O.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ ALONE = "needed alone"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A configuration for all nodes. `env_of` has the settings of each node, or is empty if the settings are equal."""
+    """A configuration for all nodes.
+
+    If the settings differ between nodes, `env_of` has the settings of each node. Otherwise, `env_of` is empty.
+    """
 
     candidate: Candidate
     env_of: Mapping[int, tuple[tuple[str, str], ...]]
@@ -156,6 +162,6 @@ def advice_of_nodes(
 
 
 def advice_here(advice: Advice, node_rank: int) -> Advice:
-    """Return `advice` with only the settings of the node with rank `node_rank`."""
+    """Return a copy of `advice` that has only the settings of node `node_rank`."""
     own = next((node.env for node in advice.nodes if node.node_rank == node_rank), advice.env)
     return replace(advice, env=own)

@@ -1,4 +1,6 @@
-"""Find the faulty interface or RDMA port of a node: test one of them at a time, against a good node.
+"""Find the faulty network interface or RDMA port of a node.
+
+Each pair of ranks tests one interface or port between this node and a good node.
 
 The functions do no I/O.
 """
@@ -28,7 +30,7 @@ NOT_BESIDE = Gap("no two good nodes had ranks left to try it")
 
 @dataclass(frozen=True, slots=True)
 class RouteRanks:
-    """Two ranks with the same local rank on two nodes. Both ranks use one route between the nodes."""
+    """Two ranks on two nodes. Both have the same local rank, and both use one route between the nodes."""
 
     route: Route
     nodes: tuple[int, int]  # the node at fault first, if one is
@@ -48,7 +50,7 @@ class RouteRound:
 
     @property
     def pairs(self) -> tuple[RouteRanks, ...]:
-        """Return all pairs, in the order in which `route_trials` expects their results."""
+        """Return all pairs of ranks, in the order in which `route_trials` expects the results."""
         return (*self.accused, *self.beside)
 
 
@@ -69,7 +71,7 @@ def routes_between(solo_results: Mapping[int, SoloResult], between: NetworkSurve
 def _ports(solo_results: Mapping[int, SoloResult]) -> Iterator[Route]:
     """Yield a route for each RDMA port name that is usable on two or more nodes.
 
-    A rail has the same port name on every node, which is also NCCL's assumption.
+    Ports with the same name on all nodes form a rail. NCCL makes the same assumption.
     """
     nodes_of = defaultdict[str, list[int]](list)
     for node_rank, solo in solo_results.items():
@@ -81,7 +83,10 @@ def _ports(solo_results: Mapping[int, SoloResult]) -> Iterator[Route]:
 
 
 def _netifs(between: NetworkSurvey) -> Iterator[Route]:
-    """Yield a route for each set of interfaces, the chosen set first, because most failures are on the chosen set."""
+    """Yield a route for each set of interfaces, the chosen set first.
+
+    Most failures are on the chosen set.
+    """
     for each in sorted(between.sets, key=lambda each: each.name != between.chosen):
         yield Route(RouteKind.NETIF, each.netifs, _broken(each, between))
 
@@ -130,11 +135,11 @@ def _routes_of(node: int, partner: int, routes: Sequence[Route], accused: set[in
 
 
 def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequence[int]) -> Iterator[RouteRanks]:
-    """Yield trials of the same routes between two good nodes, for comparison.
+    """Yield test runs of the same routes between two good nodes, for comparison.
 
-    The pair of good nodes uses the same local ranks as the pair under test, because equal ranks are equally far from
-    their NICs. If only one good node is free, its partner is a good node that already takes part. The pair then uses
-    other local ranks, which are free on the partner.
+    The good nodes use the same local ranks as the pair under test, because equal local ranks are equally far from their
+    NICs. If only one good node is free, its partner is a good node that already takes part in a test. The pair then
+    uses other local ranks, which are free on the partner.
     """
     if not spare:
         return
@@ -168,9 +173,9 @@ def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str],
 
 
 def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Sequence[int]) -> tuple[RouteTrial, ...]:
-    """Return the test results of the routes in `round_`, in the order of its pairs.
+    """Return the test results of the routes in `round_`, in the order of the pairs in `round_`.
 
-    For a node in `dead`, a result only says whether the route works.
+    For a node in `dead`, a result says only whether the route works. The speed is not judged.
     """
     # `observed` has the test runs of the pairs.
     beside = {
@@ -188,10 +193,10 @@ def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Seque
 
 
 def _slow_below_gb_s(held: RouteRanks, beside: GroupTrial | Gap) -> float:
-    """Return the speed in GB/s below which a route is slow: half of its speed between two good nodes.
+    """Return the speed in GB/s below which a route is slow: half of the speed between two good nodes.
 
-    The result is 0 if that speed is not known, or if the good nodes used other GPUs, which may be nearer to an RDMA
-    port.
+    The result is 0 if the speed between the good nodes is not known. The result is also 0 if the good nodes used other
+    GPUs, which may be nearer to an RDMA port.
     """
     if isinstance(beside, Gap) or isinstance(beside.busbw_gb_s, Gap):
         return 0.0

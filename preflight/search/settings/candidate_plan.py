@@ -38,7 +38,10 @@ class NcclPlan:
 def plan_nccl(
     node: NodeFacts, gpus: tuple[int, ...], inherited: tuple[tuple[str, str], ...], *, for_speed: bool
 ) -> NcclPlan:
-    """Return the plan for the GPUs with the NVML indices `gpus`. `for_speed` adds configurations that may be faster."""
+    """Return the plan for the GPUs with the NVML indices `gpus`.
+
+    If `for_speed` is true, the plan also has configurations that may be faster.
+    """
     view = view_of(node, gpus)
     always, unread = nccl_candidates(inherited)
     settings, unfit = conservative_settings(view)

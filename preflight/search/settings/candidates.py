@@ -32,7 +32,7 @@ def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candi
 def inherited_candidate(
     inherited: tuple[tuple[str, str], ...], backend: str
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the inherited environment as a configuration, and the reason if the environment is left out.
+    """Return (configuration with the inherited environment, reason why the environment is left out).
 
     Both results are tuples with at most one item.
     """

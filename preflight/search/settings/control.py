@@ -152,7 +152,7 @@ def _way(tried: TrialResult | Rerun) -> Way | None:
 
 
 def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
-    """Return the settings with test runs that ended differently. The default settings come first."""
+    """Return the settings whose test runs ended in different ways. The default settings come first."""
     return tuple(
         sorted((each for each in tallies(results, reruns) if not each.is_steady), key=lambda t: t.candidate != DEFAULT)
     )
@@ -190,7 +190,7 @@ def runs_of(control: Control, name: str = "") -> tuple[int, int]:
 
 
 def odds_of(control: Control) -> int:
-    """Return N: by chance alone, the A/B test gives this result in at most 1 of N cases."""
+    """Return N, where chance alone gives the result of the A/B test in at most 1 of N cases."""
     luck = Fraction(1)
     for block in blocks_of(control.turns(control.chosen)):
         of_default = [each for each in block if each.candidate == DEFAULT]
@@ -216,7 +216,10 @@ def is_whole(block: Sequence[Rerun]) -> bool:
 
 
 def proof_text(control: Control, default: TrialResult) -> str:
-    """Return a text about the A/B test: the number of runs and failures, and the odds of pure chance."""
+    """Return a text about the A/B test.
+
+    The text has the number of runs, the number of failures, and the odds that the result is pure chance.
+    """
     of_default, worked = runs_of(control)
     ways = [_way(each) for each in control.turns(control.chosen) if each.candidate == DEFAULT]
     failures = [way for way in ways if way is not Way.WORKS]
@@ -240,7 +243,7 @@ def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tupl
 
 
 def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[TrialResult, ...]:
-    """Return `results`, and mark settings that failed in `reruns` as failed.
+    """Return a copy of `results` in which settings that failed in `reruns` are marked as failed.
 
     The default settings keep their result.
     """
@@ -257,7 +260,10 @@ def as_repeated(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tupl
 
 
 def is_lost(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> bool:
-    """Return whether an A/B test can no longer prove a workaround, because equal test runs ended differently."""
+    """Return whether an A/B test can no longer prove a workaround.
+
+    The reason is that test runs with the same settings ended differently.
+    """
     if not intermittent(results, reruns):
         return False
     if not any(each.candidate == DEFAULT and has_failed(each) for each in results):

@@ -61,7 +61,10 @@ def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
 
 
 def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tuple[CollectiveResult, ...]:
-    """Return the results at the sizes used for comparisons. all_reduce comes first, and smaller sizes come first."""
+    """Return the results at the sizes used for comparisons.
+
+    The results are sorted by collective, with all_reduce first, and then by size.
+    """
     chosen: list[CollectiveResult] = []
     for collective in DECIDING:
         same = sorted((each for each in results if each.collective is collective), key=lambda each: each.size_bytes)
@@ -71,10 +74,9 @@ def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tup
 
 
 def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
-    """Return the mean of log(default time / configuration's time).
+    """Return the mean of log(default time / configuration's time) for each pair, collective and size.
 
-    There is one mean for each combination of a pair of process groups, a collective and a size.
-    If the value is above 0, the configuration is faster.
+    A pair is a pair of process groups. If a mean is above 0, the configuration is faster.
     """
     logs: dict[int, dict[Point, list[float]]] = {}
     for turn in turns:
@@ -111,9 +113,9 @@ def is_sound(result: TrialResult) -> bool:
 
 
 def slowdown(result: TrialResult, default: TrialResult) -> float:
-    """Return the time of a test run divided by the time with default settings, at their largest common size.
+    """Return the time of a test run divided by the time with the default settings.
 
-    The result is 1.0 if there is no common size.
+    Both times are from the largest size that the two test runs have in common. If no size is common, the result is 1.0.
     """
     # A single measurement does not prove a small difference.
     base_us = {(each.collective, each.size_bytes): each.median_us for each in default.results}
@@ -134,7 +136,7 @@ def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
-    """Return the best configuration if its expected gain is above MIN_GAIN, or ""."""
+    """Return the best configuration if its expected gain is above MIN_GAIN. Otherwise, return ""."""
     # `screened` has the gains in the first test runs. `heated` has the short comparisons. The final comparison ignores
     # these values, because the choice of the best configuration biases them.
     promise = {}
@@ -147,9 +149,10 @@ def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
 
 
 def _medians(decisions: Sequence[Measure], result: TrialResult) -> dict[Point, float]:
-    """Return the median times in µs at the sizes that decide, each from the measured size nearest to the nominal size.
+    """Return the median time in microseconds for each collective and size used for comparisons.
 
-    Message sizes are rounded to whole elements per rank, so the measured sizes are not exactly the nominal ones.
+    Each time is from the measured size that is nearest to the nominal size. Message sizes are rounded to whole elements
+    per rank, so measured and nominal sizes differ slightly.
     """
     medians = {}
     for measure in decisions:

@@ -76,7 +76,10 @@ def may_be_recommended(name: str, value: str) -> bool:
 
 
 def why_torch_would_end(environ: Mapping[str, str]) -> str:
-    """Return which variable in `environ` makes torch.distributed fail, with the fix, or "" if no variable does."""
+    """Return a text if a variable in `environ` makes torch.distributed fail. Otherwise, return "".
+
+    The text names the variable and the fix.
+    """
     level = environ.get("TORCH_DISTRIBUTED_DEBUG")
     if level is None or level.upper() in DEBUG_LEVELS:
         return ""

@@ -41,7 +41,7 @@ def shm(view: NodeView) -> Iterator[Planned]:
 def nvls(view: NodeView) -> Iterator[Planned]:
     """If the node may have an NVSwitch, yield the setting that turns NVLink SHARP off.
 
-    The Fabric Manager of the NVSwitch may fail to set up multicast.
+    The setting helps if the Fabric Manager of the NVSwitch fails to set up multicast.
     """
     name = "NCCL_NVLS_ENABLE"
     yield unless(view.why_no_nvls() or why_not_known(view.version, name), setting(name, "0"))
@@ -57,9 +57,9 @@ def cumem(view: NodeView) -> Iterator[Planned]:
 
 
 def mnnvl(view: NodeView) -> Iterator[Planned]:
-    """Yield the setting that turns NVLink between nodes off, if the GPUs may belong to a fabric of several nodes.
+    """If the GPUs may belong to a fabric of several nodes, yield the setting that turns off NVLink between nodes.
 
-    Such a fabric needs a working IMEX daemon.
+    A fabric of several nodes needs a working IMEX daemon.
     """
     name = "NCCL_MNNVL_ENABLE"
     no_fabric = "" if view.may_be_fabric() else "these GPUs belong to no NVLink fabric"

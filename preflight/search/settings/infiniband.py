@@ -122,7 +122,7 @@ def ib_is_suspect(default: TrialResult) -> bool:
 def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: Sequence[int]) -> IbOrder:
     """Return the order in which to test `candidates` after InfiniBand failed with the default settings.
 
-    `default` is the failed test run, and `node_sizes` has the number of ranks on each node.
+    `default` is the failed test run. `node_sizes` has the number of ranks on each node.
     """
     signs = _signs(default, node_sizes)
     sockets = tuple(each for each in candidates if {name for name, _ in each.env} <= SOCKETS and each.only_cures)
@@ -137,9 +137,10 @@ def in_order(candidates: Sequence[Candidate], default: TrialResult, node_sizes: 
 
 
 def _port_sets(candidates: Sequence[Candidate], signs: Signs) -> list[Candidate]:
-    """Return the configurations that only select RDMA ports. First come those without a port named in an error.
+    """Return the configurations that only select RDMA ports, in test order.
 
-    Next, if there are errors, configurations with more ports come first; without errors, those with fewer ports.
+    First come the configurations whose adapters no error line names. Within both groups, configurations with more ports
+    come first if there are errors. Without errors, configurations with fewer ports come first.
     """
     errors = " ".join(signs.errors)
 
@@ -162,6 +163,6 @@ def _signs(default: TrialResult, node_sizes: Sequence[int]) -> Signs:
 
 
 def _errors(default: TrialResult) -> tuple[str, ...]:
-    """Return the lines of the ranks that report a failure of InfiniBand."""
+    """Return the lines in the ranks' output and logs that report a failure of InfiniBand."""
     lines = [line for end in default.ranks for line in (*end.detail.splitlines(), *(each.text for each in end.log))]
     return tuple(line for line in lines if any_of(*IB_FAILED).search(line))

@@ -52,6 +52,9 @@ def family(view: NodeView) -> Iterator[Planned]:
 
 
 def _families(netif: Netif) -> tuple[bool, bool]:
-    """Return whether an interface has IPv4 addresses, and whether it has IPv6 addresses; False if that is not known."""
+    """Return (whether the interface has IPv4 addresses, whether the interface has IPv6 addresses).
+
+    If the addresses are not known, both values are False.
+    """
     addresses = known_or(netif.addresses, ())
     return any(":" not in each for each in addresses), any(":" in each for each in addresses)

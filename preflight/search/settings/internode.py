@@ -58,10 +58,10 @@ def _rails(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 
 
 def _adapters(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
-    """Yield a configuration with the ports that are active on every node, and one with only the fastest of them.
+    """Yield one configuration with the RDMA ports that are active on every node.
 
-    A configuration that would change nothing is left out. Single ports are tried by other configurations
-    (`_without_ports`).
+    Yield another configuration with only the fastest of these ports. A configuration that would change nothing is left
+    out. Other configurations test single ports (`_without_ports`).
     """
     by_node = [{(port.hca, port.port): port for port in _active(node)} for node in nodes]
     common = set.intersection(*map(set, by_node)) if by_node else set()
@@ -80,9 +80,9 @@ def _exactly(places: set[tuple[str, int]]) -> str:
 
 
 def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
-    """Yield, for each usable port that all nodes have, a configuration with this port alone.
+    """For each usable port that all nodes have, yield a configuration with only this port.
 
-    With three or more such ports, also yield, for each port, a configuration with all ports but this one.
+    If all nodes have three or more usable ports in common, also yield configurations that omit one of these ports each.
     """
     by_node = [{(port.hca, port.port) for port in usable_ports(node)} for node in nodes]
     common = set.intersection(*by_node)
@@ -99,8 +99,8 @@ def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
     """Yield three configurations that keep all ports: no GPUDirect, no adapters inside a node, a fixed GID index.
 
-    Each costs speed, or sets a value that NCCL finds itself. It is therefore tried only if the log suggests it
-    (infiniband.py).
+    Each configuration costs speed, or sets a value that NCCL can find without help. A configuration is therefore tested
+    only if the log suggests the configuration (infiniband.py).
     """
     nodes = [solo.facts for solo in solo_results.values()]
     usable = [usable_ports(node) for node in nodes]
@@ -121,9 +121,9 @@ def _other_paths(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
 
 
 def _without_rdma(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
-    """Yield a configuration that uses TCP sockets, if a node has an active RDMA port.
+    """If a node has an active RDMA port, yield a configuration that uses TCP sockets.
 
-    If a plugin brings the network, NCCL_NET=Socket is set, because NCCL_IB_DISABLE turns off only NCCL's own
+    If a plugin provides the network, the configuration sets NCCL_NET=Socket. NCCL_IB_DISABLE turns off only NCCL's own
     InfiniBand.
     """
     active = [_active(solo.facts) for solo in solo_results.values()]
@@ -143,9 +143,10 @@ def _without_rdma(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]
 
 
 def _connections(nodes: Sequence[NodeFacts], chosen: NetifSet | None) -> Iterator[Candidate]:
-    """Yield a configuration with more queue pairs if every node has RDMA, else with more TCP connections.
+    """Yield a configuration that has more queue pairs or more TCP connections between nodes.
 
-    TCP connections are added only on a fast link.
+    If every node has RDMA, the configuration has more queue pairs. Otherwise, the configuration has more TCP
+    connections, but only on a fast link.
     """
     speed_mbit_s = known_or(chosen.speed_mbit_s, 0) if chosen else 0
     if all(_active(node) for node in nodes):

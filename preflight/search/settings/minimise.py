@@ -96,9 +96,10 @@ def minimise_inherited(
 
 
 def _tried(results: Sequence[TrialResult]) -> dict[Env, TrialResult]:
-    """Return the results of trials by the variables that each trial set; the default settings set none.
+    """Return the results of test runs, as {variables that the test run set: result}.
 
-    The inherited environment is left out, because it is no trial of settings.
+    For the default settings, the key is empty. The run with the inherited environment is left out, because this run
+    tests no settings.
     """
     return {tuple(sorted(each.env)): each for each in results if each.candidate != AS_IS}
 
@@ -123,11 +124,11 @@ def _corner(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
 
 
 def _corners(ordered: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
-    """Yield the sets that enable all workarounds together.
+    """Yield sets of settings that enable all workarounds together.
 
-    Of settings that exclude each other, such as network interfaces, a set has only one. The first set has the most
-    plausible of them; each further set has another network interface. Other RDMA ports are tried later, because their
-    choice changes nothing while RDMA is off.
+    Of settings that exclude each other, such as network interfaces, a set has only one setting. The first set has the
+    most plausible settings. Each further set has another network interface. Other RDMA ports are tried later, because
+    the choice of ports changes nothing while RDMA is off.
     """
     if not ordered:
         return
@@ -138,9 +139,9 @@ def _corners(ordered: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
 
 
 def _alone(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
-    """Return the next trial of one of the most suspect settings alone, or the result if one worked alone.
+    """Return the next test of a single setting, or the result if a single setting worked.
 
-    A trial of one setting works even if another setting does harm.
+    Only the most suspect settings are tested alone. A single setting can work even if another setting does harm.
     """
     for setting in [each for each in reversed(ordered) if not each.choice][:MOST_ALONE]:
         result = tried.get(env_of((setting,)))
@@ -162,10 +163,10 @@ def _give_up_by_halves(
     first_split: int = 0,
     prefix: str = "",
 ) -> Cure:
-    """Return the next step of the bisection of `on`, settings that work together.
+    """Return the next step of the bisection of `on`, a list of settings that work together.
 
-    The bisection looks for the longest prefix of the settings that can be dropped: without it, the collectives still
-    work.
+    The bisection looks for the longest prefix of the list that can be dropped. Without this prefix, the collectives
+    still work.
     """
     kept: tuple[Setting, ...] = ()
     rest = on
@@ -190,9 +191,10 @@ def _give_up_by_halves(
 
 
 def _next_count(gone: int, fails: int, rest: int, first_split: int) -> int:
-    """Return how many settings to drop in the next trial: first all, then `first_split`, then half.
+    """Return how many settings to drop in the next test of the bisection.
 
-    `first_split` is the number of unsuspected settings.
+    The first test drops all settings. The second test drops `first_split` settings, the number of unsuspected settings.
+    Later tests halve the remaining range.
     """
     if fails > rest:
         return rest
@@ -211,7 +213,10 @@ def _in_order(on: Sequence[Setting], some: Sequence[Setting]) -> tuple[Setting, 
 
 
 def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
-    """Return the next trial that uses some RDMA ports instead of no RDMA, if the needed settings turn RDMA off."""
+    """If the needed settings turn RDMA off, return the next test that uses some RDMA ports instead.
+
+    If no test is left, return the result of the search.
+    """
     off = [setting for setting in on if "no-rdma" in setting.families]
     choices = [setting for setting in ordered if setting.choice == "hca"]
     if not off or any(setting in choices for setting in on):

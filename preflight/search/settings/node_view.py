@@ -69,7 +69,10 @@ class NodeView:
         return sum(NVLINK.fullmatch(level) is not None for level in self.levels().values())
 
     def denied_p2p(self) -> bool:
-        """Return whether the driver is known to deny peer access between every pair. NCCL then does not use P2P."""
+        """Return whether the driver is known to deny peer access between all pairs of GPUs.
+
+        In this case, NCCL does not use P2P.
+        """
         pairs = self.levels()
         stated = known_or(self.node.gpu_p2p, ())
         denied = {(min(p.a, p.b), max(p.a, p.b)) for p in stated if _is_denied(p.read) or _is_denied(p.write)}

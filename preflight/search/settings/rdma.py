@@ -71,9 +71,10 @@ def usable_ports(node: NodeFacts) -> list[HcaPort]:
 
 
 def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
-    """Return the ports in groups of one link layer and rate: InfiniBand before RoCE, then the fastest first.
+    """Return the ports in groups with the same link layer and rate.
 
-    The compute fabric is usually InfiniBand, and the fastest network.
+    InfiniBand comes before RoCE, and faster groups come first. The compute fabric is usually InfiniBand, and the
+    fastest network.
     """
     groups: dict[tuple[bool, float], list[HcaPort]] = {}
     for port in usable:

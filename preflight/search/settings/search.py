@@ -1,6 +1,6 @@
 """Choose the next step of the search from the results so far.
 
-The functions do no I/O. The coordinator calls them, and carries out the returned step.
+The functions do no I/O. The coordinator calls these functions and carries out the returned step.
 """
 
 from __future__ import annotations
@@ -145,7 +145,10 @@ def _beside_a_working_default(asked: _Asked, default: TrialResult) -> Next:
 
 
 def _comparison_with_inherited(asked: _Asked, default: TrialResult) -> Compare | None:
-    """Return the comparison that proves that inherited settings make the job far slower, if there is time for it."""
+    """Return a comparison that would prove that inherited settings make the job far slower.
+
+    Return None if the comparison is not needed, or if there is not enough time.
+    """
     as_is = asked.tried.get(AS_IS)
     if as_is is None or not is_sound(as_is) or any(duel.candidate == AS_IS for duel in asked.known.compared):
         return None
@@ -160,10 +163,11 @@ def _was_killed(default: TrialResult) -> bool:
 
 
 def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None:
-    """Return the next configuration if InfiniBand is suspect: what the log suggests, then sockets, then the others.
+    """Return the next configuration to test if InfiniBand is suspect.
 
-    Return None if a configuration that keeps InfiniBand works. If only sockets work, one more configuration that keeps
-    InfiniBand is tried, if that leaves time for the A/B confirmation.
+    First come the configurations that the log suggests, then sockets, then the others. Return None if a configuration
+    that keeps InfiniBand works. If only sockets work, one more configuration that keeps InfiniBand is tested, unless
+    too little time would remain for the A/B confirmation.
     """
     order = in_order(asked.candidates, default, asked.known.node_sizes)
     cured = [each for each in asked.candidates if each.name in asked.tried and is_sound(asked.tried[each.name])]
@@ -179,7 +183,10 @@ def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None
 
 
 def _cure(asked: _Asked, default: TrialResult) -> Next:
-    """Return the next step of the search for the fewest settings that work, or of the A/B confirmation after it."""
+    """Return the next step of the search for the fewest settings that work.
+
+    After the search, return the next step of the A/B confirmation.
+    """
     if not has_failed(default):
         return Stop()
     known, runs_each = asked.known, asked.runs_each
@@ -230,7 +237,10 @@ def _latest(results: Sequence[TrialResult], env: tuple[tuple[str, str], ...]) ->
 
 
 def _best_of(candidates: Sequence[Candidate], results: Sequence[TrialResult]) -> Candidate | None:
-    """Return the working configuration with the fewest settings, the fastest one among equals; None if none works."""
+    """Return the working configuration that has the fewest settings, or None if no configuration works.
+
+    Among configurations with the same number of settings, return the fastest.
+    """
     sound = [each for each in results if is_sound(each) and each.env and each.candidate not in (DEFAULT, AS_IS)]
     best = min(sound, key=lambda each: (len(each.env), -_mean_busbw(each), each.candidate), default=None)
     return next((each for each in candidates if best is not None and each.name == best.candidate), None)

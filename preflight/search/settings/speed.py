@@ -53,7 +53,10 @@ def _further_p2p(view: NodeView) -> Iterator[Candidate | LeftOut]:
 
 
 def _p2p_off(view: NodeView) -> Iterator[Candidate | LeftOut]:
-    """Yield a configuration with P2P off if peer copies cross a host bridge, where host memory may be faster."""
+    """If peer copies cross a host bridge, yield a configuration with P2P off.
+
+    Copies through host memory may then be faster.
+    """
     levels, own = _pcie_levels(view), default_level(view)
     crossing = [level for level in ("PHB", "SYS") if level in levels and (_covers(own, level) or not own)]
     if not crossing or view.denied_p2p():
@@ -66,7 +69,10 @@ def _p2p_off(view: NodeView) -> Iterator[Candidate | LeftOut]:
 
 
 def _gpu_direct(view: NodeView) -> Iterator[LeftOut]:
-    """Yield why GPUDirect's level is not tried: ranks of one node do not communicate over an adapter."""
+    """Yield the reason why the level of GPUDirect is not tested.
+
+    The ranks of one node do not communicate over a network adapter.
+    """
     if isinstance(view.node.hca_ports, tuple) and view.node.hca_ports:
         reason = "the ranks of one node don't use the RDMA adapters, so that nothing could be measured"
         yield LeftOut("NCCL_NET_GDR_LEVEL", reason)

@@ -11,7 +11,7 @@ from preflight.model.trial import Candidate, Rerun, TrialResult
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A step that tests a configuration. An earlier step may have done this test already."""
+    """A step that tests a configuration. An earlier step may have tested the same configuration."""
 
     candidate: Candidate
     is_for_cure: bool = False  # one of many trials that only show whether settings work: few sizes
@@ -29,7 +29,7 @@ class Repeat:
     def ended(self, result: TrialResult, duration_s: float | None = None) -> Rerun:
         """Return the record of this repetition, which ended with `result`.
 
-        If `duration_s` is not None, it replaces the duration in `result`.
+        If `duration_s` is not None, `duration_s` replaces the duration in `result`.
         """
         candidate, took_s = self.candidate, result.duration_s if duration_s is None else duration_s
         return Rerun(

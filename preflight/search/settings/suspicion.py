@@ -43,7 +43,7 @@ def _families_in(text: str) -> frozenset[str]:
 def suspected_families(default: TrialResult | None, broken_pairs: Sequence[object], named: Iterable[str]) -> set[str]:
     """Return the families of settings (such as "p2p" or "ib") that may be at fault.
 
-    `broken_pairs` has the pairs of GPUs with failed copies, and `named` the families that other checks found.
+    `broken_pairs` has the pairs of GPUs with failed copies. `named` has the families that other checks found.
     """
     # `default` is the failed test run with default settings.
     found = set(named)
@@ -59,5 +59,8 @@ def suspected_families(default: TrialResult | None, broken_pairs: Sequence[objec
 
 
 def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setting, ...]:
-    """Return `settings` in their order, but with settings of the given `families` at the end."""
+    """Return `settings` with the settings of the given `families` at the end.
+
+    The order is otherwise unchanged.
+    """
     return tuple(sorted(settings, key=lambda setting: bool(families.intersection(setting.families))))

@@ -175,7 +175,7 @@ class FoundRank:
 class FoundJob:
     """The ranks of one job on this node.
 
-    `orphans` are processes that ended ranks left behind, and `servers` are processes of a serving engine.
+    `orphans` are processes that still run although their rank has ended. `servers` are processes of a serving engine.
     """
 
     # The servers give work to the ranks.
@@ -251,7 +251,7 @@ class ProcessTable:
     def without(self, own_pid: int) -> ProcessTable:
         """Return the table without process `own_pid` and its descendants.
 
-        The ancestors of `own_pid` lose their variables, so that no ancestor counts as a rank.
+        In the returned table, the ancestors of `own_pid` have no variables, so that no ancestor counts as a rank.
         """
         children = {each.pid for each in self.below(own_pid)}  # one of them reads this table
         others = {pid: each for pid, each in self.by_pid.items() if pid not in children}
@@ -331,7 +331,7 @@ class ProcessTable:
             )  # fmt: skip
 
     def is_launcher(self, each: ListedProcess) -> bool:
-        """Return whether the process started several ranks, or a rank of torchrun."""
+        """Return whether the process started several ranks, or started a rank of torchrun."""
         own = each.identity
         if own is not None and own.variable == "RANK" and "LOCAL_RANK" in each.variables:
             return False
@@ -341,7 +341,7 @@ class ProcessTable:
         return len(numbers) > 1 or (is_torchrun and "TORCHELASTIC_RUN_ID" not in each.variables)
 
     def ranks_by_threads(self, known: set[int]) -> Iterator[FoundRank]:
-        """Yield the processes with a torch process group that are not in `known` (pids).
+        """Yield the processes that have a torch process group and whose pid is not in `known`.
 
         These ranks are numbered in the order of their start.
         """
@@ -384,7 +384,7 @@ class ProcessTable:
                 each, is_engine = parent, bool(parent.engine_name)
 
     def orphans_of(self, ranks: Sequence[FoundRank]) -> Iterator[tuple[str, int, ListedProcess]]:
-        """Yield (job, rank, process) for each process that an ended rank left behind."""
+        """Yield (job, rank, process) for each process that still runs although its rank has ended."""
         known = {each.pid for rank in ranks for each in (rank.process, *rank.helpers)}
         numbers: dict[str, set[int | Gap]] = defaultdict(set)
         for rank in ranks:
@@ -398,7 +398,7 @@ class ProcessTable:
 
 
 def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
-    """Return the data of the wanted processes that can be read without the lock on a process's memory."""
+    """For each wanted process, return the data that can be read without the lock on the process's memory."""
     own = []
     pids = [name for name in machine.names("proc") if name.isdecimal()]
     for pid in pids:
@@ -417,11 +417,12 @@ def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
 
 
 def _read_memory(machine: Machine, pid: int) -> Json:
-    """Return a process's arguments, and those of its variables that preflight uses.
+    """Return a process's arguments, and the environment variables that preflight uses.
 
-    `hidden` says why variables are missing. The arguments are read last: if they are there, the process still had its
-    memory when its variables were read. If the arguments are missing, the process is ending and nothing is hidden:
-    Linux 6.14 and newer refuse to open its variables (ESRCH), and older kernels return no variables.
+    `hidden` says why variables are missing. The arguments are read last. If the arguments could be read, the process
+    still had its memory when the variables were read. If the arguments are missing, the process is ending and nothing
+    is hidden. In this case, Linux 6.14 and newer refuse to open the variables (ESRCH), and older kernels return no
+    variables.
     """
     environ, hidden = b"", ""
     try:

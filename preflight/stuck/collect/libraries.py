@@ -99,7 +99,7 @@ def libraries_in(maps: str) -> tuple[LoadedLibrary, ...]:
 
 
 def _version_of(library: LoadedLibrary, root: str) -> str:
-    """Return the version that a library's file contains; "" if it contains none."""
+    """Return the version in the file of a library, or "" if the file contains no version."""
     row = next((each for each in OTHERS if each.component == library.component), None)
     if row is None:
         return read_nccl_version(f"{root}{library.path}")
@@ -108,7 +108,10 @@ def _version_of(library: LoadedLibrary, root: str) -> str:
 
 
 def chosen_by(path: str, process: ListedProcess) -> str:
-    """Return the environment variable that made `process` load the library at `path`, or ""."""
+    """Return the environment variable that made `process` load the library at `path`.
+
+    If there is no such variable, return "".
+    """
     for variable in CHOOSERS:
         for each in re.split(r"[:\s]+", process.places.get(variable, "")):
             same = os.path.dirname(each) == os.path.dirname(path)

@@ -76,9 +76,9 @@ class FileWatch:
             return Gap(str(error))
 
     def files(self, pid: int) -> tuple[OpenFile, ...] | Gap:
-        """Return the open files of process `pid`, with the bytes that each file's offset moved since the start.
+        """Return the open files of process `pid`, and how far the offset of each file has moved since the start.
 
-        The result is a Gap if a read failed.
+        The offsets are in bytes. The result is a Gap if a read failed.
         """
         first, last = self.first[pid], self.descriptors(pid)
         if isinstance(first, Gap):
@@ -117,9 +117,10 @@ class FileWatch:
         return found
 
     def waiting_connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return the TCP connections of each process, with the bytes that stayed in the send queue since the start.
+        """Return the TCP connections of each process, as {pid: connections}.
 
-        A process with hidden descriptors has a Gap.
+        Each connection has the number of bytes that stayed in the send queue since the start. A process with hidden
+        descriptors has a Gap.
         """
         queued = {
             (pid, each.local, each.remote): each.send_queue_bytes
@@ -141,7 +142,7 @@ class FileWatch:
 
 
 def read_moved_bytes(machine: Machine, pid: int) -> int | None:
-    """Return the bytes that process `pid` has read and written, or None if the number is hidden."""
+    """Return how many bytes process `pid` has read and written, or None if the number is hidden."""
     try:
         return sum(int(line.split()[1]) for line in machine.text(f"proc/{pid}/io").splitlines()[:2])
     except (UnreadableFact, ValueError, IndexError):
@@ -211,7 +212,10 @@ def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
 
 
 def read_locks(machine: Machine, pids: Sequence[int]) -> tuple[HeldLock, ...]:
-    """Return the file locks that the processes `pids` wait for, with the file and the process that holds the lock."""
+    """Return the file locks for which the processes `pids` wait.
+
+    Each lock has the file, and the process that holds the lock.
+    """
     locks = []
     with contextlib.suppress(UnreadableFact):
         for waits, holds, inode in parse_locks(machine.text("proc/locks"), pids):

@@ -1,6 +1,6 @@
-"""NCCL's RAS (2.24 and newer): the ranks that RAS reports as missing or behind.
+"""Ask NCCL's RAS which ranks are missing or behind.
 
-A query can crash the job.
+RAS (reliability, availability and serviceability) is a part of NCCL 2.24 and newer. A query can crash the job.
 """
 # The crash is described in docs/dev/nccl-facts.md, section 1.5. RAS is therefore queried only on request, or if the
 # NCCL release was reviewed.
@@ -95,7 +95,10 @@ def ask_ras(
 
 
 def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas, reviews: Sequence[RasReview]) -> str:
-    """Return why a query of RAS may be unsafe for the NCCL releases that the ranks have mapped; "" if it is safe."""
+    """Return why RAS must not be queried, or "" if a query is allowed.
+
+    The answer depends on the NCCL releases that the ranks have loaded.
+    """
     match how:
         case AskRas.INSIST:
             return ""
@@ -139,12 +142,18 @@ def parse_ras(text: str, address: str) -> RasAnswer:
 
 
 def parse_rank(found: re.Match[str], what: str) -> RasRank:
-    """Return the rank in `found`, a match in RAS's reply. `what` is RAS's statement about the rank."""
+    """Return the rank in `found`, a match in RAS's reply.
+
+    `what` says what RAS reports about the rank.
+    """
     return RasRank(int(found[1]), int(found[2] or 0), found[3] or "", what)
 
 
 def parse_mismatch(block: str) -> list[RasRank]:
-    """Return the ranks with the fewest operations in `block`, a MISMATCH of RAS, or [] if all counts are equal."""
+    """Return the ranks with the fewest operations in `block`, or [] if all counts are equal.
+
+    `block` is a MISMATCH section of RAS's reply.
+    """
     counts: dict[int, list[re.Match[str]]] = {}
     current = -1
     for line in block.splitlines():

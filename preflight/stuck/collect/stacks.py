@@ -92,10 +92,10 @@ def _read(ended: Ended | None) -> Stacks:
 def reread_stacks(
     earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool, uid: int
 ) -> tuple[dict[int, Stacks], dict[int, Stacks]]:
-    """Return the stacks at the start (`earlier`) and at the end of the observation, by pid.
+    """Return the stacks at the start and at the end of the observation, each as {pid: stacks}.
 
-    If a process can't be read again, its earlier stacks are returned as those at the end, and those at the start count
-    as unknown.
+    `earlier` has the stacks at the start. If a second read of a process fails, the earlier stacks are returned as the
+    stacks at the end. The stacks at the start are then unknown.
     """
     # Only processes with threads that may have run since the start are read again.
     end_at = time.monotonic() + MORE_S
@@ -142,7 +142,10 @@ def _frames_of(stacks: Sequence[Stack], tid: int) -> tuple[Frame, ...]:
 
 
 def is_whole(stacks: Stacks | None) -> bool:
-    """Return whether the stacks are complete or can't be read at all, so that no further read is needed."""
+    """Return whether another read of the stacks is unnecessary.
+
+    This is the case if the stacks are complete, or if they can't be read at all.
+    """
     if isinstance(stacks, Gap):
         return not stacks.reason.startswith(FAILED)
     mains = [stack for stack in stacks or () if stack.thread == MAIN and stack.python_frames]

@@ -24,7 +24,7 @@ SWITCHES = re.compile(r"^voluntary_ctxt_switches:\s*(\d{1,18})", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ThreadSample:
-    """A thread at one moment. Times are in seconds."""
+    """The state of a thread at one moment. Times are in seconds."""
 
     name: str
     state: str
@@ -92,7 +92,7 @@ class ProcessSample:
 
 
 def _text(machine: Machine, path: str) -> str:
-    """Return the text of a file, "" if the file is missing or hidden."""
+    """Return the text of a file, or "" if the file is missing or can't be read."""
     try:
         return machine.text(path)
     except UnreadableFact:
@@ -138,10 +138,10 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
 
 
 def _as_watched(thread: ThreadState, watched_s: float, moved_at_s: float | None) -> ThreadState:
-    """Return the thread with the sleep time that the watch measured, in place of the time from the scheduler's clock.
+    """Return `thread` with the sleep time that the watch measured.
 
-    Each CPU has its own scheduler clock, which leaves out the time of interrupts and of other virtual machines. The
-    clocks of two CPUs may therefore differ by seconds.
+    This time replaces the sleep time from the scheduler's clock. Each CPU has its own scheduler clock, which leaves out
+    the time of interrupts and of other virtual machines. The clocks of two CPUs may therefore differ by seconds.
     """
     if thread.state == "R" or isinstance(thread.asleep_s, Gap):
         return thread
@@ -150,7 +150,11 @@ def _as_watched(thread: ThreadState, watched_s: float, moved_at_s: float | None)
 
 
 def _is_settled(main: ThreadState, watched_s: float, rest_s: float) -> bool:
-    """Return whether a main thread's state is certain without more samples: it slept for `rest_s`, runs, or ended."""
+    """Return whether a main thread's state is certain without more samples.
+
+    The state is certain if the thread has slept for `rest_s` seconds, is stopped, or has ended. The state of a running
+    thread is certain unless the thread never slept during the watch.
+    """
     if main.state in "TtZX":
         return main.state in "ZX" or main.is_held
     if main.state == "R":

@@ -54,14 +54,17 @@ def answer(nodes: Sequence[NodeEvidence], bugs: Sequence[KnownBug] = ()) -> Stuc
 
 
 def _may_be_a_bug(culprits: Sequence[Culprit]) -> bool:
-    """Return whether a bug of NCCL may explain the hang: no culprit has an obvious reason, such as a dead rank."""
+    """Return whether a bug of NCCL may explain the hang.
+
+    A bug is possible if no culprit has an obvious reason, such as a dead rank.
+    """
     return all(each.reason in (Reason.NOTHING_MOVES, Reason.OTHER_COLLECTIVE) for each in culprits)
 
 
 def _verdict(job: JobState) -> StuckVerdict:
     """Return the verdict on the job.
 
-    `answer` later turns STUCK into UNKNOWN if it can't name the ranks that hold up the job.
+    If no culprit is found, the function `answer` later turns STUCK into UNKNOWN.
     """
     alive, waiting = job.alive, job.waiting
     if not alive:
@@ -115,7 +118,10 @@ def _why_unknown(job: JobState) -> str:
 
 
 def _who_works(job: JobState, working: Sequence[RankPlace]) -> str:
-    """Return a sentence that names ranks which make progress, what they do, and how many ranks wait for them."""
+    """Return a sentence on ranks that make progress.
+
+    The sentence says what these ranks do, and how many other ranks wait.
+    """
     first = working[0]
     alike = [place for place in working if (place.host, place.whereabouts) == (first.host, first.whereabouts)]
     verb = "are" if len(alike) > 1 else "is"
@@ -147,7 +153,10 @@ def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
 
 
 def _without_stacks(job: JobState) -> str:
-    """Return a sentence that no Python stack could be read because py-spy is missing; "" if no node lacks py-spy."""
+    """Return a sentence which says that no Python stack could be read because py-spy is missing.
+
+    The result is "" if no node lacks py-spy.
+    """
     stacks = [(node.host, rank.process.stacks) for node in job.nodes for rank in node.ranks]
     hosts = dict.fromkeys(host for host, each in stacks if isinstance(each, Gap) and each.reason.startswith(NO_PY_SPY))
     if not hosts:

@@ -54,7 +54,10 @@ def _culprit(
     evidence: Iterable[str] = (),
     pids: Sequence[int] | None = None,
 ) -> Culprit:
-    """Return the culprit for these ranks, with the steps to take; without `pids`, the pids are those of the ranks."""
+    """Return the culprit for the ranks in `places`, with the steps to take.
+
+    If `pids` is None, the culprit has the pids of these ranks.
+    """
     pids = tuple(place.pid for place in places if place.pid) if pids is None else tuple(pids)
     steps = steps_for(reason, places[0].activity if places else Activity.COLLECTIVE, pids)
     return Culprit(reason, ranks_of(places), pids, host, what, tuple(evidence), steps)
@@ -110,7 +113,7 @@ def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequenc
 
 
 def idle_servers_faults(job: JobState) -> Iterator[Culprit]:
-    """Yield the processes of a serving engine that give no work to the idle ranks.
+    """Yield the serving engine's processes that fail to give work to the idle ranks.
 
     Such a process is stopped, or waits in the engine's own loop.
     """
@@ -143,7 +146,10 @@ def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culpri
 
 
 def other_collectives(job: JobState) -> Iterator[Culprit]:
-    """Yield culprits if the waiting ranks are in different calls. The most common call has no culprit."""
+    """Yield culprits if the waiting ranks are in different calls.
+
+    The ranks in the most common call are not culprits.
+    """
     # Two calls differ by collective or by line of code. If all ranks wait for their GPUs, no culprit is named.
     calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
     for place in job.waiting:
@@ -164,9 +170,10 @@ def other_collectives(job: JobState) -> Iterator[Culprit]:
 
 
 def _merge_root(calls: dict[tuple[str, str], list[RankPlace]]) -> None:
-    """If exactly one rank calls the broadcast from another line, count it among the ranks in the broadcast.
+    """Count the root rank of a collective such as broadcast among the other ranks in the collective.
 
-    The root rank may call the broadcast from another line than the other ranks do.
+    The root rank may call the collective from another line than the other ranks do. The root is recognized if exactly
+    one rank calls from another line.
     """
     for (doing, at), members in list(calls.items()):
         others = [

@@ -44,7 +44,10 @@ def known_hangs(job: JobState, verdict: StuckVerdict, bugs: Sequence[KnownBug]) 
 
 
 def _is_exact(bug: KnownBug, fit: BugFit, around: Surroundings) -> bool:
-    """Return whether the bug is limited to some versions and all facts of the job are known and fit."""
+    """Return whether the bug is known to fit this job exactly.
+
+    The bug must be limited to some versions. All facts on which the bug depends must be known and must fit.
+    """
     return fit is BugFit.YES and bool(bug.span) and not bug.not_known(around)
 
 

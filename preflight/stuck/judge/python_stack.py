@@ -19,9 +19,9 @@ LIBRARY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule that finds the activity for a call on the stack.
+    """A rule that gives the activity of a thread, if a certain call is on the thread's stack.
 
-    `call` is the name to print, or "" for the function's name.
+    `call` is the name to print. If `call` is "", the function's name is printed.
     """
 
     # The rule has patterns for the file and the function.

@@ -150,7 +150,7 @@ def _is_in_loop(node: NodeEvidence, main: ThreadState) -> bool:
 
 
 def _was_in(process: Process, doing: str) -> bool:
-    """Return whether the main thread was in call `doing` at the start of the watch too.
+    """Return whether the main thread was already in the call `doing` at the start of the watch.
 
     If the stack was read only at the end, return whether the thread has not slept since the start.
     """
@@ -175,7 +175,10 @@ def _by_kernel_alone(rank: RankProcess, wait: KernelWait) -> StackPlace:
 
 
 def _by_stack_and_kernel(rank: RankProcess, wait: KernelWait, stack: Stack, spins: bool) -> StackPlace:
-    """Return the activity of a rank from its stack, unless the kernel's data show more."""
+    """Return the activity of a rank from its stack.
+
+    If the kernel's data show more, the activity comes from these data.
+    """
     place, process = StackPlace.of(stack.frames), rank.process
     activity, doing = place.activity, place.doing
     gil_holder = next((each for each in known_or(process.stacks, ()) if each.has_gil and each.tid != process.pid), None)
@@ -201,7 +204,10 @@ def _by_stack_and_kernel(rank: RankProcess, wait: KernelWait, stack: Stack, spin
 
 
 def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return more data on what a rank does, such as a lock's holder or a file's path, as a clause; "" if none."""
+    """Return a clause with more data on what a rank does, such as a lock's holder or a file's path.
+
+    The result is "" if there are no such data.
+    """
     if lock := next((each for each in node.locks if each.waiting_pid == rank.process.pid), None):
         path = f"{lock.path}, " if lock.path else ""
         return f"{path}held by process {lock.holding_pid}" + (f" ({lock.holder})" if lock.holder else "")
@@ -217,9 +223,9 @@ def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Ker
 
 
 def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return how a rank makes progress, as a predicate after "it".
+    """Return how a rank makes progress, as a phrase such as "reads or writes 90 kB/s".
 
-    Return "" if the rank sleeps, or computes but stays in the same line of code.
+    The result is "" if the rank sleeps, or computes but stays in the same line of code.
     """
     process, main, watched_s = rank.process, rank.process.main_thread, max(node.watched_s, 0.1)
     if main is None or wait is KernelWait.STOPPED:
@@ -251,10 +257,13 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
 
 
 def _helper_works(helper: Process, watched_s: float, *, is_noticed: bool) -> str:
-    """Return how a rank's child makes progress; "" if it sleeps, or computes in the same line of Python all the time.
+    """Return how a rank's child process makes progress, as a phrase such as "reads or writes 90 kB/s".
 
-    The end of a child during the watch is progress if the rank was woken after it (`is_noticed`). The end of a data
-    worker, or of a child that had just begun (as in a polling loop), is no progress.
+    The result is "" if the child sleeps, or computes in the same line of Python all the time.
+
+    The end of the child during the watch is progress if the rank was also woken during the watch (`is_noticed`). The
+    end of a data worker is no progress. The end of a child that had just begun, as in a polling loop, is no progress
+    either.
     """
     is_old = helper.age_s > watched_s + JUST_BEGUN_S
     if helper.state == "X" and is_old and is_noticed and not helper.serves_a_data_loader:
@@ -272,7 +281,10 @@ def _percent(cpu_s: float, watched_s: float) -> str:
 
 
 def _blocked_worker(rank: RankProcess, watched_s: float) -> str:
-    """Return a text on the data worker that delivers no data and what it does; "" if there is none or all are idle."""
+    """Return a text on the data worker that delivers no data, and on what this worker does.
+
+    The result is "" if the rank has no data worker, or if all data workers are idle.
+    """
     for worker in rank.helpers:
         if not worker.serves_a_data_loader:
             continue

@@ -63,7 +63,10 @@ def _ask_all(place: Placement, netifs: Sequence[Netif], mine: str, until: float)
 
 @contextlib.contextmanager
 def _room_for(nodes: int) -> Iterator[None]:
-    """Raise the limit of open files in the block for `nodes` nodes; afterwards, the job gets the original limit."""
+    """Raise the limit of open files for the duration of the block, to fit connections to `nodes` nodes.
+
+    After the block, the original limit is restored, and the job gets the original limit.
+    """
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     raise_descriptor_limit(nodes)
     try:
@@ -85,7 +88,10 @@ def _why(place: Placement, mine: str, reports: dict[int, str]) -> str:
 def _callers(
     listeners: Sequence[socket.socket], nodes: int, opened: contextlib.ExitStack, until: float
 ) -> Iterator[tuple[Link, Message]]:
-    """Yield each caller's link and message until `until`; callers that disconnect or send invalid data are left out."""
+    """Yield the link and the message of each caller that arrives before `until`.
+
+    Callers that disconnect or send invalid data are left out.
+    """
     ready, waiting = Poller(), select.poll()
     handshakes = Handshakes(ready, nodes, _word)
     opened.callback(ready.close)
@@ -104,7 +110,10 @@ def _callers(
 
 
 def _word(message: Message) -> Message:
-    """Return a node's message about its report. Raise MalformedInput for any other message."""
+    """Return `message` if a node has sent it about its report.
+
+    Raise MalformedInput for any other message.
+    """
     if message["kind"] != KIND:
         raise MalformedInput("this is no word about a report")
     return message

@@ -170,9 +170,9 @@ class Follower:
                 pass  # a ping
 
     def _answer(self, message: Message) -> None:
-        """Have a child answer node 0's question.
+        """Have a child process answer the question of node 0 in `message`.
 
-        Only the question for the clock is answered at once, without a child.
+        Only the question for the clock is answered at once, without a child process.
         """
         number, what = message.get("number"), str(message.get("what"))
         limit_s, question = message.get("limit_s"), unpack(message.get("z"))
@@ -215,7 +215,10 @@ class Follower:
         return f"{place.name_of(0)} at {place.host} was not reached: {tried}"
 
     def finish(self, why: str) -> None:
-        """Tell node 0 the reason `why` this node stops, unless `why` is "", and close the connection."""
+        """Close the connection to node 0.
+
+        If `why` is not "", first send node 0 the reason `why` this node stops.
+        """
         if self._link is not None:
             if why and self._is_welcome:
                 with contextlib.suppress(MeetingError):

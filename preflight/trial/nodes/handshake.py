@@ -20,7 +20,8 @@ ACCEPTS_A_TURN = 256
 class Handshakes(Generic[Said]):
     """The connections that have not yet sent a valid message.
 
-    `read` returns the caller's identity from the first message, or raises MalformedInput if there is no identity.
+    The function `read` returns the caller's identity from the first message. It raises MalformedInput if the message
+    has no identity.
     """
 
     # Each connection is added to the poller `ready`.
@@ -48,7 +49,7 @@ class Handshakes(Generic[Said]):
     def introduced(self) -> Iterator[tuple[Link, Said]]:
         """Yield (connection, identity) for each caller that has identified itself.
 
-        A caller is dropped if it sends anything else, or if it sends nothing for 5 s.
+        A caller is dropped if its first message is something else, or if it sends nothing for 5 s.
         """
         for link in list(self._links):
             try:

@@ -41,7 +41,10 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _expand(word: str, text: str) -> Iterator[str]:
-    """Yield the hosts of one word; with several brackets the last bracket runs fastest, as in Slurm."""
+    """Yield the hosts of one word of a host list.
+
+    If the word has several brackets, the number in the last bracket changes fastest, as in Slurm.
+    """
     parts: list[list[str]] = []
     end = 0
     for match in PIECE.finditer(word):
@@ -55,7 +58,7 @@ def _expand(word: str, text: str) -> Iterator[str]:
 
 
 def _numbers(ranges: str, text: str) -> Iterator[str]:
-    """Yield the numbers of `01-03,7` with their leading zeros."""
+    """Yield the numbers in a text such as `01-03,7`, with their leading zeros."""
     for part in ranges.split(","):
         match = RANGE.fullmatch(part)
         if match is None:

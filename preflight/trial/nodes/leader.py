@@ -98,9 +98,10 @@ class Leader:
             launched.fail(str(error))
 
     def _hear_followers(self, launched: Launch) -> None:
-        """Read from the nodes that have sent something, for at most TURN_S, and about once a second check all nodes.
+        """Read from the nodes that have sent something, for at most TURN_S seconds.
 
-        The messages of a thousand nodes may take many seconds to read.
+        This limit exists because the messages of a thousand nodes may take many seconds to read. About once a second,
+        the method also checks all nodes.
         """
         ready, now = self._ready.descriptors(), time.monotonic()
         look_at_all = now - self._looked_at > LOOK_S
@@ -134,7 +135,10 @@ class Leader:
         return not unready
 
     def _who_is_missing(self, missing: Sequence[int]) -> str:
-        """Return, in one line, which nodes did not join, were refused or left, and on which address node 0 listened."""
+        """Return a line on the missing nodes and on the address at which node 0 listened.
+
+        The line says which nodes did not join, were refused or left.
+        """
         place, listening = self.node.placement, self._listening
         names = [place.name_of(rank) for rank in missing[:8]]
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
@@ -254,7 +258,10 @@ class Leader:
                     follower.link.send()
 
     def finish(self, last: Message) -> None:
-        """Send the last message to every connected node, wait until the nodes have received the message, and close."""
+        """Send the message `last` to every connected node, and then close all connections.
+
+        Before the connections are closed, wait until the nodes have received the message.
+        """
         # Node 0 must not close a connection first, because unread data would reset the connection and lose the last
         # message.
         self._close_listeners()

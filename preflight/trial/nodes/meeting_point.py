@@ -59,9 +59,10 @@ def _look_up(host: str) -> list[str]:
 
 
 def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Netif]) -> Listening:
-    """Return the addresses on which node 0 listens, out of the addresses `resolved` to which `host` resolves.
+    """Return the addresses on which node 0 listens.
 
-    If no address fits, the result has all addresses that other nodes could reach.
+    The name `host` resolves to the addresses `resolved`, from which the result is chosen. If no address fits, the
+    result has all addresses that other nodes could reach.
     """
     # If the name resolves to loopback or to another host's address, node 0 listens on all its addresses that the other
     # nodes could reach.

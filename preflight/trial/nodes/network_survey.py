@@ -142,7 +142,10 @@ def _question(task: PathTask) -> dict[str, Any]:
 
 
 def _decoded(kind: Any, reply: Reply, count: int) -> Any:
-    """Return `count` records of type `kind` from a node's reply; a text with the reason if the reply has none."""
+    """Return the `count` records of type `kind` in a node's reply.
+
+    If the reply does not have these records, return a text with the reason.
+    """
     if reply.failure:
         return reply.failure
     if not isinstance(reply.value, list) or len(reply.value) != count:
@@ -154,7 +157,10 @@ def _decoded(kind: Any, reply: Reply, count: int) -> Any:
 
 
 def _bounded(results: Sequence[PathResult], nodes: int) -> tuple[PathResult, ...]:
-    """Return the results for the report: all if there are few nodes, else only failures, at most MOST_RESULTS."""
+    """Return the results to put into the report, at most MOST_RESULTS.
+
+    If there are many nodes, the results are only the failures.
+    """
     bad = [each for each in results if each.end is not PathEnd.OK]
     good = [each for each in results if each.end is PathEnd.OK] if nodes <= FULL_MATRIX_NODES else []
     return (*bad, *good)[:MOST_RESULTS]

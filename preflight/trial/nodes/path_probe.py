@@ -91,7 +91,10 @@ class PathProbe:
 
 
 def _measured(met: Met, slow_bytes_s: float, until: float) -> dict[str, Json]:
-    """Return a path's result; its round-trip time and rate are included if the path works and there is time."""
+    """Return the result of one path.
+
+    If the path works and time is left, the result has the round-trip time and the rate.
+    """
     result: dict[str, Json] = {"end": met.end.value, "detail": met.detail}
     if met.sock is None:
         return result

@@ -143,7 +143,10 @@ def rate_bytes_s(sock: socket.socket) -> float:
 
 
 def _echo(sock: socket.socket, size_bytes: int, note: Callable[[int], None]) -> None:
-    """Send `size_bytes` bytes and read them back within PAYLOAD_S seconds; `note` gets the count of read bytes."""
+    """Send `size_bytes` bytes to the peer, and read them back within PAYLOAD_S seconds.
+
+    The function `note` is called with the count of bytes that were read so far.
+    """
     until = time.monotonic() + PAYLOAD_S
     sock.settimeout(PAYLOAD_S)
     sock.sendall(COMMAND.pack(ECHO, size_bytes))

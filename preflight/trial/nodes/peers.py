@@ -41,17 +41,26 @@ class Member:
 
     @property
     def fds(self) -> list[int]:
-        """Return the descriptors of the path probes and of the relay, for a loop that waits for them."""
+        """Return the descriptors of the path probes and of the relay.
+
+        The caller's loop waits for these descriptors.
+        """
         return [*self.probes.fds, *(self.relay.fds if self.relay else ())]
 
     def report(self, launched: LaunchResult) -> SoloResult:
-        """Return the result of this node's own test runs, which the first call makes from `launched`."""
+        """Return the result of this node's own test runs.
+
+        The first call makes the result from `launched`.
+        """
         if self.solo is None:
             self.solo = self.report_solo(launched)
         return self.solo
 
     def begin(self, joint: JointPlan) -> None:
-        """Start the test runs on all nodes for this node's ranks, by the plan `joint`, and end the path probes."""
+        """End the path probes, and start this node's part in the test runs on all nodes.
+
+        The test runs follow the plan `joint`.
+        """
         self.probes.close()
         # Each node has looked for its own cures by itself, and tested its own GPUs; its RDMA ports are measured as
         # cures are.
@@ -81,7 +90,10 @@ class Member:
 
 
 def why_unlike(mine: Hello, theirs: Hello) -> str:
-    """Return why the caller that sent `theirs` does not belong to this run, or "" if the caller belongs to the run."""
+    """Return why a caller does not belong to this run, or "" if the caller belongs to this run.
+
+    `theirs` is the message of the caller, and `mine` is the message of this node.
+    """
     if theirs.run_id != mine.run_id:
         return f"it belongs to another run ({theirs.run_id}, here {mine.run_id})"
     if (theirs.protocol, theirs.preflight) != (mine.protocol, mine.preflight):

@@ -39,7 +39,10 @@ class Asked:
 
 @dataclass(slots=True)
 class _Found:
-    """The values of the placement found so far; a value that is set once is not replaced."""
+    """The values of the placement that were found so far.
+
+    The first value that is found for a field is kept.
+    """
 
     environ: Mapping[str, str]
     values: dict[str, int | str] = field(default_factory=dict)
@@ -91,7 +94,10 @@ def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
 
 
 def _from_environment(found: _Found) -> tuple[str, ...]:
-    """Record the values of the innermost launcher that is present; return the hosts if that launcher names them."""
+    """Record the values in the variables of the innermost launcher that is present.
+
+    Return the hosts if the launcher names them. Otherwise return ().
+    """
     environ = found.environ
     for launcher in reversed(LAUNCHERS):
         said = launcher.node
@@ -136,7 +142,7 @@ def _master(found: _Found, address: str, port: str) -> None:
 
 
 def _slurm_nodes(environ: Mapping[str, str]) -> str:
-    """Return the number of nodes as Slurm's variables give it; "" outside of Slurm."""
+    """Return the number of nodes from Slurm's variables, or "" outside of Slurm."""
     names = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES")
     return next(filter(None, map(environ.get, names)), "")
 
@@ -217,7 +223,10 @@ def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
 
 
 def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
-    """Return the number of nodes of this Slurm step and this node's number, or (1, 0) outside Slurm."""
+    """Return the number of nodes in this Slurm step and the number of this node.
+
+    Outside of Slurm, the result is (1, 0).
+    """
     try:
         count, number = (parse_whole(name, environ.get(name, "")) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NODEID"))
     except UsageError:

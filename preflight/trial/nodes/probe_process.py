@@ -45,9 +45,9 @@ class ProbeProcesses:
             self._crew.start(module, command, dict(self.environ) | {"PYTHONSAFEPATH": "1"})
 
     def ask(self, number: int, what: str, question: Json, limit_s: float) -> None:
-        """Send the question `what` to its child process without waiting.
+        """Send the question `question` of the kind `what` to the child process for this kind, without waiting.
 
-        `answers` returns the answer later, or a failure after `limit_s` seconds.
+        The method `answers` returns the answer later, or a failure after `limit_s` seconds.
         """
         # `number` identifies the question in `answers`.
         if what not in MODULES:

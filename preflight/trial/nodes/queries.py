@@ -29,9 +29,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer `value` of a node or the reason `failure`, with the times of the question and the answer.
+    """A node's reply: the answer `value`, or the reason `failure` why there is no answer.
 
-    The times are seconds since 1970 by this host's clock.
+    The reply also has the times of the question and of the answer. The times are seconds since 1970 by this host's
+    clock.
     """
 
     value: Json = None

@@ -61,7 +61,10 @@ class Relay:
                 yield {"kind": "key", "key": key, "z": pack(self._channel.get(key))}
 
     def _answer(self, index: int, rank: str) -> Iterator[Message]:
-        """Yield the answers of this node's ranks in one message, once all have answered; node 0 sends none."""
+        """Yield one message with the answers of all ranks of this node, once all these ranks have answered.
+
+        Node 0 sends no such message.
+        """
         if self._is_leader:
             return
         answers = self._answered.setdefault(index, {})

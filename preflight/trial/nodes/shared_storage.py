@@ -110,9 +110,10 @@ def _first_result(node: NodeStorage, own: FileResult, theirs: FileResult, read: 
 
 
 def _second_result(node: NodeStorage, old: FileResult, new: FileResult, read: FileResult | None) -> NodeStorage:
-    """Return the node's result after the second round; a rewritten file whose new content was not read is a problem.
+    """Return the node's result after the second round.
 
-    If the old content was read, the node's cache is stale.
+    If the new content of a rewritten file was not read, the result has a problem. If the old content was read, the
+    node's cache is stale.
     """
     if read is None or node.read_problem or not new.checksum:
         return node
@@ -125,7 +126,7 @@ def _second_result(node: NodeStorage, old: FileResult, new: FileResult, read: Fi
 
 
 def _write_together(wrote: tuple[FileResult, ...]) -> float | Gap:
-    """Return the write rate of all nodes together in GB/s; a Gap if a node could not write.
+    """Return the write rate of all nodes together in GB/s, or a Gap if a node could not write.
 
     All nodes began at the same time, so the slowest node sets the duration.
     """

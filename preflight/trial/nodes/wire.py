@@ -43,7 +43,7 @@ READS_A_TURN = 64  # so that one talker does not keep the others waiting
 class Link:
     """One end of a connection between two launchers.
 
-    `most_bytes` limits the length of a line; the limit grows once the other end has identified itself.
+    `most_bytes` limits the length of a line. The limit is raised when the other end has identified itself.
     """
 
     def __init__(self, sock: socket.socket, most_bytes: int = HELLO_BYTES) -> None:

@@ -147,7 +147,10 @@ def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
 
 
 def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> ChildProcess:
-    """Fork a per-rank agent; if this process has more than one thread, the child executes a new interpreter."""
+    """Fork the per-rank agent of the rank `rank`.
+
+    If this process has more than one thread, the child executes a new interpreter.
+    """
     agent, is_sound = os.getpid(), processes.thread_count() == 1
 
     def be_supervisor(_: Parent) -> None:
@@ -175,7 +178,7 @@ def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> Chi
 def supervise_rank(spec_path: str) -> None:
     """Supervise this process's rank by the specification in the file `spec_path`.
 
-    An error is sent to the launcher before it is raised.
+    If an error occurs, send the error to the launcher, and then raise the error.
     """
     try:
         supervise(spec_path)
@@ -189,7 +192,10 @@ def _why(error: Exception) -> str:
 
 
 def _environment(worker: Worker, group: WorkerGroup) -> dict[str, str]:
-    """Return the variables that torchrun gives a worker, so that trials run in the environment of a job."""
+    """Return the variables that torchrun gives a worker.
+
+    With these variables, test runs have the same environment as a job.
+    """
     spec = group.spec
     return {
         "RANK": str(worker.global_rank),
@@ -212,7 +218,10 @@ def _environment(worker: Worker, group: WorkerGroup) -> dict[str, str]:
 
 
 def _tell(event: dict[str, Any]) -> None:
-    """Send an event to the launcher through the FIFO, which works even if the disk with the logs is full."""
+    """Send an event to the launcher through the FIFO.
+
+    The FIFO works even if the disk with the logs is full.
+    """
     with open(os.environ["PREFLIGHT_EVENTS"], "wb", buffering=0) as fifo:
         # The line break in front ends what a conductor that was killed while writing left behind.
         fifo.write(b"\n" + json.dumps(event).encode() + b"\n")

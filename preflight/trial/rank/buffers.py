@@ -108,5 +108,5 @@ def caller(collective: Collective, buffers: Buffers, ranks: Ranks) -> Callable[[
 
 
 def _function(*names: str) -> Callable[..., object]:
-    """Return the first function of torch.distributed among `names` that this torch has."""
+    """Return the first function in `names` that this version of torch.distributed has."""
     return next(cast(Callable[..., object], getattr(dist, name)) for name in names if hasattr(dist, name))

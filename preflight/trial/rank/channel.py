@@ -70,8 +70,8 @@ class Channel:
     def collect(self, index: int, world_size: int, node_sizes: Sequence[int], until: Callable[[], float]) -> list[Any]:
         """Return the answers of all ranks to step `index`, in rank order.
 
-        `until` returns the monotonic deadline for the next answer. Raise HarnessError, which names the first late rank,
-        if a rank is late.
+        `until` returns the monotonic deadline for the next answer. If a rank is late, raise HarnessError, which names
+        the first late rank.
         """
         # `node_sizes` has the number of ranks on each node, and is empty for a single node.
         own = node_sizes[0] if node_sizes else world_size

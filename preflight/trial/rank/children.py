@@ -146,7 +146,10 @@ def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
 
 
 def ask(child: Child, question: dict[str, Any]) -> None:
-    """Send `question` to a child that answers questions. The answer is in `child.events` once its stage is `done`."""
+    """Send `question` to a child that answers questions.
+
+    The answer is in `child.events` once the child's stage is `done`.
+    """
     child.events = []
     if child.is_done:
         _move(child, ASKED)
@@ -204,7 +207,10 @@ def _move(child: Child, stage: str, expected_s: float = 0.0) -> None:
 
 
 def _note_exit(child: Child) -> None:
-    """Record how a child that has exited on its own ended, after its remaining output was read."""
+    """If the child has exited on its own, record how the child ended.
+
+    The child's remaining output is read first.
+    """
     if child.fd >= 0 and processes.state(child.pid) not in processes.GONE:
         return
     while child.fd >= 0 and wait_for([child.fd], (), 0.0):
@@ -228,9 +234,9 @@ def _note_exit(child: Child) -> None:
 
 
 def _last_of_watchdog(log_path: str) -> str:
-    """Return the error with which torch's watchdog ended this process; "" if it did not.
+    """Return the error with which torch's watchdog ended the process, or "" if the watchdog did not end it.
 
-    The error is NCCL's and may be the consequence of another rank's death.
+    The error comes from NCCL, and may be the consequence of another rank's death.
     """
     try:
         with open(log_path, "rb") as log:
@@ -254,7 +260,10 @@ def limit_s(child: Child, limits: StageLimits) -> float:
 
 
 def forgive(children: Sequence[Child], gap_s: float) -> None:
-    """Do not count `gap_s` seconds in which this agent and its children were suspended."""
+    """Do not count `gap_s` seconds toward the time limits of `children`.
+
+    This agent and its children were suspended for this time.
+    """
     for child in children:
         child.moved_at += gap_s
 

@@ -109,7 +109,10 @@ class Conductor:
         return plan.cure_measures if step.is_for_cure else plan.measures
 
     def _burn(self) -> None:
-        """Repeat the GPU tests, and the trial with the default settings while the GPUs are under load, as planned."""
+        """Repeat the GPU tests for the planned time, which puts the GPUs under load.
+
+        After each repetition, repeat the trial with the default settings, if these settings work and time is left.
+        """
         devices, turn = self._spec.devices, 0
         until = min(self._spec.deadline_monotonic_s, time.monotonic() + devices.burn_s)
         while devices.burn_rounds and time.monotonic() < until and not self._known.unkillable:
@@ -123,7 +126,10 @@ class Conductor:
         self._free_gpus()
 
     def _free_gpus(self) -> None:
-        """End the processes of the GPU tests, so that a trial finds GPUs without any context, as a job does."""
+        """End the processes of the GPU tests.
+
+        A trial then finds GPUs without any context, as a job does.
+        """
         were_there = self._gpu_tests.end_processes()
         self._known = replace(
             self._known,
@@ -160,7 +166,10 @@ class Conductor:
         return self._after_release(self._try_apart(candidate, candidate, rail_measures(self._plan.cure_measures)))
 
     def _ask_nccl(self) -> None:
-        """Have NCCL 2.31 or later run its own diagnostics on its paths, as a second opinion on a single node."""
+        """Have NCCL run its own diagnostics on its paths, as a second opinion.
+
+        The diagnostics need NCCL 2.31 or later, and run only on a single node.
+        """
         results, place = self._known.results, self._spec.place
         nccl = next((each.nccl for each in results if each.nccl), "")
         is_due = self._plan.screen_all or any(each.outcome in FAILED for each in results)
@@ -182,9 +191,10 @@ class Conductor:
         return "a process can't be killed and keeps its GPU" if self._known.unkillable else self._why_no_time()
 
     def _rerun(self, step: steps.Repeat) -> None:
-        """Run settings again in new processes, up to the measurement at which earlier trials failed.
+        """Run the configuration in `step` again in new processes.
 
-        The reruns are reported apart from the trials.
+        The rerun ends with the measurement at which earlier trials failed. The reruns are reported apart from the
+        trials.
         """
         candidate, skip = step.candidate, self._why_no_time()
         if skip:
@@ -260,9 +270,9 @@ class Conductor:
         self._steps.report({"event": "trial", "result": encode(result)})
 
     def _after_release(self, result: TrialResult) -> TrialResult:
-        """Return the result once the GPU memory of a failed trial is free.
+        """If a trial failed, wait until its GPU memory is free, and return the result of the trial.
 
-        Memory that stays in use is added to the result's problem.
+        Memory that stays in use is added to the problem in the result.
         """
         held = self._keeper.wait_until_released() if self._keeper and result.outcome is not Outcome.OK else ""
         return replace(result, problem=f"{result.problem}; {held}") if held else result
@@ -270,7 +280,7 @@ class Conductor:
     def _may_have_met_another_program(self, result: TrialResult) -> bool:
         """Return whether a gloo group that never formed is worth one more attempt.
 
-        Gloo's ports authenticate no caller: a program that connects milliseconds before the peer takes the peer's
+        Gloo's ports authenticate no caller. A program that connects milliseconds before the peer takes the peer's
         place.
         """
         unmet = result.outcome is Outcome.HANG and not (result.culprits or result.results)
@@ -278,7 +288,7 @@ class Conductor:
         return self._spec.backend.name == "gloo" and unmet
 
     def _note_no_effect(self, result: TrialResult) -> TrialResult:
-        """Return the result; the outcome becomes NO_EFFECT if the trial's transport is that of the default settings.
+        """Return `result`, with the outcome NO_EFFECT if the trial used the transport of the default settings.
 
         Such a trial proves nothing, and its configuration is never recommended.
         """
@@ -290,9 +300,9 @@ class Conductor:
         return replace(result, outcome=Outcome.NO_EFFECT, problem=f"went over {carriers}, as the default did")
 
     def _compare(self, candidate: Candidate, pairs: int) -> None:
-        """Compare a configuration with the default settings.
+        """Compare the configuration `candidate` with the default settings in `pairs` pairs of process groups.
 
-        A comparison in only one pair of process groups is a screening and is not reported.
+        If `pairs` is 1, the comparison is a screening and is not reported.
         """
         name, default = candidate.name, self._plan.named(DEFAULT)
         turns: list[DuelTurn] = []
@@ -324,9 +334,10 @@ class Conductor:
     def _take(
         self, label: str, candidates: tuple[Candidate, ...], measures: tuple[Measure, ...] = ()
     ) -> tuple[Assignment, list[list[RankAnswer]], str]:
-        """Have all ranks take a step: one trial, or the sides of a comparison.
+        """Have all ranks run one step, which is a trial or a comparison of two sides.
 
-        Return rank 0's assignment, each rank's answers by side, and the reason why the ranks were killed, or "".
+        Return (assignment, answers, reason). The assignment is that of rank 0. The answers are the answers of each
+        rank, by side. The reason says why the ranks were killed, or is "".
         """
         is_known_broken = bool(self._known.broken_pairs) and measures == self._plan.measures
         first_s = self._first_limit.limit_s(is_known_broken=is_known_broken)

@@ -34,7 +34,8 @@ class GpuKeeper:
     def wait_until_released(self, within_s: float = RELEASE_S) -> str:
         """Wait until the GPUs use no more memory than before the first test run, at most `within_s` seconds.
 
-        Return "" if the memory is free or the GPUs can't be queried, or a text on the memory still in use.
+        If the memory is free or the GPUs can't be queried, return "". Otherwise return a text on the memory that is
+        still in use.
         """
         until = time.monotonic() + within_s
         while True:
@@ -50,7 +51,10 @@ class GpuKeeper:
         self._crew.end(KEEPER)
 
     def _used(self, within_s: float) -> dict[str, int]:
-        """Return the bytes in use by GPU UUID; {} if no answer comes within `within_s`, and in all later calls."""
+        """Return the memory in use in bytes, by GPU UUID.
+
+        If no answer comes within `within_s` seconds, this call and all later calls return {}.
+        """
         if self._silent:
             return {}
         with contextlib.suppress(OSError, TypeError):
@@ -63,7 +67,7 @@ class GpuKeeper:
 
 
 def still_held(before: Mapping[str, int], now: Mapping[str, int]) -> str:
-    """Return a text on the GPUs that hold clearly more memory `now` than `before`, or "".
+    """Return a text on the GPUs that hold clearly more memory in `now` than in `before`, or "".
 
     Both mappings have the used bytes by GPU UUID.
     """

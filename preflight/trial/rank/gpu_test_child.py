@@ -112,7 +112,8 @@ def _watch(assignment: Assignment, devices: Devices, job: DeviceJob) -> Watched:
 def _await_turn(assignment: Assignment, job: DeviceJob, label: str, report: Report) -> None:
     """Wait until the GPUs with lower places have finished their copies.
 
-    Simultaneous copies would share links and memory channels.
+    A GPU's place is its number among the GPUs of the run on this node. Simultaneous copies would share links and memory
+    channels.
     """
     report({"stage": "turn"})
     channel = Channel(assignment.store.path)

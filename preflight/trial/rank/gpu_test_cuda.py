@@ -136,7 +136,10 @@ class CudaDevices:
 
 
 def _gpu_of(source: torch.Tensor, target: torch.Tensor) -> torch.device:
-    """Return the GPU whose stream the copy runs on: the source's, or that of the only side on a GPU."""
+    """Return the GPU on whose stream the copy runs.
+
+    This is the GPU of the source. If the source is not on a GPU, this is the GPU of the target.
+    """
     return source.device if source.device.type == "cuda" else target.device
 
 
@@ -161,9 +164,9 @@ def _streams_of_its_own(source: torch.Tensor, target: torch.Tensor) -> Iterator[
 
 @contextlib.contextmanager
 def _out_of_memory_named() -> Iterator[None]:
-    """Raise OutOfGpuMemory if a GPU runs out of memory in the block; other errors pass unchanged.
+    """Raise OutOfGpuMemory if a GPU runs out of memory in the block.
 
-    A full GPU is no fault of the GPU.
+    Other errors pass unchanged. A GPU that is full is not at fault.
     """
     try:
         yield
@@ -185,7 +188,10 @@ def pattern(count: int, salt: int, device: torch.device) -> torch.Tensor:
 
 
 def factors(places: torch.Tensor, salt: int) -> torch.Tensor:
-    """Turn `places` (int64, row * rows + column) into integers from -31 to 31 that depend on `salt`, in place."""
+    """Convert the numbers in the tensor `places` to integers from -31 to 31 that depend on `salt`, in place.
+
+    Each number is an int64 with the place of a matrix element: row * rows + column.
+    """
     mixed = places.mul_(2_654_435_761).add_(salt * 40_503).bitwise_right_shift_(11)
     return mixed.remainder_(2 * LARGEST_FACTOR + 1).sub_(LARGEST_FACTOR)
 

@@ -63,7 +63,10 @@ class Devices(Protocol):
         """Return whether CUDA reports peer access from the GPU `source` to the GPU `target`."""
 
     def allocate(self, place: int, elements: int, wide: bool) -> Buffer:
-        """Return a buffer on the GPU at `place` for `elements` integers of 4 bytes, or of 8 bytes if `wide`."""
+        """Return a buffer for `elements` integers on the GPU at `place`.
+
+        Each integer has 8 bytes if `wide` is true, and 4 bytes if `wide` is false.
+        """
 
     def allocate_on_host(self, elements: int) -> Buffer:
         """Return pinned memory for `elements` integers of 4 bytes near this thread's CPUs.

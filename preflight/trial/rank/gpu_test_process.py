@@ -99,7 +99,10 @@ class GpuTestProcess:
 
 
 def _places_of(rank: Rank) -> set[int]:
-    """Return the places of this rank's GPU and of the GPUs that its process tests together with it."""
+    """Return the places of the GPUs that this rank's test process uses.
+
+    These are the rank's own GPU, and the GPUs that the process tests together with the rank's own GPU.
+    """
     own, count = rank.local_rank, len(rank.spec.devices.gpus)
     return {own, *(other for other in range(count) if other != own and _is_owner(own, other, count))}
 
@@ -120,7 +123,10 @@ def _start(rank: Rank, index: int, by_exec: bool, visible: tuple[int, ...]) -> c
 
 
 def _watch(rank: Rank, child: children.Child, until: float) -> str:
-    """Listen until the process has finished its task, has ended or is late; return why the process is late, else ""."""
+    """Listen until the test process has finished its task, has ended or is late.
+
+    Return why the process is late, or "" if the process is not late.
+    """
     own_time = OwnTime()
     while True:
         children.listen([child], LISTEN_S)

@@ -97,7 +97,10 @@ def _load(answer: Answer, key: str) -> UnderLoad | Gap:
 
 
 def _ended(answer: Answer, wrong: str) -> tuple[Ending, str]:
-    """Return how a test ended, with a text; the result is WRONG if data were wrong, however the process ended."""
+    """Return how a test ended, and a text on the end of the test.
+
+    If data were wrong, the result is WRONG, no matter how the process ended.
+    """
     end = decode(RankEnd, answer["end"])
     where = next((event["what"] for event in reversed(answer["events"]) if "what" in event), "")
     at = f"at {end.stage}{f' ({where})' if where and end.stage.split()[0] not in GOES_ON else ''}"

@@ -110,7 +110,10 @@ class GpuTestRounds:
 
 
 def _pair_timed(round_: GpuTestRound, gpus: Sequence[int]) -> tuple[int, int] | None:
-    """Return the pair, as NVML numbers it, that a round times; None for a round that times no pair."""
+    """Return the pair of GPUs that a round times, or None if the round times no pair.
+
+    The pair has the NVML indices of the GPUs.
+    """
     group = round_.groups[0]
     if group.jobs[0].kind is not JobKind.PAIR_SPEED:
         return None

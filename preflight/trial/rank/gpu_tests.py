@@ -105,9 +105,9 @@ def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float)
 def _transfers(
     devices: Devices, pair: tuple[int, int], by: CopyBy, size_bytes: int, direction: Direction
 ) -> list[Transfer]:
-    """Return pairs of source and target buffers for copies between the GPUs of a pair.
+    """Return (source buffer, target buffer) for each copy between the GPUs of `pair`.
 
-    For copies by SMs the target's numbers are wider, so that a kernel has to copy.
+    For copies by SMs, the numbers in the target are wider, so that a kernel has to make the copy.
     """
     a, b = pair
     ways = {Direction.A_TO_B: [(a, b)], Direction.B_TO_A: [(b, a)], Direction.BOTH: [(a, b), (b, a)]}[direction]

@@ -188,7 +188,10 @@ class GroupConductor:
         )
 
     def _take(self, label: str, candidate: Candidate, groups: Sequence[RankGroup]) -> list[list[RankAnswer]]:
-        """Have all groups run a trial of one configuration; return the ranks' answers, one list per group."""
+        """Have all groups run a trial of one configuration at the same time.
+
+        Return one list for each group, with the answers of the group's ranks.
+        """
         step = GroupStep(label, candidate, self._steps.by_exec, tuple(groups))
         order = {"kind": "groups"} | encode(step)
         answers = self._steps.take(order, step.label, take_groups, self._spec.deadline_monotonic_s)

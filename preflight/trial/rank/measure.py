@@ -57,16 +57,21 @@ def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Rank
 
 
 def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int) -> frozenset[int]:
-    """Return the numbers of `verified_calls` random timed calls. The same `seed` gives the same numbers."""
+    """Choose `verified_calls` of the timed calls at random, and return the numbers of these calls.
+
+    The same `seed` gives the same numbers.
+    """
     # Calls are numbered from 0. The first `lead_in` calls are not timed, and the next `repetitions` calls are timed.
     timed = range(lead_in, lead_in + repetitions)
     return frozenset(random.Random(seed).sample(timed, min(verified_calls, repetitions)))
 
 
 def time_once(call: Call, ranks: Ranks, work: Work | None = None) -> Times:
-    """Return (wait at the barrier, duration of the call, pause between both) of one repetition, in microseconds.
+    """Return the three times of one repetition in microseconds: barrier, call and pause.
 
-    The times do not include `work` and a second barrier, which run between the first barrier and the call.
+    These times are the wait at the barrier, the duration of the call, and the pause between the barrier and the call.
+    If `work` is given, `work` and a second barrier run between the first barrier and the call. The times do not include
+    `work` and the second barrier.
     """
     arrived = time.perf_counter_ns()
     ranks.barrier()
@@ -90,7 +95,7 @@ def _timed(call: Call, ranks: Ranks) -> float:
 
 
 def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[int, RankSamples]:
-    """Measure a collective, and return the size of its larger buffer in bytes and this rank's samples."""
+    """Measure a collective, and return (size in bytes of the larger buffer, samples of this rank)."""
     # One call before the timing, one call after the timing, and some of the timed calls are verified.
     buffers = allocate(measure.collective, measure.nominal_bytes, ranks)
     samples = measure_call(measure, buffers, caller(measure.collective, buffers, ranks), ranks, agree)

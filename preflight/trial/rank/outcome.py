@@ -100,7 +100,7 @@ def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:
 
 
 def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples], float]]:
-    """Yield the collective, the size in bytes, every rank's samples and rank 0's seconds for each complete step."""
+    """Yield (collective, size in bytes, samples of every rank, seconds of rank 0) for each complete step."""
     # A step is complete if all ranks in `answers` finished the step.
     for collective, size_bytes, packed, took_s in _packed_steps(answers):
         yield collective, size_bytes, [unpack_samples(each) for each in packed], took_s
@@ -136,9 +136,10 @@ def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tu
 
 
 def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[RankAnswer]) -> tuple[DuelTurn, ...]:
-    """Return one sample ("turn") for each step that both configurations, `default` and `candidate`, finished.
+    """Return one sample (a "turn") for each step that both configurations have finished.
 
-    `pair` is the number of the pair of process groups in which the configurations ran.
+    `default` and `candidate` have the ranks' answers for the two configurations. `pair` is the number of the pair of
+    process groups in which the configurations ran.
     """
     turns_of: dict[tuple[object, int], int] = {}
     turns = []
@@ -194,7 +195,10 @@ def _failed(ends: Sequence[RankEnd], ranks: tuple[int, ...]) -> TrialVerdict:
 
 
 def _first_line(detail: str) -> str:
-    """Return the rank's own message, the first line of `detail`; the lines after it are from the rank's NCCL log."""
+    """Return the rank's own message, which is the first line of `detail`.
+
+    The other lines of `detail` are from the rank's NCCL log.
+    """
     return detail.partition("\n")[0]
 
 
@@ -203,7 +207,10 @@ def _is_past_init(end: RankEnd) -> bool:
 
 
 def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
-    """Return the verdict on a hang; if some ranks stayed silent and others timed out, the silent ranks are at fault."""
+    """Return the verdict on a hang.
+
+    If some ranks stayed silent and others timed out, the silent ranks are at fault.
+    """
     stopped = tuple(end.rank for end in ends if end.ended == "stopped")
     if stopped:
         where = _stage_of(ends, stopped[0])
@@ -233,10 +240,10 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
 
 
 def _lost_connections(ends: Sequence[RankEnd]) -> str:
-    """Return a clause on broken connections in NCCL's own logs; "" if there are none.
+    """Return a clause on the connections that broke according to NCCL's own logs, or "".
 
     Both ends of a connection report the break, and neither end is the cause. NCCL 2.26 and 2.27 raise no error for a
-    broken connection (facts 4.1), so that the ranks wait.
+    broken connection, so that the ranks wait (facts 4.1).
     """
     said = {end.rank: match[1] for end in ends for line in end.log if (match := LOST_CONNECTION.search(line.text))}
     if not said:
@@ -292,7 +299,10 @@ def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
 
 
 def slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
-    """Return the longest time in µs that a rank took to create the group and run its first collective, or a Gap."""
+    """Return the longest time in microseconds that a rank took to connect, or a Gap.
+
+    To connect, a rank creates the group and runs the first collective of the group.
+    """
     times_us = [_last(answer, "connect_us", None) for answer in answers]
     if not times_us or None in times_us:
         return Gap("not every rank came through its first collective")
@@ -310,6 +320,6 @@ def _stage_of(ends: Sequence[RankEnd], rank: int) -> str:
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
-    """Return `rank 3` or `ranks 0-2, 5`; a long list is cut."""
+    """Return a text such as `rank 3` or `ranks 0-2, 5`. A long list is cut."""
     text = ranks_text(ranks)
     return text if len(text) <= 80 else f"{text[:80].rpartition(',')[0]}, ..."

@@ -37,7 +37,7 @@ def aggregate_many(collective: Collective, size_bytes: int, packed: Sequence[Any
 
 
 def _tensor(packed: Sequence[Any]) -> torch.Tensor:
-    """Return the microseconds as ranks x (barrier, call, gap) x repetitions.
+    """Return the times of all ranks in microseconds, as a tensor of ranks x (barrier, call, gap) x repetitions.
 
     Raise MalformedInput if sizes don't match.
     """
@@ -51,10 +51,10 @@ def _tensor(packed: Sequence[Any]) -> torch.Tensor:
 
 
 def _rank_times(packed: Sequence[Any], times: torch.Tensor) -> tuple[RankTime, ...]:
-    """Return each shown rank's own share of the collective, in rank order; see model.samples.rank_times.
+    """Return each shown rank's own share of the collective, in rank order.
 
-    With many ranks, only the fastest rank and the slowest ranks are shown, because a report of 8,192 ranks would
-    otherwise hold little else.
+    The share is defined in model.samples.rank_times. With many ranks, only the fastest rank and the slowest ranks are
+    shown. Otherwise, a report of 8,192 ranks would hold little else.
     """
     barrier, call, gap = times.unbind(dim=1)
     own = call.min(dim=0).values + gap

@@ -28,7 +28,10 @@ def port_errors_now(machine: Machine, limit_s: float = LIMIT_S) -> Counted:
 
 
 def port_errors_between(before: Counted, after: Counted) -> list[dict[str, Any]]:
-    """Return the ports with a counter that grew from `before` to `after`, as PortErrors fields without `rank`."""
+    """Return the ports on which an error counter grew from `before` to `after`.
+
+    Each result has the fields of PortErrors except `rank`.
+    """
     grown = {
         port: [
             {"name": name, "value": value - before[port][name]}

@@ -50,7 +50,10 @@ def _again(
     attempt: Callable[[Candidate], TrialResult],
     why_no_more: Callable[[], str],
 ) -> Iterator[RailTest]:
-    """Test ports again that failed or were slow while other ports work, because a single failure is no fault."""
+    """Test ports again that failed or were slow while other ports work.
+
+    A single failure does not prove a fault.
+    """
     for place in slow_or_failed(found):
         if why_no_more():
             return

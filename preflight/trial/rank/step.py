@@ -156,7 +156,10 @@ def _with_limit(spec: RunSpec, first_s: float) -> RunSpec:
 
 
 def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
-    """Start and return the child process of a test run, with its own log. `by_exec` starts the child without a fork."""
+    """Start and return the child process of a test run, which has its own log.
+
+    If `by_exec` is true, the child starts without a fork.
+    """
     log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
     return children.start(assignment, log_path, by_exec)
 
@@ -176,7 +179,7 @@ def run_to_end(
 
 
 def _debug_file(child: children.Child) -> str:
-    """Return the pattern of the path of NCCL's log; "" if there is none."""
+    """Return the path pattern of the NCCL log of `child`, or "" if there is no pattern."""
     return dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", "")
 
 
@@ -216,7 +219,10 @@ def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[
 
 
 def _watch(rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None, own_time: OwnTime) -> bool:
-    """Listen until every child is done or the step is killed; return whether it was killed as hung."""
+    """Listen until every child is done or the step is killed.
+
+    Return whether the step was killed because of a hang.
+    """
     while True:
         children.listen(running, LISTEN_S)
         if on_stage:
@@ -243,7 +249,10 @@ def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:
 
 
 def _waits_for_what_was_given_up(child: children.Child) -> bool:
-    """Return whether NCCL's log shows that NCCL gave up an InfiniBand transfer, for which the child still waits."""
+    """Return whether the child still waits for an InfiniBand transfer that NCCL has given up.
+
+    NCCL's log shows whether NCCL has given up a transfer.
+    """
     now = time.monotonic()
     if child.end is None and child.assignment.backend.dialect == "nccl" and now > child.log_looked_at + LOOK_AT_LOG_S:
         child.log_looked_at = now

@@ -18,9 +18,10 @@ BACKLOG = 4096
 
 
 def open_store(assignment: Assignment) -> Store:
-    """Return the store of the test run: a file on one node, or a client of node 0's server on several nodes.
+    """Return the store of the test run.
 
-    A wait on the store raises an error after the timeout of the stage `init`.
+    On one node, the store is a file. On several nodes, the store is a client of node 0's server. A wait on the store
+    raises an error after the timeout of the stage `init`.
     """
     timeout = timedelta(seconds=assignment.limits.own_timeout_s("init"))
     place = assignment.store

@@ -37,9 +37,9 @@ def transport(dialect: str) -> tuple[Carrier, ...]:
 
 
 def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
-    """Return the transports of the data of the ended process `pid`, or () if its NCCL log can't be read.
+    """Return the transports of the data of the ended process `pid`.
 
-    `pattern` is the NCCL_DEBUG_FILE of this process.
+    The result is () if the process's NCCL log can't be read. `pattern` is the NCCL_DEBUG_FILE of the process.
     """
     try:
         return read_nccl_log(_log_lines(pattern, pid)).carriers()
@@ -48,9 +48,9 @@ def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
 
 
 def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
-    """Return the files in /dev/shm that the ended process `pid` created but could not use, according to its NCCL log.
+    """Return the files in /dev/shm that the ended process `pid` created but could not use.
 
-    `pattern` is that process's NCCL_DEBUG_FILE.
+    The files come from the process's NCCL log. `pattern` is the NCCL_DEBUG_FILE of the process.
     """
     try:
         return unusable_segments(_log_lines(pattern, pid))
@@ -59,9 +59,9 @@ def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
 
 
 def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
-    """Return the path of the NCCL log of process `pid`, with its first warnings and last lines.
+    """Return the path, the first warnings and the last lines of the NCCL log of process `pid`.
 
-    The result is ("", ()) if there is no log.
+    The path is returned first, and the lines follow in a tuple. The result is ("", ()) if there is no log.
     """
     # `pattern` is the NCCL_DEBUG_FILE of this process.
     try:
@@ -107,7 +107,10 @@ def _telling(path: str) -> Iterator[LogLine]:
 
 
 def _logs(pattern: str, pid: int) -> list[str]:
-    """Return the logs of a process; in `pattern`, NCCL replaces %h by the host's name and %p by the pid."""
+    """Return the paths of the NCCL logs of process `pid`.
+
+    In `pattern`, NCCL replaces %h by the host's name and %p by the pid.
+    """
     return glob.glob(glob.escape(pattern).replace("%h", "*").replace("%p", str(pid))) if pattern else []
 
 

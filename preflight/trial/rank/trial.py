@@ -154,8 +154,8 @@ def _set_timeouts(store: Store, limits: StageLimits, stage: str, expected_s: flo
     """Set the timeout of the process group for one step, if torch and the backend allow it.
 
     torch < 2.4 and other backends keep the timeout with which the group was created. On GPUs, the rank's own deadline
-    is earlier than the group's timeout, because torch's watchdog would end the process without saying at which stage it
-    hung.
+    is earlier than the group's timeout. If the group's timeout came first, torch's watchdog would end the process, and
+    the stage of the hang would be unknown.
     """
     own_s = limits.own_timeout_s(stage, expected_s)
     store.set_timeout(timedelta(seconds=own_s))
@@ -207,7 +207,10 @@ def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
 
 @contextlib.contextmanager
 def _own_turn(store: Store, assignment: Assignment, step: int, first_side: int) -> Iterator[None]:
-    """Run the block while the other side of a comparison sleeps; the sides alternate."""
+    """Run the block while the other side of a comparison sleeps.
+
+    The two sides alternate: while one side runs, the other side waits.
+    """
     if assignment.sides == 1:
         yield
         return
@@ -236,7 +239,10 @@ def _agreement(store: Store, scope: str, assignment: Assignment) -> Callable[[st
 
 
 def _say_farewell(store: Store, assignment: Assignment) -> None:
-    """Wait until all ranks are done, because a rank that leaves a live group early looks like a crash to the others."""
+    """Wait until all ranks are done.
+
+    A rank that leaves a live group early looks like a crash to the other ranks.
+    """
     store.set(f"through/{assignment.side}/{assignment.rank}", "yes")
     keys = [f"through/{assignment.side}/{rank}" for rank in range(assignment.world_size)]
     store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.limits.own_timeout_s("timed"))))

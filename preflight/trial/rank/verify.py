@@ -36,7 +36,8 @@ def count_wrong(
 class TimedVerification:
     """Verification of some of the timed calls.
 
-    All ranks must get the same places and the same seed, so that all ranks send patterns in the same call.
+    `places` has the numbers of the calls to verify. All ranks must get the same `places` and the same `seed`, so that
+    all ranks send patterns in the same calls.
     """
 
     # The calls between verified calls move zeros, and the last of these calls is checked too.
@@ -54,15 +55,19 @@ class TimedVerification:
 
     @property
     def found(self) -> tuple[int, int, int]:
-        """Return the number of verified calls, and the most wrong elements and the most nonzero elements in a call.
+        """Return (verified calls, most wrong elements in a call, most nonzero elements in a call).
 
-        Nonzero elements are counted after an in-place collective whose input is all zeros; there should be none.
+        Nonzero elements are counted after an in-place collective whose input is all zeros. A correct collective leaves
+        no nonzero elements.
         """
         # Any rank may have caused the nonzero elements.
         return self.verified_calls, self.wrong_elements, self.spread_elements
 
     def work_before(self, place: int) -> Work | None:
-        """Return the work to run before the timed call `place`, outside its measured time, or None."""
+        """Return the work to run before the timed call with the number `place`, or None.
+
+        The work is not part of the measured time of the call.
+        """
         if place in self._places:
             return self._before_pattern
         return None if self._sent == "zeros" else self._before_zeros
@@ -96,7 +101,10 @@ class TimedVerification:
 
 
 def _fill(buffers: Buffers, ranks: Ranks, salt: int, collective: Collective) -> None:
-    """Write this rank's pattern into the send buffer, and NaN into a separate receive buffer."""
+    """Write this rank's pattern into the send buffer.
+
+    If the receive buffer is a separate tensor, fill the receive buffer with NaN.
+    """
     if buffers.send.data_ptr() != buffers.receive.data_ptr():
         buffers.receive.fill_(NOT_WRITTEN)
     _repeated(buffers.send, sent_by(ranks.rank, collective, ranks, salt), lambda part, values: part.copy_(values))
@@ -114,7 +122,7 @@ def _wrong(collective: Collective, buffers: Buffers, ranks: Ranks, salt: int) ->
 def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
     """Call `act(part, values)` for consecutive parts of the tensor, each as long as `values`.
 
-    The values are one period, which repeats along the tensor; they are never copied to the length of the tensor.
+    `values` has one period, which repeats along the tensor. No copy of `values` has the full length of the tensor.
     """
     tensor = tensor.view(values.dtype)
     whole = tensor.numel() // PERIOD * PERIOD
@@ -139,8 +147,8 @@ def _words(of: range, device: torch.device, salt: int) -> torch.Tensor:
     """Return one period for each rank: 32 bits that look random, as int64.
 
     For a given rank and place, different salts give different words. For a given salt, all words of all ranks are
-    different: they are the images of different numbers under an invertible function (two rounds of multiplying and
-    shifting).
+    different, because different numbers are mapped by an invertible function. This function is two rounds of
+    multiplying and shifting.
     """
     place = torch.arange(PERIOD, dtype=torch.int64, device=device)
     rank = torch.arange(of.start, of.stop, dtype=torch.int64, device=device).unsqueeze(1)
@@ -155,9 +163,9 @@ def _summands(of: range, ranks: Ranks, salt: int) -> torch.Tensor:
 
     At each place, the absolute values of all ranks add up to less than 2**24.
 
-    float32 therefore holds every sum of them exactly, in any order of summation. At each place, one rank sends a large
-    number, and the other ranks share the rest of the range; the numbers may be positive or negative. The bound holds
-    for up to 2**22 ranks.
+    float32 therefore holds every sum of these numbers exactly, in any order of summation. At each place, one rank sends
+    a large number, and the other ranks share the rest of the range. The numbers may be positive or negative. The bound
+    holds for up to 2**22 ranks.
     """
     word = _words(of, ranks.device, salt)
     place = torch.arange(PERIOD, dtype=torch.int64, device=ranks.device)
@@ -178,15 +186,18 @@ def _sum(ranks: Ranks, salt: int) -> torch.Tensor:
 
 
 def _scale(salt: int) -> float:
-    """Return a power of two that differs between calls. Scaling data by it does not round.
+    """Return a power of two that differs between calls, by which the data are multiplied.
 
-    The exponent bits therefore differ between calls too.
+    This multiplication does not round. The exponent bits of the data therefore differ between calls too.
     """
     return 2.0 ** (salt % 61 - 42)
 
 
 def _expected(collective: Collective, ranks: Ranks, salt: int, count: int) -> list[torch.Tensor]:
-    """Return, for each equal part of the `count` received elements, one period of the values that it should hold."""
+    """Return the expected values of the `count` received elements, as one period for each part.
+
+    The received elements consist of parts of equal size.
+    """
     n = ranks.world_size
     if collective in SUMS:
         total = _sum(ranks, salt)
@@ -198,5 +209,5 @@ def _expected(collective: Collective, ranks: Ranks, salt: int, count: int) -> li
 
 
 def _from(values: torch.Tensor, place: int) -> torch.Tensor:
-    """Return the values rotated, so that the period begins at `place`."""
+    """Return `values` rotated, so that the period begins at the index `place`."""
     return values.roll(-(place % PERIOD))
