@@ -77,7 +77,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A variant of a cause: a pattern of the error text, with its own headline and steps."""
+    """A variant of a cause, for error texts that match the pattern `words`. It has its own headline and steps."""
 
     words: str  # a regular expression, searched in the lines
     verdict: str

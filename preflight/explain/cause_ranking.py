@@ -23,6 +23,8 @@ WHY = {
 }
 WARNING = re.compile(r"\[W\d{3,4} ")
 OTHERWISE = "it came after the cause, or usually follows from it"
+ONLY_WARNED = "a warning says so, and nothing else shows why the run failed"
+MAYBE_EARLIER = "the log says so, but the log may have another run after these lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[R
     claims = [Ranked(cause, claim) for cause, claim in judged if claim is not None]
     claims = [r for r in claims if not _is_noise_of_the_end(evidence, r.claim)]
     # A program goes on after a warning: it counts, as likely, where nothing else tells why the run failed.
-    claims = [r for r in claims if not r.claim.is_warning] or [_not_sure(r) for r in claims]
+    claims = [r for r in claims if not r.claim.is_warning] or [_not_sure(r, ONLY_WARNED) for r in claims]
+    claims = [_not_sure(r, MAYBE_EARLIER) if _may_be_of_earlier_run(evidence, r.claim) else r for r in claims]
     first = {event.order: place for place, event in enumerate(earliest(e for r in claims for e in r.claim.events[:1]))}
     claims.sort(
         key=lambda r: (r.claim.authority, first.get(r.claim.events[0].order, 0) if r.claim.events else -1, r.cause.id)
@@ -73,9 +76,19 @@ def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
     ) and not evidence.of(*DEATHS)
 
 
-def _not_sure(warned: Ranked) -> Ranked:
-    because = "a warning says so, and nothing else shows why the run failed"
-    return replace(warned, claim=replace(warned.claim, confidence=Confidence.MEDIUM, because=because))
+def is_before_another_run(evidence: LogEvidence, claim: Claim) -> bool:
+    """Return whether all events of a claim come before a line at which another run of the log may begin."""
+    return bool(claim.events) and all(
+        event.line < evidence.sources[event.source].earlier.again for event in claim.events
+    )
+
+
+def _may_be_of_earlier_run(evidence: LogEvidence, claim: Claim) -> bool:
+    return claim.confidence is Confidence.HIGH and is_before_another_run(evidence, claim)
+
+
+def _not_sure(ranked: Ranked, because: str) -> Ranked:
+    return replace(ranked, claim=replace(ranked.claim, confidence=Confidence.MEDIUM, because=because))
 
 
 def _may_be_it_too(best: Claim, other: Claim) -> bool:

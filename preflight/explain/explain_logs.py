@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from preflight.explain.cause import Claim, all_causes
-from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes, timeline
+from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, is_before_another_run, rank_causes, timeline
 from preflight.explain.endings import STOPPED, are_in_order, read_endings, silent
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
@@ -145,6 +145,7 @@ def explain(
     is_unsure = bool(named) and named[0].claim.confidence is Confidence.LOW
     known = known_bug_of(evidence, named[0].cause.id, named[0].claim.confidence) if named else None
     steps = (f"If it is this bug: {known[0].do}. How sure: {known[0].how_sure}.",) if known else ()
+    steps = (*_maybe_another_run(evidence, named[0].claim), *steps) if named else ()
     return Explanation(
         schema_version=SCHEMA_VERSION,
         verdict=verdict,
@@ -309,6 +310,15 @@ def _earlier_runs(evidence: LogEvidence) -> Iterator[str]:
         yield (
             f"{who} several runs. Only the last run, from {begins}, is explained. To explain the run before it: "
             f"head -n {lines} FILE | preflight explain -"
+        )
+
+
+def _maybe_another_run(evidence: LogEvidence, claim: Claim) -> Iterator[str]:
+    if is_before_another_run(evidence, claim):
+        source = evidence.sources[claim.events[0].source]
+        yield (
+            f"The first lines of {source.name} are printed again at line {source.earlier.again}. If another run begins "
+            f"there, explain that run: tail -n +{source.earlier.again} FILE | preflight explain -"
         )
 
 

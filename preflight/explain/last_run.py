@@ -47,10 +47,15 @@ ALARM = compile_any(run_ends.RUN_ENDS[name] for name in (*run_ends.ALARMS, run_e
 
 
 class Earlier(NamedTuple):
-    """The lines and bytes of the earlier runs in a log, which are not read."""
+    """The lines and bytes of the earlier runs in a log, which are not read.
+
+    `again` is the number of the line at which another run may begin, or 0. The first lines of the log are printed again
+    there after an end, but nothing proves that this is another run of the job.
+    """
 
     lines: int = 0
     size_bytes: int = 0
+    again: int = 0
 
 
 def last_run(chunks: Iterable[bytes], *, is_of_one_rank: bool) -> tuple[Iterable[bytes], Earlier]:
@@ -61,21 +66,29 @@ def last_run(chunks: Iterable[bytes], *, is_of_one_rank: bool) -> tuple[Iterable
     text = take(rest, head, LIMIT)
     if len(text) > LIMIT:
         return chain(head, rest), Earlier()
-    begins = _last_start(text, is_of_one_rank=is_of_one_rank)
-    if not begins or not _stands_alone(text, begins, is_of_one_rank=is_of_one_rank):
-        return head, Earlier()
-    return [text[begins:]], Earlier(text.count(b"\n", 0, begins), begins)
+    begins, again = _last_starts(text, is_of_one_rank=is_of_one_rank)
+    if begins and not _stands_alone(text, begins, is_of_one_rank=is_of_one_rank):
+        begins, again = 0, max(begins, again)
+    may_begin = text.count(b"\n", 0, again) + 1 if again > begins else 0
+    return [text[begins:]] if begins else head, Earlier(text.count(b"\n", 0, begins), begins, may_begin)
 
 
-def _last_start(text: bytes, *, is_of_one_rank: bool) -> int:
-    """Return the position at which the last run begins, or 0 if the log has only one run."""
+def _last_starts(text: bytes, *, is_of_one_rank: bool) -> tuple[int, int]:
+    """Return the last position at which a run certainly begins, and the last one at which a run may begin.
+
+    A position is 0 if there is none.
+    """
     opening = _opening(text)
-    start = 0
+    start = again = previous = 0
     for repeat in _repeats(text, opening) if len(opening) >= LEAST_LINES else ():
-        before = b"\n".join(_lines_before(text, start, repeat, BEFORE))
-        if ENDED.search(before) and _is_new(text, start, repeat, is_of_one_rank=is_of_one_rank):
-            start = repeat
-    return start
+        stamps = _stamps(text, start, repeat)
+        if _has_ended(text, start, repeat) and not _overlap(stamps):
+            if _is_new(text, repeat, stamps, is_of_one_rank=is_of_one_rank):
+                start = again = repeat
+            elif _has_ended(text, previous, repeat):
+                again = repeat
+        previous = repeat
+    return start, again
 
 
 def _stands_alone(text: bytes, begins: int, *, is_of_one_rank: bool) -> bool:
@@ -149,13 +162,24 @@ def _opens(text: bytes, begins: int, forms: list[bytes]) -> bool:
     return seen >= LEAST_LINES and 4 * seen >= 3 * len(forms)
 
 
-def _is_new(text: bytes, start: int, repeat: int, *, is_of_one_rank: bool) -> bool:
-    """Return whether the run that begins at `repeat` is a different run from the run that begins at `start`."""
+def _stamps(text: bytes, start: int, repeat: int) -> tuple[Moment, Moment, Moment]:
+    """Return the first and the last time stamp from `start` to `repeat`, and the first one after `repeat`."""
     first = _moment_in(text[start : start + STAMPED_BYTES])
     last = _moment_in(text[max(start, repeat - STAMPED_BYTES) : repeat], which=-1)
-    new = _moment_in(text[repeat : repeat + STAMPED_BYTES])
+    return first, last, _moment_in(text[repeat : repeat + STAMPED_BYTES])
+
+
+def _overlap(stamps: tuple[Moment, Moment, Moment]) -> bool:
+    """Return whether the lines after the repeat are older than the last ones before, as in the logs of two ranks."""
+    _, last, new = stamps
+    return bool(new.clock) and last.clock == new.clock and new.seconds < last.seconds
+
+
+def _is_new(text: bytes, repeat: int, stamps: tuple[Moment, Moment, Moment], *, is_of_one_rank: bool) -> bool:
+    """Return whether another run than the one before certainly begins at `repeat`."""
+    first, last, new = stamps
     if new.clock and first.clock == last.clock == new.clock:
-        return new.seconds >= last.seconds and (is_of_one_rank or new.seconds - first.seconds >= LEAST_S)
+        return is_of_one_rank or new.seconds - first.seconds >= LEAST_S
     return is_of_one_rank or text.startswith(DETACHED, repeat)
 
 
@@ -169,5 +193,7 @@ def _lines_from(text: bytes, begins: int, most: int) -> list[bytes]:
     return text[begins : begins + most * LONGEST].split(b"\n", most)[:most]
 
 
-def _lines_before(text: bytes, start: int, ends: int, most: int) -> list[bytes]:
-    return text[max(start, ends - most * LONGEST) : ends].split(b"\n")[-most:]
+def _has_ended(text: bytes, start: int, repeat: int) -> bool:
+    """Return whether a run ends in the last lines before `repeat`, and after `start`."""
+    lines = text[max(start, repeat - BEFORE * LONGEST) : repeat].split(b"\n")[-BEFORE:]
+    return ENDED.search(b"\n".join(lines)) is not None

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from preflight.explain import last_run
 from preflight.explain.explain_logs import Log, explain
-from preflight.explain.last_run import Earlier
-from preflight.model.explanation import ExplainVerdict
+from preflight.model.explanation import Confidence, ExplainVerdict
 from tests.explain.logs import explain_bytes
 
 OPENING = """\
@@ -103,6 +102,23 @@ def test_ranks_without_time_stamps_may_be_one_run() -> None:
     assert _lines_left_out(f"nohup: ignoring input\n{plain}" * 2) == plain.count("\n") + 1
 
 
+def test_a_cause_before_lines_that_may_be_another_run_is_not_proved() -> None:
+    """Without time stamps, the second part may be another rank: nothing is cut, but it may also be the last run."""
+    plain = _without_stamps(FIRST + _run("2026-03-01 10:20", "{at}:30,100 train INFO step 10 loss 2.31\n"))
+    cause = explain_bytes(plain.encode(), "train.log").causes[0]
+    assert (cause.cause, cause.confidence) == ("cuda_oom_masked", Confidence.MEDIUM)
+    assert "the log may have another run after these lines" in cause.because
+    assert cause.remedy.startswith("The first lines of train.log are printed again at line 11. If another run begins")
+    assert "tail -n +11 FILE | preflight explain -" in cause.remedy.splitlines()[0]
+
+
+@pytest.mark.parametrize("again", ["2026-03-01 10:00", "2026-03-01 09:59"])
+def test_output_that_is_older_than_the_lines_before_is_no_other_run(again: str) -> None:
+    """As of a second rank, whose output was buffered: what it printed began before the first one's last line."""
+    cause = explain_bytes((FIRST + _run(again, "")).encode(), "train.log").causes[0]
+    assert (cause.cause, cause.confidence) == ("cuda_oom_masked", Confidence.HIGH)
+
+
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
@@ -185,7 +201,8 @@ def test_what_is_left_is_the_end_of_the_log_from_a_line_on(text: str, *, is_of_o
     chunks, earlier = last_run.last_run([data], is_of_one_rank=is_of_one_rank)
     assert b"".join(chunks) == data[earlier.size_bytes :]
     assert earlier.lines == data.count(b"\n", 0, earlier.size_bytes)
-    assert earlier == Earlier() or data[earlier.size_bytes - 1 : earlier.size_bytes] == b"\n"
+    assert not earlier.size_bytes or data[earlier.size_bytes - 1 : earlier.size_bytes] == b"\n"
+    assert not earlier.again or earlier.lines + 1 < earlier.again <= data.count(b"\n") + 1
     explain_bytes(data)
 
 

@@ -57,10 +57,7 @@ class Member:
         return self.solo
 
     def begin(self, joint: JointPlan) -> None:
-        """End the path probes, and start this node's part in the test runs on all nodes.
-
-        The test runs follow the plan `joint`.
-        """
+        """End the path probes. Then start this node's part of the joint test runs, which follow the plan `joint`."""
         self.probes.close()
         # Each node has looked for its own cures by itself, and tested its own GPUs; its RDMA ports are measured as
         # cures are.
