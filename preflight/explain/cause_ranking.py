@@ -84,7 +84,8 @@ def is_before_another_run(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def _may_be_of_earlier_run(evidence: LogEvidence, claim: Claim) -> bool:
-    return claim.confidence is Confidence.HIGH and is_before_another_run(evidence, claim)
+    is_proved = claim.confidence is Confidence.HIGH and claim.authority is not Authority.HARDWARE
+    return is_proved and is_before_another_run(evidence, claim)
 
 
 def _not_sure(ranked: Ranked, because: str) -> Ranked:

@@ -318,7 +318,7 @@ def _maybe_another_run(evidence: LogEvidence, claim: Claim) -> Iterator[str]:
         source = evidence.sources[claim.events[0].source]
         yield (
             f"The first lines of {source.name} are printed again at line {source.earlier.again}. If another run begins "
-            f"there, explain that run: tail -n +{source.earlier.again} FILE | preflight explain -"
+            f"there, explain only the lines from {source.earlier.again} on (tail -n +{source.earlier.again})."
         )
 
 

@@ -21,6 +21,7 @@ STAMPED_BYTES = 32 << 10  # read for the first or last time stamp
 ANCHORS = 3  # of the opening, one of which a run must print: a shell's message may take the place of the first
 BEFORE = 60  # lines, in which the run before must have ended
 MOST_REPEATS = 200
+LONG_LINES = 100  # of a run, or of what follows it: more than one of several ranks prints at the start
 LEAST_S = 60.0  # between the starts of two runs; the ranks of one run start closer together
 LETTER, LEAST_LETTERS = re.compile(rb"[A-Za-z]"), 8
 DIGITS = re.compile(rb"[\d\r]+")
@@ -43,6 +44,7 @@ ENDED = compile_any((
     r"^[\w.-]{1,60}: error: ",  # argparse
     r"ProcessGroupNCCL destruct",  # Paddle, at any exit
 ))  # fmt: skip
+RESTART = compile_any([run_ends.RUN_ENDS[run_ends.RESTART]])
 ALARM = compile_any(run_ends.RUN_ENDS[name] for name in (*run_ends.ALARMS, run_ends.EXCEPTION))
 
 
@@ -81,14 +83,14 @@ def _last_starts(text: bytes, *, is_of_one_rank: bool) -> tuple[int, int]:
     opening = _opening(text)
     start = again = previous = 0
     for repeat in _repeats(text, opening) if len(opening) >= LEAST_LINES else ():
-        stamps = _stamps(text, start, repeat)
-        if _has_ended(text, start, repeat) and not _overlap(stamps):
+        if before := _end_before(text, start, repeat):
+            stamps = _stamps(text, start, repeat)
             if _is_new(text, repeat, stamps, is_of_one_rank=is_of_one_rank):
                 start = again = repeat
-            elif _has_ended(text, previous, repeat):
+            elif not _is_same_run(before, stamps) and text.count(b"\n", previous, repeat) >= LONG_LINES:
                 again = repeat
         previous = repeat
-    return start, again
+    return start, again if text.count(b"\n", again) >= LONG_LINES else 0
 
 
 def _stands_alone(text: bytes, begins: int, *, is_of_one_rank: bool) -> bool:
@@ -169,17 +171,19 @@ def _stamps(text: bytes, start: int, repeat: int) -> tuple[Moment, Moment, Momen
     return first, last, _moment_in(text[repeat : repeat + STAMPED_BYTES])
 
 
-def _overlap(stamps: tuple[Moment, Moment, Moment]) -> bool:
-    """Return whether the lines after the repeat are older than the last ones before, as in the logs of two ranks."""
-    _, last, new = stamps
-    return bool(new.clock) and last.clock == new.clock and new.seconds < last.seconds
+def _is_same_run(before: bytes, stamps: tuple[Moment, Moment, Moment]) -> bool:
+    """Return whether the repeat certainly belongs to the run before: it overlaps, follows at once, or is a restart."""
+    first, last, new = stamps
+    if new.clock and first.clock == last.clock == new.clock:
+        return new.seconds < last.seconds or new.seconds - first.seconds < LEAST_S
+    return RESTART.search(before) is not None
 
 
 def _is_new(text: bytes, repeat: int, stamps: tuple[Moment, Moment, Moment], *, is_of_one_rank: bool) -> bool:
     """Return whether another run than the one before certainly begins at `repeat`."""
     first, last, new = stamps
     if new.clock and first.clock == last.clock == new.clock:
-        return is_of_one_rank or new.seconds - first.seconds >= LEAST_S
+        return new.seconds >= last.seconds and (is_of_one_rank or new.seconds - first.seconds >= LEAST_S)
     return is_of_one_rank or text.startswith(DETACHED, repeat)
 
 
@@ -193,7 +197,7 @@ def _lines_from(text: bytes, begins: int, most: int) -> list[bytes]:
     return text[begins : begins + most * LONGEST].split(b"\n", most)[:most]
 
 
-def _has_ended(text: bytes, start: int, repeat: int) -> bool:
-    """Return whether a run ends in the last lines before `repeat`, and after `start`."""
-    lines = text[max(start, repeat - BEFORE * LONGEST) : repeat].split(b"\n")[-BEFORE:]
-    return ENDED.search(b"\n".join(lines)) is not None
+def _end_before(text: bytes, start: int, repeat: int) -> bytes:
+    """Return the last lines between two positions if a run ends in them; else b""."""
+    lines = b"\n".join(text[max(start, repeat - BEFORE * LONGEST) : repeat].split(b"\n")[-BEFORE:])
+    return lines if ENDED.search(lines) else b""

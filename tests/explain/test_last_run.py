@@ -102,21 +102,41 @@ def test_ranks_without_time_stamps_may_be_one_run() -> None:
     assert _lines_left_out(f"nohup: ignoring input\n{plain}" * 2) == plain.count("\n") + 1
 
 
+def _long(at: str, end: str) -> str:
+    """A run of 110 lines, of which a failure or more steps are the end."""
+    return _run(at, "".join(f"{{at}}:05,100 train INFO reading shard {shard}\n" for shard in range(100)) + end)
+
+
 def test_a_cause_before_lines_that_may_be_another_run_is_not_proved() -> None:
     """Without time stamps, the second part may be another rank: nothing is cut, but it may also be the last run."""
-    plain = _without_stamps(FIRST + _run("2026-03-01 10:20", "{at}:30,100 train INFO step 10 loss 2.31\n"))
+    plain = _without_stamps(_long("2026-03-01 10:00", OOM) + _long("2026-03-01 10:20", ""))
     cause = explain_bytes(plain.encode(), "train.log").causes[0]
     assert (cause.cause, cause.confidence) == ("cuda_oom_masked", Confidence.MEDIUM)
     assert "the log may have another run after these lines" in cause.because
-    assert cause.remedy.startswith("The first lines of train.log are printed again at line 11. If another run begins")
-    assert "tail -n +11 FILE | preflight explain -" in cause.remedy.splitlines()[0]
+    assert cause.remedy.startswith(
+        "The first lines of train.log are printed again at line 111. If another run begins there, explain only the "
+        "lines from 111 on (tail -n +111)."
+    )
 
 
-@pytest.mark.parametrize("again", ["2026-03-01 10:00", "2026-03-01 09:59"])
-def test_output_that_is_older_than_the_lines_before_is_no_other_run(again: str) -> None:
-    """As of a second rank, whose output was buffered: what it printed began before the first one's last line."""
-    cause = explain_bytes((FIRST + _run(again, "")).encode(), "train.log").causes[0]
-    assert (cause.cause, cause.confidence) == ("cuda_oom_masked", Confidence.HIGH)
+@pytest.mark.parametrize(
+    "log",
+    [
+        _long("2026-03-01 10:00", OOM) + _long("2026-03-01 09:59", ""),  # a second rank, whose output was buffered
+        _long("2026-03-01 10:00", OOM) + _long("2026-03-01 10:00", "").replace("10:00:", "10:00:3"),  # and a late one
+        _without_stamps(_long("2026-03-01 10:00", OOM) + _run("2026-03-01 10:20", "")),  # just the first lines
+        _without_stamps(FIRST + _long("2026-03-01 10:20", "")),  # a short run, as of a rank that failed at the start
+        _without_stamps(
+            _long("2026-03-01 10:00", OOM + "Restarting worker group\n") + _long("2026-03-01 10:20", "")
+        ),
+        _without_stamps(
+            _long("2026-03-01 10:00", "NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus.\n" + OOM)
+            + _long("2026-03-01 10:20", "")
+        ),
+    ],
+)  # fmt: skip
+def test_a_cause_stays_proved_if_nothing_suggests_another_run(log: str) -> None:
+    assert explain_bytes(log.encode(), "train.log").causes[0].confidence is Confidence.HIGH
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
         "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
         "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment",
-        "NotImplementedError: Unsloth cannot find any torch accelerator? You need a GPU.",
-        "RuntimeError: No GPU found. A GPU is needed for quantization.",
-        "RuntimeError: 0 active drivers ([]). There should only be one.",
-        "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`",
-        "ValueError: fp16 mixed precision requires a GPU (not 'cpu').",
-        "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
     ),
     "rendezvous_failed": (
         "RuntimeError: connect() timed out. Original timeout was 1800000 ms.",

@@ -109,10 +109,6 @@ CAUSE = Cause(
              r"Unable to open /dev/kfd|no CUDA-capable device is detected|cudaErrorNoDevice|"
              r"could not select device driver|CUDA-capable device\(s\) not found|Found no NVIDIA driver on your system|"
              r"only supported with GPUs, no GPUs found|CUDA unknown error - this may be due to"),
-        Sign("visible.needed", Authority.SETUP, "the program needs a GPU, and finds none",
-             r"(?:cannot find any torch accelerator|No NVIDIA GPU found)\?|No GPU found\. A GPU is needed|"
-             r"0 active drivers \(\[\]\)|Failed to infer device type, please|mixed precision requires a GPU \(not|"
-             r"Attempting to deserialize object on a CUDA device but"),
         Sign("visible.ordinal", Authority.SETUP, "the process asks for a GPU number that it does not have",
              r"invalid device ordinal|(?:cuda|hip)ErrorInvalidDevice\b"),
         Sign("visible.nvidia_container", Authority.SETUP, "the container was given no GPU, or lost it",
