@@ -74,7 +74,7 @@ def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def _not_sure(warned: Ranked) -> Ranked:
-    because = "a warning says so, and nothing else shows why the run failed"
+    because = "a warning names this cause, and nothing else shows why the run failed"
     return replace(warned, claim=replace(warned.claim, confidence=Confidence.MEDIUM, because=because))
 
 

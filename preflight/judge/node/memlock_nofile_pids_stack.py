@@ -54,7 +54,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     elif adapters:
         severity, why = Severity.WARN, f"but RDMA over {adapters[0]} needs more"
     else:
-        severity, why = Severity.INFO, "but InfiniBand and RoCE need more (sockets, NVLink and /dev/shm need none)"
+        severity, why = Severity.INFO, "but InfiniBand and RoCE need more. Sockets, NVLink and /dev/shm do not"
     yield memlock.finding(
         severity,
         f"{node.host} RLIMIT_MEMLOCK",

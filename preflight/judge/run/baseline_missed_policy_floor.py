@@ -80,8 +80,8 @@ def baseline_missed(case: Case) -> Findings:
     yield baseline_missed.finding(
         Severity.FAIL if below else Severity.WARN,
         f"{case.nodes[0].host} {what(worst)}",
-        f"the speed is {worst.share:.1%} of the baseline of {worst.reference.nodes} nodes, and must be at least "
-        f"{worst.floor:.1%} (confirmed in {TIMES} measurements){rare}{others}",
+        f"the speed is {worst.share:.1%} of the baseline of {worst.reference.nodes} nodes (confirmed in "
+        f"{TIMES} measurements), but the minimum is {worst.floor:.1%}{rare}{others}",
         "find the slow rank or link in the report; `--profile burn` tests each GPU and link alone. Compare nodes with "
         "`preflight fleet`. If healthy nodes have newer software, make a new baseline from them",
         *(_evidence(each, case.baseline_source) for each in slow[:MOST_NAMED]),
