@@ -124,7 +124,7 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
             f"{node.host} {port.hca}:{port.port}",
             "the port has no link, but the same port of every other adapter of its model is active, so this network "
             "port is lost",
-            "check its cable, transceiver and switch port (`mlxlink -d DEVICE`). If no cable is intended, set "
+            "check the port's cable, transceiver and switch port (`mlxlink -d DEVICE`). If no cable is intended, set "
             "[expect] active_ports in the policy",
             Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
         )

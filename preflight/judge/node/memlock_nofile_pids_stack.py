@@ -128,7 +128,7 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
         f"the limit of open files is {allowed}, {why}",
         "start the container with `--ulimit nofile=65536:65536` (docker, podman)"
         if is_contained(node)
-        else "run `ulimit -n $(ulimit -Hn)` before the job; to make it permanent, put `* - nofile 65536` into "
+        else "run `ulimit -n $(ulimit -Hn)` before the job; to make this limit permanent, put `* - nofile 65536` into "
         "/etc/security/limits.d/",
         Evidence("RLIMIT_NOFILE (soft)", str(allowed), "getrlimit"),
         *(proof.evidence() for proof in proofs),
