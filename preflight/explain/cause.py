@@ -146,7 +146,7 @@ def by_signs(verdict: str) -> Judge:
     # data/signatures.toml may have a more precise sentence.
 
     def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-        because = "the log says so explicitly"
+        because = "the log states the cause"
         said = known_verdict(events[0].text) or verdict
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(said, events))
 

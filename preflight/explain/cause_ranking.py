@@ -23,8 +23,8 @@ WHY = {
 }
 WARNING = re.compile(r"\[W\d{3,4} ")
 OTHERWISE = "it came after the cause, or usually follows from it"
-ONLY_WARNED = "a warning says so, and nothing else shows why the run failed"
-MAYBE_EARLIER = "the log says so, but the log may have another run after these lines"
+ONLY_WARNED = "a warning names this cause, and nothing else shows why the run failed"
+MAYBE_EARLIER = "the log states the cause, but another run may begin after these lines"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from preflight.model.units import capitalized, counted
 
 IF_IT_HANGS = (
     "If the job hangs, run `py-spy dump --pid PID` on each rank, and get the end of every rank's log. If the log was "
-    "cut, get the rest of it."
+    "cut, get the whole log."
 )
 LEFT_OUT = "The readable part of this log shows no failure, but the end of the log is missing."
 AFTER_ERRORS = (
@@ -88,7 +88,7 @@ CAPTURE = (
     KERNEL,
 )
 CAPTURE_OF_ENGINE = (
-    "py-spy dump --pid PID   # on each worker of the engine, while it hangs; shows where it waits",
+    "py-spy dump --pid PID   # on each worker of the hanging engine; shows where the worker waits",
     "export VLLM_LOGGING_LEVEL=DEBUG   # SGLang: --log-level debug; every worker then logs each step that it starts",
     NCCL_LOG,
     KERNEL,

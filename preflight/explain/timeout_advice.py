@@ -21,7 +21,7 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
     names = [name for name, _ in evidence.frameworks.most_common(2) if name in FRAMEWORK_SETTING] or ["torch"]
     lines = [f"    {FRAMEWORK_SETTING[name].format(s=LONGEST_S, m=LONGEST_S // 60)}" for name in names]
     longer = f" than {died_at_s} s" if died_at_s else ""
-    how_long = f"{asked} computes the time that the job needs. Do not exceed {LONGEST_S} s:"
+    how_long = f"{asked} computes the timeout that the job needs. Set at most {LONGEST_S} s:"
     return (f"Raise the timeout only if a step really takes longer{longer}. {how_long}", *lines)
 
 
@@ -62,7 +62,7 @@ def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
     died_at_s = died_at_ms / 1000
     notes = [
         f"A timeout of {died_at_s:g} s or less does not help: the run already had {died_at_s:g} s."
-        + (" The often advised ddp_timeout=1800 is the same value." if died_at_s == 1800 else "")
+        + (" The common advice ddp_timeout=1800 sets the same value." if died_at_s == 1800 else "")
     ]
     for option_s in sorted(set(evidence.timeout_options_s)):
         if option_s > died_at_s:

@@ -27,7 +27,7 @@ LEAST_NODES = 5  # the spread of fewer nodes is worthless
 LEAVE_OUT = 30  # with more nodes, leaving one out hardly changes the baseline
 DETECTION = 0.95
 MOST_NODES = 100_000
-ONCE = Gap("each node was measured once, so run-to-run and node-to-node variation cannot be separated")
+ONCE = Gap("each node was measured once, so variation between runs and between nodes cannot be separated")
 
 Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
 

@@ -57,7 +57,7 @@ def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
     Raise MalformedInput if `document` is not a report.
     """
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list) or "verdict" not in document:
-        raise MalformedInput(f"{path}: not a report of `preflight check` (it lacks `nodes` or `verdict`)")
+        raise MalformedInput(f"{path}: not a report of `preflight check`: `nodes` or `verdict` is missing")
     nodes = [node for node in document["nodes"] if isinstance(node, dict)]
     if not nodes:
         raise MalformedInput(f"{path}: a report without a node")

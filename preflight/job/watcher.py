@@ -47,7 +47,7 @@ ELSEWHERE = "node {}: {} ({})"  # its number, the page's first sentence, and the
 LEFT = "{} is left running"
 MOVES = "the job has made progress again since {}"
 UNCLEAR = "no progress for {:.0f} s, and `preflight stuck` {}; details: `preflight stuck -v {}`"
-ENDED, KEPT = "{} ended with {}", "; its output is in {}"
+ENDED, KEPT = "{} ended with {}", "; the output is in {}"
 MORE = "details: `preflight explain -v {}`"
 
 

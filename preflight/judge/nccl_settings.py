@@ -44,7 +44,7 @@ class Trap:
 
 
 WARN, INFO = Severity.WARN, Severity.INFO
-NOT_NEEDED = "unset it unless the recommendation says that the job needs it"
+NOT_NEEDED = "unset the variable unless the recommendation says that the job needs it"
 TRAPS = (
     Trap("NCCL_IB_CUDA_SUPPORT", ".*", WARN, "was removed in NCCL 2.4 and does nothing", "use NCCL_NET_GDR_LEVEL"),
     Trap("NCCL_PROTO", r"(?!\^).*LL128.*", WARN, "forcing LL128 can corrupt data where it is not supported",

@@ -22,7 +22,7 @@ class ExplainVerdict(Word):
 class Confidence(Word):
     """How strongly the log proves a cause."""
 
-    HIGH = "high"  # the log says so explicitly
+    HIGH = "high"  # the log states the cause
     MEDIUM = "medium"  # it follows from what the log says
     LOW = "low"  # it fits, and so would other things
 

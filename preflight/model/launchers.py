@@ -179,9 +179,8 @@ LAUNCHERS = (
             (("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")), endpoint="PET_RDZV_ENDPOINT",
         ),
         node_counts=("PET_NNODES", "NNODES"),
-        sets_variables="If one of these steps sets an environment variable, export it on every node before you start "
-        "torchrun. The "
-        "ranks inherit torchrun's environment.",
+        sets_variables="If a step sets an environment variable, export the variable on every node before you start "
+        "torchrun. The ranks inherit torchrun's environment.",
     ),
     Launcher(
         "accelerate",

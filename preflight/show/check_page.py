@@ -48,13 +48,13 @@ WITHOUT = "Without it: "
 STOPPED = "rerun the same command, because this run was stopped"
 UNSEEN = "fix the problem above, then rerun the same command"
 FAILED_ITSELF = "run the same command again. If the problem above recurs, fix it before you trust a verdict"
-CPU_ONLY = "rerun on a GPU node, because no GPU was tested (do not drain this node)"
+CPU_ONLY = "do not drain this node. Rerun on a GPU node, because no GPU was tested"
 SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
     NodeVerdict.REJECT: "drain the node for repair (`preflight render {report} --format drain` prints the drain "
     "reason)",
-    NodeVerdict.UNKNOWN: "fix the problem above, then rerun the same command (do not drain the node)",
+    NodeVerdict.UNKNOWN: "do not drain the node. Fix the problem above, then rerun the same command",
 }
 
 
@@ -262,7 +262,7 @@ def _next(report: Report, written: Written) -> str:
         case Verdict.NOT_READY if any(each.fix for each in deciding(report)):
             return AGAIN
         case Verdict.NOT_READY:
-            return "run `preflight check -v --keep` to see every trial and to keep its logs for `preflight explain`"
+            return "run `preflight check -v --keep` to see every trial and keep the logs for `preflight explain`"
         case Verdict.UNKNOWN:
             unseen = FAILED_ITSELF if report.problems else UNSEEN
             return TOLD if any(each.fix for each in deciding(report)) else unseen

@@ -257,11 +257,11 @@ def _next(explanation: Explanation) -> str:
         case ExplainVerdict.HEALTHY:
             return "nothing to do"
         case ExplainVerdict.UNFINISHED:
-            return "if the job hangs, run `preflight stuck` on its nodes; if the log was cut, get the rest of it"
+            return "if the job hangs, run `preflight stuck` on its nodes; if the log was cut, get the whole log"
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
             return (
-                "if the job still runs, run `preflight stuck` on its nodes; if not, give the end of every rank's log "
-                "to `preflight explain`"
+                "if the job still runs, run `preflight stuck` on its nodes; if the job has ended, give the end of "
+                "every rank's log to `preflight explain`"
             )
 
 

@@ -233,10 +233,10 @@ def odd_text(odd: Sequence[Odd], metrics: Sequence[Metric]) -> str:
     if slowness := slowness_text(odd, metrics):
         left = len(odd) - len(slow)
         others = f"; the node is an outlier in {counted(left, 'other metric')} too" if left else ""
-        return f"{slowness}; {_reading(slow[0])}, but on other nodes {slow[0].usual}{others}"
+        return f"{slowness}; {_reading(slow[0])}, but other nodes have {slow[0].usual}{others}"
     others = f"; the node is an outlier in {counted(len(odd) - 1, 'other metric')} too" if len(odd) > 2 else ""
     others = f"; also {_reading(odd[1])}, not {odd[1].usual}" if len(odd) == 2 else others
-    return f"{_reading(worst)}, but on other nodes {worst.usual}{others}"
+    return f"{_reading(worst)}, but other nodes have {worst.usual}{others}"
 
 
 def _reading(odd: Odd, joint: str = " is") -> str:
@@ -330,7 +330,7 @@ def _next(fleet: Fleet, out: str) -> str:
         )
     if odd_hosts(fleet):
         return (
-            f"do not drain {those('odd_nodes.txt', 'the outliers')} yet: compare each one with a good node of its "
+            f"do not drain {those('odd_nodes.txt', 'the outliers')} yet: compare each node with a good node of its "
             f"group ({COMPARE})"
         )
     if fleet.unknown:

@@ -44,9 +44,9 @@ ANSWERS = {
     1: ("FAULT FOUND", "red"),
     3: ("INCONCLUSIVE", "yellow"),
 }
-TRY = "`preflight check{gpus}` runs real collectives, because facts alone can't show that data arrive"
+TRY = "run `preflight check{gpus}`, because only real collectives show that data arrive"
 LOOK = "run with `-v` to see the values that could not be read"
-DEFECT = "report this defect of preflight, with the file that `preflight capture` writes (no names, no addresses)"
+DEFECT = "report this defect of preflight, with the anonymized file that `preflight capture` writes"
 SECTIONS = (
     ("NUMA nodes", "numa_nodes"),
     ("network interfaces", "netifs"),

@@ -36,7 +36,7 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
     blocks: list[Block] = []
     if report.simulated:
         blocks.append(
-            Text(f"{SIMULATED}: the backend {report.backend} is a stand-in. This is not a verdict on this machine.")
+            Text(f"{SIMULATED}: the backend {report.backend} is a stand-in, so the verdict is not about this machine.")
         )
     if report.backend == "gloo":
         ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"

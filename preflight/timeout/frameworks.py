@@ -100,7 +100,7 @@ def _torch(version: str, training_s: int, pg_s: int) -> tuple[int, str]:
         f"; during the run: dist.distributed_c10d._set_pg_timeout({later})" if known >= FIRST_WITH_PRIVATE_ONE else ""
     )
     later = f"; during the run: dist.set_timeout({later})" if known >= FIRST_WITH_SET_TIMEOUT else private
-    return default_s, f"groups of dist.new_group() do not inherit the timeout, so pass timeout= to each{later}"
+    return default_s, f"dist.new_group() does not inherit the timeout, so pass timeout= to each call{later}"
 
 
 def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:

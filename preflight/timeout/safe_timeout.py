@@ -262,7 +262,7 @@ def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> st
     if fast.pg_timeout_s == slow.pg_timeout_s:
         return ""
     return (
-        f"The checkpoint storage is assumed to be a slow share ({decimal_text(ASSUMED_WRITE_BYTES_PER_S.value)}/s). "
+        f"The checkpoint storage is assumed to be slow ({decimal_text(ASSUMED_WRITE_BYTES_PER_S.value)}/s). "
         f"With a local NVMe ({decimal_text(LOCAL_BYTES_PER_S)}/s), {fast.pg_timeout_s:,} s is enough. "
         "--checkpoint-dir DIR measures your storage"
     )

@@ -36,7 +36,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         too_long = f"{step} {takes}, but preflight advises at most {found.cap_s:,} s"
         if found.longest_source is Source.ASSUMED:
             return f"perhaps no timeout is enough: {too_long}. --checkpoint-dir DIR measures your storage"
-        return f"{too_long}. Shorten {step}, or run it so that no other rank waits for it"
+        return f"{too_long}. Shorten {step}, or let no other rank wait for it"
     if current_s is not None and found.pg_timeout_s <= current_s:
         is_guess = found.longest_source is Source.ASSUMED
         guess = " (the storage is assumed: --checkpoint-dir measures it)" if is_guess else ""
@@ -49,7 +49,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         pause_s = found.longest_pause_s
         times = found.pg_timeout_s / pause_s if pause_s else 0.0
         covers = f". This timeout is {times:.1f} times the longest pause: {_longest(found)}" if pause_s else ""
-        return f"{asked}, but preflight's limit makes the timeout {found.cap_s:,} s{covers}"
+        return f"{asked}, but preflight advises at most {found.cap_s:,} s{covers}"
     if found.sum_s <= found.floor_s:
         return f"{asked}, so the minimum of {found.floor_s:,} s is enough"
     better = "" if current_s is None else f"; the job's timeout of {current_s:,.0f} s is too short"

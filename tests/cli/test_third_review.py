@@ -100,7 +100,7 @@ def test_without_a_gpu_the_next_step_is_a_gpu_node(command: Command) -> None:
     ran = command.run("check", "--accept", "--nproc", "1", env=PAGE)
     page = " ".join(ran.stdout.split())
     assert "NODE UNKNOWN" in page
-    assert "rerun on a GPU node" in page
+    assert "Rerun on a GPU node" in page
     assert "fix the problem above" not in page
 
 

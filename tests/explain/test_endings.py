@@ -128,4 +128,4 @@ def test_the_first_step_after_a_timeout_names_the_silent_rank_its_log_and_the_ti
     explanation = of_ranks({rank: ["step 7"] if rank == 2 else [watchdog(rank)] for rank in range(4)})
     assert explanation.causes[0].cause == "watchdog_timeout_straggler"
     first = explanation.causes[0].remedy.split("\n")[0]
-    assert first.startswith("Read the last lines of rank 2 (rank_2.log) at 11:07:")
+    assert first.startswith("To find what delayed rank 2, read the rank's last lines (rank_2.log) at 11:07:")

@@ -112,7 +112,7 @@ def test_a_cause_before_lines_that_may_be_another_run_is_not_proved() -> None:
     plain = _without_stamps(_long("2026-03-01 10:00", OOM) + _long("2026-03-01 10:20", ""))
     cause = explain_bytes(plain.encode(), "train.log").causes[0]
     assert (cause.cause, cause.confidence) == ("cuda_oom_masked", Confidence.MEDIUM)
-    assert "the log may have another run after these lines" in cause.because
+    assert "another run may begin after these lines" in cause.because
     assert cause.remedy.startswith(
         "The first lines of train.log are printed again at line 111. If another run begins there, explain only the "
         "lines from 111 on (tail -n +111)."

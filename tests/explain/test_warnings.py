@@ -38,7 +38,7 @@ def test_a_warning_is_likely_at_most_where_the_run_failed_without_another_word()
         "\n".join((*IMPORTS, "[launch.py:325] process 4711 exits with return code = 1")).encode()
     )
     assert [(c.cause, c.confidence) for c in explanation.causes] == [("version_mismatch", Confidence.MEDIUM)]
-    assert "a warning says so" in explanation.causes[0].because
+    assert "a warning names this cause" in explanation.causes[0].because
 
 
 # SGLang 0.5.23, on the way to its model.

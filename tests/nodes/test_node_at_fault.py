@@ -98,8 +98,8 @@ def test_the_one_interface_through_which_a_node_fails_is_named(three: Cluster) -
     for each in ended.values():
         assert ways(each) == {("eth0", 0, "dead"), ("eth1", 1, "ok")}, "both at once, each by a rank of its own"
         assert at_fault(each).endswith(
-            "over eth1 alone it works with node0; over eth0 alone it does not: that interface, its cable or its "
-            "switch port"
+            "over eth1 alone the node works with node0; over eth0 alone the node fails, so that interface, its cable "
+            "or its switch port is at fault"
         )
     assert "node2 with node0: eth0 failed, eth1 worked" in " ".join(ended[1].page.split())
 
@@ -112,4 +112,4 @@ def test_nodes_of_one_rank_try_their_interfaces_one_after_the_other(three: Clust
     for each in ended.values():
         assert not each.report["isolation"]["rank_by_rank"]
         assert ways(each) == {("eth0", 0, "dead"), ("eth1", 0, "ok")}
-        assert "over eth0 alone it does not: that interface" in at_fault(each)
+        assert "over eth0 alone the node fails, so that interface" in at_fault(each)

@@ -44,7 +44,8 @@ NO_INTERFACE = Finding(
     subject="n1 eth0",
     problem="no interface carries traffic between the ranks: the default settings and both other configurations "
     "hang at init",
-    fix="check the firewall between the ranks (`nft list ruleset`), and check that eth0 can reach its own address",
+    fix="check the firewall between the ranks (`nft list ruleset`). Check that the node can reach the address of its "
+    "own eth0",
     evidence=(Evidence("outcome", "hang at init on rank 1", "trial 'default'"),),
 )
 

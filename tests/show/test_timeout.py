@@ -158,13 +158,13 @@ def test_the_first_screen_has_the_answer_the_largest_terms_and_the_line_that_was
 def test_the_range_of_what_was_not_measured_is_told_where_it_matters() -> None:
     job = Job(params=ParamCount(7 * 10**9, 7 * 10**9), strategy=Strategy.FSDP, world_size=16)
     says = storage_range(job, NOTHING, {})
-    assert says.startswith("The checkpoint storage is assumed to be a slow share (200 MB/s). With a local NVMe (2.00")
+    assert says.startswith("The checkpoint storage is assumed to be slow (200 MB/s). With a local NVMe (2.00")
     assert storage_range(job, FAST, {}) == ""
     assert storage_range(Job(), NOTHING, {}) == ""
 
 
 def test_a_pause_that_no_cap_covers_is_told_the_number_that_would() -> None:
-    assert "Shorten the evaluation, or run it so that no other rank waits for it" in SAFE["not_enough"].verdict
+    assert "Shorten the evaluation, or let no other rank wait for it" in SAFE["not_enough"].verdict
 
 
 def test_what_is_assumed_of_shards_grows_with_the_nodes() -> None:

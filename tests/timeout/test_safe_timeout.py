@@ -165,7 +165,7 @@ def test_a_phase_that_no_sensible_timeout_covers_is_said_to_be_moved_away() -> N
     safe = safe_timeout(Job(eval_s=7200), NOTHING)
     assert not safe.is_enough
     assert safe.verdict.startswith("the evaluation takes 7,200 s (given), but preflight advises at most 3,600 s")
-    assert "Shorten the evaluation, or run it so that no other rank waits for it" in safe.verdict
+    assert "Shorten the evaluation, or let no other rank wait for it" in safe.verdict
     assert any("gloo group" in hint for hint in safe.smaller)
 
 

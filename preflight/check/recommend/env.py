@@ -99,7 +99,7 @@ def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         again = [each for each in run.control.reruns if each.candidate == DEFAULT]
         took_s = default.duration_s + sum(each.duration_s for each in again)
         tries = f", in each of {len(again) + 1} tries ({seconds_text(took_s)} in all)" if again else ""
-        longer = "; a temporary fault looks the same" if again else ""
+        longer = "; the fault may be temporary" if again else ""
         return _advice(f"none of the tested settings work: the default settings {ending(default)}{tries}{longer}")
     chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
     if not chosen or proof_of(run.control, run.trials) is Proof.OPEN:
@@ -161,7 +161,7 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
     inherited = run.context.inherited
     with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
     cure = why_needed(inherited, with_env, run.trials)
-    why = f"the inherited settings are needed, because without them the default settings {ending(default)}"
+    why = f"the inherited settings are needed, because the default settings {ending(default)}"
     unproven = best.candidate == AS_IS and any(each.failed is None for each in cure)
     if not cure or unproven or _names_loopback(with_env):
         return _advice(why)

@@ -132,7 +132,7 @@ def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
 
 def _until(context: MachineContext) -> str:
     when = f" Measured on {learnt}." if (learnt := context.learnt()) else ""
-    return f"After the repair, run `preflight check`. Delete each line that it no longer recommends.{when}"
+    return f"After the repair, run `preflight check`. Delete each line that preflight no longer recommends.{when}"
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:

@@ -15,6 +15,7 @@ from preflight.model.job_phases import Phase
 
 GATHERS = frozenset({"_ALLGATHER_BASE", "ALLGATHER", "BROADCAST", "COALESCED"})  # what collects sharded weights
 STOPPED = "The job stopped during or after a checkpoint: {who}, and the other ranks timed out{timeout}."
+NOW_MISSING = ("is missing", "are missing")  # one rank, several ranks
 CLOCK = re.compile(r"\b(\d\d:\d\d:\d\d)\b")
 MOST_RANKS = 4096  # that are looked through
 FEW = 4  # missing ranks that are listed
@@ -67,10 +68,10 @@ def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
     clock = CLOCK.search(phase.text) if phase is not None else None
     parted = parted_at(evidence)
     when = parted[0] if parted else clock[1] if clock else ""
-    gone = f"been missing since {when}" if when else "not joined"
+    one, several = (f"has been missing since {when}", f"have been missing since {when}") if when else NOW_MISSING
     if not reported or not 0 < len(missing) <= min(FEW, len(reported)):
-        return f"a rank has {gone}"
-    return f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} {'have' if missing[1:] else 'has'} {gone}"
+        return f"a rank {one}"
+    return f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} {several if missing[1:] else one}"
 
 
 def _reported(evidence: LogEvidence) -> set[int]:
@@ -107,17 +108,17 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     died_at_s = evidence.timeout_ms() // 1000
     command = f"{_command(evidence)}{f' --current {died_at_s}' if died_at_s else ''}"
     return Remedy(
-        f"Measure a checkpoint: {command}. If it takes much less time than the timeout, the missing rank died or "
-        f"waited for something else. Read its log, then start the job with `preflight run`, which shows where each "
-        f"rank waits.",
+        f"Measure a checkpoint: {command}. If the checkpoint is much shorter than the timeout, the missing rank "
+        f"died or waited for something else. Read its log. Then start the job with `preflight run`, which "
+        f"shows where ranks wait.",
         "If the checkpoint is slow, let each rank write its own shard (FSDP: StateDictType.SHARDED_STATE_DICT or "
         "torch.distributed.checkpoint; DeepSpeed: stage3_gather_16bit_weights_on_model_save=false), or write "
         "asynchronously to a local disk.",
         all_ranks,
-        "Watch host and GPU memory during the checkpoint. If rank 0 gathers the whole model, it may swap or be "
-        "killed (-9).",
+        "Watch host and GPU memory during the checkpoint. If rank 0 gathers the whole model, the host may swap "
+        "or kill rank 0 (exit code -9).",
         *longer_timeout(evidence),
-        confirm_with=f"{command}   # times one checkpoint, and computes the timeout that it needs",
+        confirm_with=f"{command}   # times one checkpoint, and computes the timeout that the job needs",
     )
 
 

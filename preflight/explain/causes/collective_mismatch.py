@@ -24,7 +24,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     # The evidence is the library's own comparison (`events`), two timed-out waits, the tracebacks of all ranks, or two
     # flight recorder dumps, in this order.
     if events:
-        because = "the library compared the ranks and says so"
+        because = "the library compared the ranks and found the difference"
         return Claim(Authority.MISMATCH, events, Confidence.HIGH, because, fill_in(VERDICT, events))
     if (mismatch := find_mismatch(evidence.waits.all())) is not None:
         one, other = mismatch
@@ -122,10 +122,11 @@ CAUSE = Cause(
         "Find the branch that only some ranks take. Common cases are `if rank == 0:` around a collective, logging "
         "with sync_dist=True, batches without images or labels, early stopping, and a loop whose length depends on "
         "the data.",
-        "Run once with TORCH_DISTRIBUTED_DEBUG=DETAIL. Torch then names the line on each rank, but the job is slower.",
+        "Run once with TORCH_DISTRIBUTED_DEBUG=DETAIL. Torch then names the line of code on each rank, but the job is "
+        "slower.",
         "Give every rank the same number of steps: use drop_last=True, a DistributedSampler that pads, or the Join "
         "context.",
-        "Do not raise the timeout, because it does not help here.",
+        "A longer timeout does not help here.",
     ),
     infers=True,
     confirmed_if="torch names ranks with different collectives under TORCH_DISTRIBUTED_DEBUG=DETAIL",

@@ -44,7 +44,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
         return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(OF_REPORT, events))
     if SWALLOWED.search(events[0].text):
         verdict += THREAD
-    return Claim(events[0].authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
+    return Claim(events[0].authority, events, Confidence.HIGH, "the log states the cause", verdict)
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
@@ -55,7 +55,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     if KV_CACHE.search(claim.events[0].text):
         return Remedy(
             "Lower --max-model-len (SGLang: --context-length), or raise --gpu-memory-utilization (SGLang: "
-            "--mem-fraction-static) up to 0.95. If the engine knows how much memory is needed, the line says so.",
+            "--mem-fraction-static) up to 0.95. If the engine knows how much memory is needed, the line says how much.",
             MORE_GPUS,
             leftovers,
         )
@@ -75,8 +75,8 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
         *((UPDATE,) if claim.events[0].sign == "gpu_oom.report" else ()),
         "If PyTorch reserves much more memory than it allocates (fragmentation), run: export "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "If memory ran out in a checkpoint, gather to the CPU (FSDP: offload_to_cpu=True). If it ran out in an "
-        "evaluation, use smaller batches.",
+        "If memory ran out in a checkpoint, gather weights on the CPU (FSDP: offload_to_cpu=True). If memory ran "
+        "out in an evaluation, halve its batch.",
     )
 
 
@@ -115,7 +115,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    confirmed_if="torch.cuda.max_memory_allocated() on that rank is near the GPU's memory size",
+    confirmed_if="torch.cuda.max_memory_allocated() on the failed rank is near the GPU's memory size",
     confirm_with="run the same command with half the batch",
     outranks=("not_nccl", "nccl_plugin_problem"),
 )  # fmt: skip

@@ -7,9 +7,7 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import CLEARLY_LINES, LogEvidence
 
 ABORTED = "killed by signal: Aborted"
-claim = by_signs(
-    "A data worker of {who} died{host}. This rank then failed, and the other ranks lost their connections to it."
-)
+claim = by_signs("A data worker of {who} died{host}. The rank then failed, and the other ranks lost their connections.")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -42,9 +40,9 @@ CAUSE = Cause(
     remedy=fixed(
         'Run: sudo dmesg -T | grep -i -e "killed process" -e oom. If the output names the worker, the host ran '
         "out of memory. If not, the decoder crashed.",
-        "Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the preparation. If the "
-        "job then works, raise the number step by step. If not, the log has the real error.",
-        "Give the container more memory and /dev/shm (--memory, --shm-size).",
+        "Set num_workers=0 (for data preparation: num_proc=1, map_num_proc=1 or preprocessing_num_workers=1). If the "
+        "job then works, raise the number step by step. If the job still fails, the log has the real error.",
+        "Give the container more memory (--memory) and /dev/shm (--shm-size).",
         'Put the start of the script under `if __name__ == "__main__":`, as the start method "spawn" requires.',
     ),
     confirmed_if="the job runs without workers, or the kernel log names the worker's pid",

@@ -12,8 +12,8 @@ from preflight.model.job_phases import Phase
 
 ID = "device_mapping_unknown"
 VERDICT = (
-    "torch warns that it guesses the GPU of each rank, and the job makes no progress after that. Ranks may use the "
-    "wrong GPU or share one, or the path between the GPUs may hang."
+    "After torch warned that it guesses the GPU of each rank, the job made no progress. Ranks may use the wrong GPU or "
+    "share a GPU, or the path between the GPUs may hang."
 )
 GUESS = re.compile(r"using (?:best-guess )?GPU (\d{1,3})")
 NEAR_END = 10
@@ -40,7 +40,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return None
     if _waits_for_something_else(evidence, events[-1]):
         return None
-    because = "the warning is the last line of the log, and it says that a hang can follow"
+    because = "the log ends with this warning, which says that a hang can follow"
     return Claim(Authority.SILENCE, events, Confidence.LOW, because, VERDICT)
 
 
@@ -79,11 +79,12 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
         "and init_process_group('nccl', device_id=torch.device('cuda', int(os.environ['LOCAL_RANK']))).",
         "If the job still hangs, test these three variables, which are often set together: "
         "NCCL_SOCKET_IFNAME=<interface>, "
-        "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Usually only some of them are needed, and each one costs speed.",
-        f"On the machine of the job, run `{check}`. This command tests which variables are needed, and writes only "
-        f"these.",
+        "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Usually only some of the variables are needed, and each one costs "
+        "speed.",
+        f"On the machine of the job, run `{check}`. This command tests the variables, and writes only those that the "
+        f"job needs.",
         env=(("NCCL_IB_DISABLE", "1"), ("NCCL_P2P_DISABLE", "1")),
-        confirm_with=f"{check}   # tests which of the three variables are needed; run it on the job's machine",
+        confirm_with=f"{check}   # on the job's machine: tests which of the three variables are needed",
     )
 
 
@@ -97,7 +98,7 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    confirmed_if="the job runs with device_id set, or with one of the variables of step 2 alone",
+    confirmed_if="the job runs with device_id set, or with only one of the variables of step 2",
     confirm_with="preflight check",
     outranks=("watchdog_timeout_straggler", "hang_no_error"),
 )  # fmt: skip

@@ -28,7 +28,9 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
             "the library stopped in the middle of a file, but the log does not show the error of the operating system"
         )
         return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(PARTLY, events))
-    return Claim(events[0].authority, events, Confidence.HIGH, "the system says so", fill_in(FULL, events))
+    return Claim(
+        events[0].authority, events, Confidence.HIGH, "the operating system reports the error", fill_in(FULL, events)
+    )
 
 
 CAUSE = Cause(

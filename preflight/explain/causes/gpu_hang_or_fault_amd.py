@@ -16,7 +16,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     # The program may have caused a memory fault. A hang or a hardware error comes from the node.
     is_fault = events[0].sign == "amd.fault"
     verdict = fill_in(FAULT if is_fault else HANG, events)
-    because = "ROCm's runtime says so" if is_fault else "the driver or ROCm's runtime says so"
+    because = f"{'' if is_fault else 'the driver or '}ROCm's runtime reports the error"
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
 
 

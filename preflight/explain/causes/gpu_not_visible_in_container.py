@@ -82,7 +82,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if DRIVER.search(events[0].text):
         return None
     verdict = fill_in(_answer(events).verdict, events)
-    return Claim(events[0].authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
+    return Claim(events[0].authority, events, Confidence.HIGH, "the log states the cause", verdict)
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:

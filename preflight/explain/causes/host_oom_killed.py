@@ -9,7 +9,7 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-EXPLICIT = "The host ran out of memory (not GPU memory){host}, so the system killed {who}."
+EXPLICIT = "Host memory (not GPU memory) ran out{host}, so the system killed {who}."
 IMPLIED = (
     "Signal 9 killed {who}{host}, which printed no error. Usually the kernel's out-of-memory killer sends it, but "
     "an administrator, a scheduler or a launcher may have sent it."
@@ -119,8 +119,8 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=remedy,
-    confirmed_if="a message of the kernel or the scheduler names the process, or the job's memory reaches the limit",
+    confirmed_if="a message of the kernel or the scheduler names the process, or if the job's memory reaches the limit",
     confirm_with='sudo dmesg -T | grep -i -e "killed process" -e oom   '
-    "# on the host of the killed rank; `preflight check` tests the rest",
+    "# on the host of the killed rank; `preflight check` tests the machine",
     outranks=("dataset_worker_died",),
 )  # fmt: skip

@@ -20,7 +20,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """
     # A later illegal access or lost peer is a consequence.
     is_start = events[0].sign == "nvshmem.start"
-    because = "the library says so explicitly"
+    because = "the library states the cause"
     words = SPLIT if TEAMS in events[0].text else START if is_start else TIMEOUT
     verdict = fill_in(words, events)
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)

@@ -97,7 +97,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     waits = [wait for wait in evidence.waits.all() if wait.op]
     if "NET" in evidence.starts.paths or not _all_arrived_at_the_first(evidence, waits):
         return None
-    because = f"all ranks wait in collective {waits[0].seq}, and none of them went further"
+    because = f"all ranks wait in collective {waits[0].seq}, and no rank went further"
     caught = evidence.of("watchdog.caught")
     return Claim(Authority.REFINED_TIMEOUT, caught, Confidence.LOW, because, INFERRED)
 
@@ -194,12 +194,12 @@ OF_GPUS = fixed(
     "repair.",
     f"Repair: {IOMMU}.",
     f"Also {ACS}. In a virtual machine, {PASS_THROUGH}.",
-    "If NVLink joins some of the GPUs, set NCCL_P2P_LEVEL=NVL instead of NCCL_P2P_DISABLE=1. This level turns off "
+    "If NVLink joins some of the GPUs, set NCCL_P2P_LEVEL=NVL instead of NCCL_P2P_DISABLE=1. This setting turns off "
     "only direct copies over PCIe.",
     "GeForce cards (RTX 40 and others) do not have P2P, but old drivers wrongly report P2P for them. Use driver "
     "525.105 or later of branch 525, or driver 535 or later.",
-    "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. An "
-    "image whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
+    "In a container, use `docker run --ipc=host --gpus all` and the image that the framework recommends. If "
+    "the image's CUDA or NCCL does not fit the host's driver, the job hangs too.",
     "If several machines take part, the network may be at fault instead. NCCL_DEBUG=INFO shows which path NCCL uses.",
     env=(("NCCL_P2P_DISABLE", "1"),),
     then=_fabric,

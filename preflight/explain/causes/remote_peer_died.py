@@ -41,7 +41,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         events = (*events[:2], *evidence.of("peer.over_tcp")[-1:])
     if (left := _left_early(evidence, events)) is not None:
         return left
-    because = "ranks print each of these lines after they lose a peer"
+    because = "ranks print the quoted lines after they lose a peer"
     rows = evidence.processes
     quiet = silent(row for row in rows if row.has_log)
     if len(quiet) == 1 and sum(row.has_log for row in rows) > FEWEST:
@@ -146,12 +146,12 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     run = "Run" if host else "On the peer's host, run"
     kernel = (
         f"{run} `{host}sudo dmesg -T | grep -i -e oom -e "
-        '"killed process" -e xid`. If the kernel killed the process, the output names it. If the output is empty, '
-        "read the log of the process."
+        '"killed process" -e xid`. If the kernel killed the process, the output names the process. If the output is '
+        "empty, read the process's log."
     )
     return Remedy(
         *((kernel,) if host else ()),
-        f"Get the log of {peer}. Read its last lines before the time of the error above. Then run `preflight explain` "
+        f"Get the log of {peer}. Read the last lines before the time of the error above. Then run `preflight explain` "
         "on both logs.",
         *(() if host else (kernel,)),
         "Write one log per rank next time: torchrun --log-dir logs --redirects 3 --tee 3",

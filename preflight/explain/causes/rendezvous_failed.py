@@ -34,7 +34,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if not events:
         return None
     if events[0].sign == "rendezvous.in_use":
-        because = "the log says so explicitly"
+        because = "the log states the cause"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(IN_USE, events))
     because = "connections to the rendezvous endpoint failed or timed out"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(UNREACHED, events))

@@ -48,7 +48,11 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if not is_stated and any(_is_told_with(each, events[0]) for each in evidence.of("oom.slurm")):
         return None
     authority = Authority.ECHO if other else Authority.KILLED
-    because = "the scheduler says so, and no error precedes it" if not other else "it happened after another error"
+    because = (
+        "the scheduler reports the end of the job, and no error precedes it"
+        if not other
+        else "it happened after another error"
+    )
     return Claim(authority, events, Confidence.HIGH, because, VERDICT.replace("{why}", reason))
 
 

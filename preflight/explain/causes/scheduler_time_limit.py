@@ -19,7 +19,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return None
     verdict = "The scheduler ended the job because its time limit was reached."
     authority = Authority.ECHO if _had_failed(evidence, events[0]) else events[0].authority
-    return Claim(authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
+    return Claim(authority, events, Confidence.HIGH, "the log states the cause", verdict)
 
 
 def _had_failed(evidence: LogEvidence, limit: Event) -> bool:

@@ -51,7 +51,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     ):
         return None
     if events[0].authority is not Authority.ECHO:
-        because = "the log says so explicitly"
+        because = "the log states the cause"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
     others = [event for event in evidence.failures() if event.cause != events[0].cause]
     gone = evidence.dead_workers()

@@ -11,7 +11,7 @@ from preflight.model.explanation import Confidence
 from preflight.model.repairs import shm_room
 
 SHARED = re.compile(r"['/](?:dev/shm|psm_|torch_\d|sem\.)")
-VERDICT = "Shared memory (/dev/shm){host} is too small or full, so {who} got no memory there."
+VERDICT = "Shared memory (/dev/shm){host} is too small or full, so {who} got no shared memory."
 DENIED = "{who} may not write to /dev/shm{host}: its mode must be 1777 (ls -ld /dev/shm)."
 MISSING = (
     "{who} could not open a peer's shared memory in /dev/shm{host}. The peer had ended, or runs as another user or "
@@ -37,7 +37,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if not events:
         return None
     if events[0].authority is not Authority.UNEXPLAINED_DEATH:
-        because = "the library that asked for the memory says so"
+        because = "the library that asked for the memory reports the error"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(_verdict(events), events))
     if evidence.has("segv.fatal_bus", "segv.loading"):
         return None
@@ -96,7 +96,7 @@ CAUSE = Cause(
     judge=judge,
     infers=True,
     remedy=remedy,
-    confirmed_if="`df` or `ls -ld`, where the job runs, shows /dev/shm as full, too small or not writable",
+    confirmed_if="`df` or `ls -ld` shows that /dev/shm where the job runs is full, too small or not writable",
     confirm_with='preflight check   # the check "shm-too-small" compares /dev/shm with what the job needs',
     outranks=("dataset_worker_died", "disk_full", "remote_peer_died", "segfault_worker"),
 )  # fmt: skip

@@ -140,8 +140,8 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     late = next((text.removeprefix(FIRST) for text in claim.detail if text.startswith(FIRST)), "")
     look = (
         _look_at(evidence, late),
-        f"Common reasons are {'' if late not in ('', '0') else ON_RANK_0}fewer batches on one rank (give all "
-        "ranks the same number, or use model.join()), a slow disk, or late loading.",
+        f"Common reasons are {'' if late not in ('', '0') else ON_RANK_0}fewer batches on one rank, a slow "
+        "disk, or late loading. Give all ranks the same number of batches, or use model.join().",
     )
     if any(event.sign == "watchdog.gloo" for event in claim.events[:1]) or evidence.recordings:
         return Remedy(*look, *longer_timeout(evidence))
@@ -165,15 +165,15 @@ def _look_at(evidence: LogEvidence, rank: str) -> str:
     less = "" if parted else " (the time of the first timeout minus the timeout)"
     who = f"rank {rank}" if rank else "the late rank"
     return (
-        f"Read the last lines of {who}{log} {when} the waiting began{less}, to find what delayed the rank. If the "
-        f"rank still runs, `py-spy dump --pid PID` shows its line."
+        f"To find what delayed {who}, read the rank's last lines{log} {when} the waiting began{less}. If "
+        f"the rank still runs, `py-spy dump --pid PID` shows its line of code."
     )
 
 
 def _at(waits: list[Wait]) -> tuple[str, ...]:
     return tuple(
-        f"waited in {wait.shown}; they diverged {duration(wait.timeout_ms)} before the first line below: check the "
-        "logs at that time"
+        f"waited in {wait.shown}; the ranks diverged {duration(wait.timeout_ms)} before the first line below: check "
+        "the logs at that time"
         for wait in [wait for wait in waits if wait.op][:1]
     )
 
@@ -216,7 +216,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    confirmed_if="a flight recorder dump names the late rank's missing collective, or the rank's stack shows where "
-    "it is",
-    confirm_with="preflight stuck   # run it on the job's nodes during the hang; `preflight check` tests the machine",
+    confirmed_if="the flight recorder names the collective that the late rank did not join, or the rank's stack "
+    "shows where the rank is",
+    confirm_with="preflight stuck   # on the job's nodes during the hang; `preflight check` tests the machine",
 )  # fmt: skip

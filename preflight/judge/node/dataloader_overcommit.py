@@ -37,7 +37,7 @@ def dataloader_memory(node: NodeFacts, case: Case) -> Findings:
         Severity.WARN if case.wants_gpus else Severity.INFO,
         f"{node.host} cgroup memory limit",
         f"{fine_size(limit)} for {ranks} rank{'s' * (ranks > 1)} with their data loaders; if they need more, the "
-        "kernel kills one, and the other ranks then wait in a collective",
+        "kernel kills a process, and the other ranks then wait in a collective",
         _memory_fix(node, ranks * MEMORY_PER_RANK.whole),
         Evidence("memory limit of the container", fine_size(limit), "cgroup memory.max"),
         Evidence("memory per rank", fine_size(limit // ranks), f"judged by {fine_size(MEMORY_PER_RANK.whole)}"),

@@ -36,7 +36,7 @@ def driver_too_old(node: NodeFacts, case: Case) -> Findings:
     yield driver_too_old.finding(
         severity_for_gpus(case),
         f"{node.host} NVIDIA driver",
-        f"driver {driver} is too old for torch {torch.version}: its CUDA {cuda} needs driver {least}",
+        f"driver {driver} is too old for torch {torch.version}: CUDA {cuda} needs driver {least}",
         f"install driver {least} or newer, or a torch that this driver runs: "
         f"{REINSTALL}{'cu126' if version_tuple(driver) >= OLDEST[12] else 'cu118'}`",
         Evidence("driver", driver, "nvmlSystemGetDriverVersion"),

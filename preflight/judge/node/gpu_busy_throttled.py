@@ -57,8 +57,8 @@ def _busy_fix(processes: tuple[GpuProcess, ...]) -> str:
         return f"end your leftover processes with `kill {mine}`, wait until they end, or choose free GPUs with --gpus"
     pids = ", ".join(str(process.pid) for process in processes)
     if len(processes) > 1:
-        return f"ask the owners of processes {pids} to end them, wait until they end, or choose free GPUs with --gpus"
-    who = f"ask the owner of process {pids} to end it" if pids else (
+        return f"ask the owners to end processes {pids}, wait until the processes end, or choose free GPUs with --gpus"
+    who = f"ask the owner to end process {pids}" if pids else (
         "run `nvidia-smi` (in a container: on the host) to find the process that uses the GPU"
     )  # fmt: skip
     return f"{who}, wait until the process ends, or choose free GPUs with --gpus"

@@ -33,10 +33,10 @@ def _modes(gpu: Gpu) -> Iterator[tuple[Severity, str, str, Evidence]]:
     smi = f"`nvidia-smi -i {gpu.nvml_index}"
     if gpu.mig_mode is Mode.ENABLED:
         problem = "MIG is on, but MIG instances have no peer access, and NCCL treats them as one GPU"
-        fix = f"{smi} -mig 0` (end its processes first), or choose other GPUs with --gpus"
+        fix = f"end the processes on the GPU and run {smi} -mig 0`, or choose other GPUs with --gpus"
         yield Severity.FAIL, problem, fix, Evidence("MIG mode", "enabled", "nvmlDeviceGetMigMode")
     if gpu.compute_mode is ComputeMode.PROHIBITED:
-        fix = f"{smi} -c DEFAULT`, or choose other GPUs with --gpus"
+        fix = f"run {smi} -c DEFAULT`, or choose other GPUs with --gpus"
         yield (
             Severity.FAIL,
             "the compute mode of the GPU admits no process",
@@ -45,7 +45,7 @@ def _modes(gpu: Gpu) -> Iterator[tuple[Severity, str, str, Evidence]]:
         )
     elif gpu.compute_mode in EXCLUSIVE:
         problem = "the compute mode of the GPU admits one process, so a second process fails at its start"
-        fix = f"{smi} -c DEFAULT` if another process (a monitor, a data loader) must use it"
+        fix = f"if another process (a monitor, a data loader) must use the GPU, run {smi} -c DEFAULT`"
         yield Severity.WARN, problem, fix, Evidence("compute mode", "exclusive", COMPUTE)
 
 

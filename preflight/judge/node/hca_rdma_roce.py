@@ -36,8 +36,7 @@ def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
                 Severity.FAIL,
                 f"{node.host} {port.hca}:{port.port}",
                 f"the link is up, but the port is {state.value}, not ACTIVE",
-                "start a subnet manager (OpenSM or UFM), or repair the path to it: no subnet manager has configured "
-                "this port",
+                "start a subnet manager (OpenSM or UFM), or repair the path from this port to the subnet manager",
                 Evidence("port state", state.value, f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
                 Evidence("subnet manager's LID", str(known_or(port.sm_lid, 0) or "none"), "sm_lid"),
             )
@@ -125,7 +124,7 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
             f"{node.host} {port.hca}:{port.port}",
             "the port has no link, but the same port of every other adapter of its model is active, so this network "
             "port is lost",
-            "check its cable, transceiver and switch port (`mlxlink -d DEVICE`). If no cable is intended, set "
+            "check the port's cable, transceiver and switch port (`mlxlink -d DEVICE`). If no cable is intended, set "
             "[expect] active_ports in the policy",
             Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
         )

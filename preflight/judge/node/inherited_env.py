@@ -74,7 +74,7 @@ def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> 
         return
     if isinstance(node.netifs, Gap):
         problem = f"could not be compared with this node's interfaces: {node.netifs.reason}"
-        yield Remark(Severity.INFO, problem, "compare it with `ip -br link`")
+        yield Remark(Severity.INFO, problem, "compare the value with `ip -br link`")
         return
     remark = IFNAMES[setting.name](setting.value, tuple(netif.name for netif in node.netifs))
     if remark is not None:

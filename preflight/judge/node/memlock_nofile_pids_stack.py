@@ -54,7 +54,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     elif adapters:
         severity, why = Severity.WARN, f"but RDMA over {adapters[0]} needs more"
     else:
-        severity, why = Severity.INFO, "but InfiniBand and RoCE need more (sockets, NVLink and /dev/shm need none)"
+        severity, why = Severity.INFO, "but InfiniBand and RoCE need more. Sockets, NVLink and /dev/shm do not"
     yield memlock.finding(
         severity,
         f"{node.host} RLIMIT_MEMLOCK",
@@ -128,7 +128,7 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
         f"the limit of open files is {allowed}, {why}",
         "start the container with `--ulimit nofile=65536:65536` (docker, podman)"
         if is_contained(node)
-        else "run `ulimit -n $(ulimit -Hn)` before the job; to make it permanent, put `* - nofile 65536` into "
+        else "run `ulimit -n $(ulimit -Hn)` before the job; to make this limit permanent, put `* - nofile 65536` into "
         "/etc/security/limits.d/",
         Evidence("RLIMIT_NOFILE (soft)", str(allowed), "getrlimit"),
         *(proof.evidence() for proof in proofs),

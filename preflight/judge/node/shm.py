@@ -67,9 +67,9 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
 
 def _too_small_problem(case: Case, shm: ShmFacts, local_ranks: int, *, failed: bool) -> str:
     if failed:
-        return f"/dev/shm has {fine_size(shm.size_bytes)}, and a trial needed more"
+        return f"/dev/shm has {fine_size(shm.size_bytes)}, but a trial needed more"
     need = f"NCCL may need {fine_size(nccl_shm_bytes(local_ranks))} for {local_ranks} local ranks"
-    idle = "" if case.wants_gpus else "; gloo needs none of it, but data loaders and a later NCCL job do"
+    idle = "" if case.wants_gpus else "; gloo needs none, but data loaders and a later NCCL job need some"
     return f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free, but {need}{idle}"
 
 

@@ -72,7 +72,7 @@ def baseline_missed(case: Case) -> Findings:
     if software and all(each.share >= each.floor * OTHER_SOFTWARE_SHARE.value for each in below):
         raise UnreadableFact(
             f"{what(worst)} is {worst.share:.1%} of the baseline (minimum {worst.floor:.1%}), but the software "
-            f"differs: {software}; make a new baseline with it"
+            f"differs: {software}; make a new baseline with this software"
         )
     rare = "" if below else f"; few good nodes have less than {worst.usual:.1%}"
     are = "is" if len(slow) == 2 else "are"
@@ -80,8 +80,8 @@ def baseline_missed(case: Case) -> Findings:
     yield baseline_missed.finding(
         Severity.FAIL if below else Severity.WARN,
         f"{case.nodes[0].host} {what(worst)}",
-        f"the speed is {worst.share:.1%} of the baseline of {worst.reference.nodes} nodes, and must be at least "
-        f"{worst.floor:.1%} (confirmed in {TIMES} measurements){rare}{others}",
+        f"the speed is {worst.share:.1%} of the baseline of {worst.reference.nodes} nodes (confirmed in "
+        f"{TIMES} measurements), but the minimum is {worst.floor:.1%}{rare}{others}",
         "find the slow rank or link in the report; `--profile burn` tests each GPU and link alone. Compare nodes with "
         "`preflight fleet`. If healthy nodes have newer software, make a new baseline from them",
         *(_evidence(each, case.baseline_source) for each in slow[:MOST_NAMED]),
@@ -111,7 +111,7 @@ def policy_floor(case: Case) -> Findings:
         what = f"{floor.collective.value} {size_text(floor.size_bytes)}"
         same = [r for r in results if r.collective is floor.collective and r.size_bytes == floor.size_bytes]
         if not same:
-            raise UnreadableFact(f"the policy has a floor for {what}, which this profile did not measure")
+            raise UnreadableFact(f"the policy demands a bandwidth for {what}, which this profile did not measure")
         best = max(known(result.busbw_gb_s) for result in same)
         if best < floor.busbw_gb_s:
             yield policy_floor.finding(

@@ -111,4 +111,4 @@ def _late(result: CollectiveResult) -> str:
     if latest is None or latest.slowdown < LATE:
         return ""
     times = f"{latest.slowdown:.1f} times later than the others"
-    return f"; rank {latest.rank} is {times}, so it or a link near it in the ring is slow"
+    return f"; rank {latest.rank} is {times}, so this rank or a link near it in the ring is slow"

@@ -52,7 +52,7 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
     steps = [*(() if cures(case) else ("start no job",)), *(each.repair for each in hidden)]
     steps += [f"before the repair, {UNPROTECTED}"] if P2P in hidden else []
     look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC` and `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
-    find = f"run {look} {'if the data stays wrong' if hidden else 'to find the part that corrupts data'}"
+    find = f"{'if the data stays wrong' if hidden else 'to find the part that corrupts data'}, run {look}"
     if case.wants_gpus and len(trial.culprits) > 1 and not hidden:
         find += f". {NO_PART}"
     return data_verified.finding(

@@ -76,8 +76,8 @@ def gpu_slow(case: Case) -> Findings:
             gpu_called(case, gpu),
             f"the GPU computes at {share:.0%} of the speed of the median GPU ({value:.1f} vs {middle:.1f} TFLOP/s in "
             f"{dtype})",
-            "compare its clocks, power limit and temperature with the other GPUs under load (`nvidia-smi -q -d "
-            "CLOCK,POWER,PERFORMANCE,TEMPERATURE`). Check its cooling and power cables",
+            "compare this GPU's clocks, power limit and temperature with the other GPUs under load (`nvidia-smi -q "
+            "-d CLOCK,POWER,PERFORMANCE,TEMPERATURE`). Check its cooling and power cables",
             Evidence("GEMM speed", f"{value:.1f} TFLOP/s; median of the others {middle:.1f}", f"{dtype} GEMM"),
             *_load_evidence(hardware, gpu),
             parts=part_of_gpu(case.nodes[0], gpu),

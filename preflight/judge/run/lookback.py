@@ -118,7 +118,7 @@ def _port(case: Case, port: HcaPort, is_since_boot: bool, undecided: list[str]) 
     elif losses:
         source = f"/sys/class/infiniband/{port.hca}/ports/{port.port}/counters/link_downed"
         finding = _flapped(
-            case, Severity.WARN, name, f"it has lost its link {_times(losses)} since its counters were cleared",
+            case, Severity.WARN, name, f"the port has lost its link {_times(losses)} since its counters were cleared",
             "and the node was booted within the time that the policy "
             "sets", Evidence("link_downed", str(losses), source),
         )  # fmt: skip
@@ -127,8 +127,8 @@ def _port(case: Case, port: HcaPort, is_since_boot: bool, undecided: list[str]) 
 
 def _flapped(case: Case, severity: Severity, name: str, what: str, when: str, evidence: Evidence) -> Finding:
     fix = (
-        "clean or replace its cable or transceiver, and check the switch port. `ethtool -S` and `mlxlink -d DEVICE -c "
-        "-e` show its errors"
+        "clean or replace the port's cable or transceiver, and check the switch port. `ethtool -S` and `mlxlink -d "
+        "DEVICE -c -e` show its errors"
     )
     subject = f"{case.nodes[0].host} {name}"
     return lookback.finding(severity, subject, f"{what}, {when}", fix, evidence, blame=Blame.FABRIC)

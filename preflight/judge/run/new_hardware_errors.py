@@ -71,7 +71,7 @@ def new_hardware_errors(case: Case) -> Findings:
             severity,
             change.subject,
             f"{change.name.replace('_', ' ')}: {how_many}",
-            FIXES[blame_of(change)] if severity is not Severity.INFO else "repair nothing if this is the only error",
+            FIXES[blame_of(change)] if severity is not Severity.INFO else "if this is the only error, repair nothing",
             Evidence(change.name, f"{before} before, {after} after", change.source),
             *_catalogued(change),
             blame=blame_of(change),

@@ -166,12 +166,12 @@ def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
         return ""
     partner = _name(own[0].trial.nodes[1], hosts)
     if not bad:
-        return f"; over {_alone(own)} it works with {partner}"
+        return f"; over {_alone(own)} the node works with {partner}"
     if len(bad) == len(own):
         return f"; over {_alone(own)} the node shows the same fault, so the node itself is at fault"
     good = [each for each in own if each not in bad]
-    how = "it is slow" if all(each.shown is GroupOutcome.SLOW for each in bad) else "it does not"
-    return f"; over {_alone(good)} it works with {partner}; over {_alone(bad)} {how}: {_blamed(bad)}"
+    how = "is slow" if all(each.shown is GroupOutcome.SLOW for each in bad) else "fails"
+    return f"; over {_alone(good)} the node works with {partner}; over {_alone(bad)} the node {how}, so {_blamed(bad)}"
 
 
 def _routes(node: int, observed: Isolation) -> tuple[list[RouteTrial], list[RouteTrial]]:
@@ -197,10 +197,10 @@ def _blamed(bad: Sequence[RouteTrial]) -> str:
     # Interfaces were tried between the good nodes before the trials; a port of a storage network may work nowhere.
     unless = ""
     if any(each.kind is RouteKind.PORT and isinstance(each.beside, Gap) for each in bad):
-        unless = ", unless it works on no node (too few good nodes were left to test this)"
+        unless = ", unless the port works on no node (too few good nodes were left to test this)"
     if len(bad) == 1:
-        return f"that {nouns[0]}, its cable or its switch port{unless}"
-    return f"those {' and '.join(f'{noun}s' for noun in nouns)}, their cables or switch ports{unless}"
+        return f"that {nouns[0]}, its cable or its switch port is at fault{unless}"
+    return f"those {' and '.join(f'{noun}s' for noun in nouns)}, their cables or switch ports are at fault{unless}"
 
 
 def _first_look(node: int, observed: Isolation) -> str:

@@ -197,8 +197,8 @@ def _fix(case: Case, default: TrialResult) -> str:
     who = ranks_text(default.culprits) if default.culprits else "each rank"
     commands = "`dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q`" if case.wants_gpus else "`dmesg | tail`"
     return (
-        f"read the log of {who} in the directory that the output names (if it names none, rerun with --keep). Then "
-        f"run {commands}"
+        f"read the log of {who} in the directory that the output names. If the output names none, rerun with "
+        f"--keep. Then run {commands}"
     )
 
 

@@ -197,4 +197,4 @@ def _reason(crossings: Sequence[Crossing], worst: str, others: Sequence[Crossing
     ]
     if cost(better_worst) < cost(worst) and worst:
         parts.append(f"their slowest path is {better_worst}, not {worst}")
-    return " and ".join(parts) or "their paths are shorter on average"
+    return ", and ".join(parts) or "the mean path between them is shorter"

@@ -229,7 +229,7 @@ def proof_text(control: Control, default: TrialResult) -> str:
         f"{first.value if {first} >= set(failures) else 'failed'}, and {worked} of {worked} with the workaround "
         f"worked. An intermittent fault gives this result by chance at most 1 time in {odds_of(control)}"
     )
-    return text if odds_of(control) >= PROVED_ODDS.value else f"{text} ({PROVISIONAL_TEXT})"
+    return text if odds_of(control) >= PROVED_ODDS.value else f"{text}; {PROVISIONAL_TEXT}"
 
 
 def order_of_turns(seed: int, name: str, runs_each: int, block: int = 0) -> tuple[bool, ...]:

@@ -23,8 +23,8 @@ STEPS: dict[Reason, tuple[str, ...]] = {
         "    kill -CONT PID",
     ),
     Reason.STORAGE: (
-        "Run `timeout 5 stat PATH` on this node and another to see whether the file system answers. It may help to "
-        "wait. It does not help to kill the process while the kernel blocks it.",
+        "Run `timeout 5 stat PATH` on this node and another to see whether the file system answers. Waiting may "
+        "help. Killing the process does not help while the kernel blocks the process.",
     ),
     Reason.GPU_LOST: ("End the job, drain the node, and reset the GPU or reboot. The Xid is in dmesg.",),
     Reason.NEVER_CAME: (
@@ -36,7 +36,7 @@ STEPS: dict[Reason, tuple[str, ...]] = {
     Reason.OTHER_COLLECTIVE: (
         "End the job, because no timeout helps if ranks call different collectives. Compare the lines above.",
         ALONE,
-        "If a rank is behind and blocked in this call, it hangs in NCCL or the driver. To see where, print its C "
+        "If a rank is behind and blocked in this call, the rank hangs in NCCL or the driver. Print its C "
         "frames:",
         "    py-spy dump --native --pid PID",
     ),
@@ -53,8 +53,8 @@ STEPS: dict[Reason, tuple[str, ...]] = {
 }  # fmt: skip
 ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.SAVE: (
-        "Check whether the checkpoint file grows. If so, wait: the other ranks continue after the checkpoint, unless "
-        "the group's timeout expires first. If not, run `timeout 5 stat PATH`: the storage may not answer.",
+        "Check whether the checkpoint file grows. If it grows, wait: the other ranks continue after the checkpoint, "
+        "unless the group's timeout expires first. If not, run `timeout 5 stat PATH`: the storage may not answer.",
         "Compute a timeout that covers the checkpoint:",
         "    preflight timeout --params N --checkpoint-dir DIR",
         ALONE,

@@ -87,7 +87,8 @@ def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
         ]  # fmt: skip
         if are_starting and not left:
             what = (
-                f"{names} on {host} did not start, because no process has that rank number; the other ranks wait for it"
+                f"{names} on {host} did not start, because no process has this rank number; the other ranks wait for "
+                f"{names}"
             )
             yield _culprit(Reason.NEVER_CAME, here, host, what)
         else:
@@ -264,5 +265,5 @@ def nothing_moves(job: JobState) -> Iterator[Culprit]:
         evidence.append(f"no GPU computes: {', '.join(power)}")
     lines = len({place.at for place in seen})
     at = seen[0].at + (f" and {lines - 1} other line{'s' if lines > 2 else ''}" if lines > 1 else "")
-    what = f"all {len(seen)} ranks that were found wait {seen[0].wait} ({at}), and none of them makes progress"
+    what = f"all {len(seen)} ranks that were found wait {seen[0].wait} ({at}), and no rank makes progress"
     yield _culprit(Reason.NOTHING_MOVES, (), "", what, evidence)

@@ -83,7 +83,7 @@ def test_the_latest_rank_is_mentioned_and_not_called_the_slow_one() -> None:
     ranks = tuple(RankTime(i, 1000.0, 3.0 if i == 5 else 1.0) for i in range(8))
     slow = replace(result(size_bytes=GIB), busbw_gb_s=100.0, ranks=ranks)
     (finding,) = judged(trial(world_size=8, results=(slow,), transport=NVLS))
-    assert "rank 5 is 3.0 times later than the others, so it or a link near it in the ring is slow" in finding.problem
+    assert "3.0 times later than the others, so this rank or a link near it in the ring is slow" in finding.problem
 
 
 def test_the_collective_that_falls_shortest_counts() -> None:

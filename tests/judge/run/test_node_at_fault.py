@@ -126,7 +126,8 @@ def test_the_one_interface_that_fails_is_named_and_looked_at_first() -> None:
     groups = (group(0, 2, observed=DEAD),)
     finding = only(found(node_at_fault, isolated(*groups, dead=(2,), by_route=(way("eth0", DEAD), way("eth1", OK)))))
     assert finding.problem.endswith(
-        "; over eth1 alone it works with n00; over eth0 alone it does not: that interface, its cable or its switch port"
+        "; over eth1 alone the node works with n00; over eth0 alone the node fails, so that interface, its cable or "
+        "its switch port is at fault"
     )
     assert "check eth0 there, the cable and the switch port" in finding.fix
     shown = [(each.what, each.value) for each in finding.evidence[1:]]
@@ -139,19 +140,19 @@ def test_a_node_that_fails_over_all_or_over_none_by_itself_is_told_so() -> None:
         "; over each of eth0, eth1 alone the node shows the same fault, so the node itself is at fault"
     )
     none = problem_of(way("eth0", OK), way("eth1", OK), dead=(2,))
-    assert none.endswith("; over each of eth0, eth1 alone it works with n00")
+    assert none.endswith("; over each of eth0, eth1 alone the node works with n00")
 
 
 def test_what_fails_between_good_nodes_too_is_not_blamed() -> None:
     problem = problem_of(way("mlx5_9:1", DEAD, DEAD), way("mlx5_0:1", DEAD, OK), way("eth0", OK, OK), dead=(2,))
     assert "mlx5_9" not in problem
-    assert problem.endswith("over mlx5_0:1 alone it does not: that RDMA port, its cable or its switch port")
+    assert problem.endswith("the node fails, so that RDMA port, its cable or its switch port is at fault")
 
 
 def test_a_port_that_no_good_nodes_could_try_may_work_nowhere() -> None:
     problem = problem_of(way("mlx5_0:1", DEAD), way("eth0", DEAD), way("eth1", OK), dead=(2,))
-    assert "over each of mlx5_0:1, eth0 alone it does not: those interfaces and RDMA ports, their cables" in problem
-    assert problem.endswith("unless it works on no node (too few good nodes were left to test this)")
+    assert "over each of mlx5_0:1, eth0 alone the node fails, so those interfaces and RDMA ports, their" in problem
+    assert problem.endswith("unless the port works on no node (too few good nodes were left to test this)")
 
 
 def test_one_way_or_what_the_deadline_cut_says_nothing() -> None:
@@ -162,6 +163,6 @@ def test_one_way_or_what_the_deadline_cut_says_nothing() -> None:
 
 def test_a_slow_interface_is_told_beside_good_nodes_only() -> None:
     problem = problem_of(way("eth0", SLOW, OK, speed=1.0), way("eth1", OK, OK), slow=(2,))
-    assert "over eth1 alone it works with n00; over eth0 alone it is slow: that interface" in problem
+    assert "over eth1 alone the node works with n00; over eth0 alone the node is slow, so that interface" in problem
     solo = problem_of(way("eth0", OK, speed=0.1), way("eth1", OK), slow=(2,))
     assert solo.endswith("which reaches 10 GB/s with other nodes")
