@@ -191,7 +191,7 @@ Sizes = Annotated[
     valued(
         "MIN:MAX:F",
         "Use message sizes from MIN to MAX bytes. Each size is F times the previous size. If :F is missing, F is 2 "
-        "[default: sizes by profile].",
+        "[default: the sizes of the profile].",
         "--sizes",
         group=TRIED,
         rare=True,

@@ -61,7 +61,7 @@ COMMANDS = {
         ("preflight timeout --params 7B --current 1800", "whether 1,800 s is enough"),
     )),
     "probe": ("probe_capture", "Show the hardware and limits of this node, and their faults.", (
-        ("preflight probe", "this node (starts nothing)"),
+        ("preflight probe", "this node, without any test"),
         ("preflight probe --gpus 0-3 --json -", "these GPUs, as JSON"),
     )),
     "bench": ("check_bench", "Time every collective under the default settings.", (

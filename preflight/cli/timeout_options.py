@@ -99,7 +99,7 @@ FrameworkOption = Annotated[
 ]
 ReportIn = Annotated[
     str | None,
-    valued("FILE", "Report of `preflight check` that has measured times. Use - for stdin.", group=KNOWN),
+    valued("FILE", "A report of `preflight check` with measured times. Use - for stdin.", group=KNOWN),
 ]
 FromRun = Annotated[
     str | None,

@@ -56,7 +56,7 @@ P2P = f"{IOMMU}. {capitalized(ACS)}"
 PASS_THROUGH = "the host must set ACS and ATS as the vendor's pass-through guide says"
 P2P_VIRTUAL = f"ask the provider of this virtual machine for a repair: {PASS_THROUGH}"
 P2P_ANYWHERE = f"{IOMMU}. Also {ACS}. In a virtual machine, {PASS_THROUGH}"
-UNPROTECTED = 'NCCL settings do not protect copies that bypass NCCL (`tensor.to("cuda:1")`, `device_map`)'
+UNPROTECTED = 'NCCL settings do not protect copies without NCCL (`tensor.to("cuda:1")`, `device_map`)'
 NVLINKS = "check `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"
 FABRIC_MANAGER = (
     "check that the Fabric Manager runs and has the driver's version (`systemctl status nvidia-fabricmanager`, "
@@ -69,7 +69,7 @@ MEMLOCK = Repair(
     "the container runtime (Kubernetes)",
 )
 RDMA = Repair(
-    "check `ibstat` (Active, LinkUp) and `ulimit -l` (unlimited). For RoCE, `show_gids` must list the port's address",
+    "check `ibstat` (Active, LinkUp) and `ulimit -l` (unlimited). For RoCE, `show_gids` must list an address",
     "start the container with `--device /dev/infiniband --ulimit memlock=-1` (docker, podman), or request the RDMA "
     "device plugin's resource (Kubernetes). Then check the ports with `ibstat`",
 )

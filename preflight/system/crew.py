@@ -98,7 +98,7 @@ class Crew(Generic[K]):
             self._answer_by[key] = self.now() + limit_s
 
     def now(self) -> float:
-        """Return the seconds on the crew's clock, which stands still while this process is stopped."""
+        """Return the time in seconds on this crew's own clock, which stops while this process is stopped."""
         self._own_time.look()
         return self._own_time.now()
 

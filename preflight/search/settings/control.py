@@ -225,9 +225,10 @@ def proof_text(control: Control, default: TrialResult) -> str:
     failures = [way for way in ways if way is not Way.WORKS]
     first = way_of(default.outcome) or Way.ERROR
     text = (
-        f"in random order (seed {control.seed}), {len(failures)} of {of_default} runs with the default settings "
-        f"{first.value if {first} >= set(failures) else 'failed'}, and {worked} of {worked} with the workaround "
-        f"worked. An intermittent fault gives this result by chance at most 1 time in {odds_of(control)}"
+        f"{len(failures)} of {of_default} runs with the default settings "
+        f"{first.value if {first} >= set(failures) else 'failed'}, and {worked} of {worked} with the workaround worked "
+        f"(random order, seed {control.seed}). An intermittent fault gives this result by chance at most 1 time in "
+        f"{odds_of(control)}"
     )
     return text if odds_of(control) >= PROVED_ODDS.value else f"{text}; {PROVISIONAL_TEXT}"
 

@@ -84,9 +84,9 @@ def _same_root(root: str) -> str:
 
 
 def libraries_in(maps: str) -> tuple[LoadedLibrary, ...]:
-    """Return the libraries in `maps`, the text of /proc/PID/maps, that may have known bugs.
+    """Return the loaded libraries that may have known bugs.
 
-    The versions of the libraries are still empty.
+    `maps` is the text of /proc/PID/maps. The versions of the libraries are still empty.
     """
     nccl = [LoadedLibrary("NCCL", "", path) for path in mapped_libraries(maps)]
     others = [

@@ -91,7 +91,9 @@ def _why_not_stuck(job: JobState) -> str:
     if 0 < waiting < count:
         busy = next(place for place in job.places if not place.waits_for_others)
         slowest = f" When preflight looked, {rank_names([busy])} was {busy.whereabouts}, and {waiting} waited."
-    return f"The job goes on: every rank made progress in {max(node.watched_s for node in job.nodes):.0f} s.{slowest}"
+    return (
+        f"The job goes on: every rank made progress within {max(node.watched_s for node in job.nodes):.0f} s.{slowest}"
+    )
 
 
 def _why_unknown(job: JobState) -> str:

@@ -60,9 +60,9 @@ class ListenAnswer:
 
 
 def survey_network(solo_results: Mapping[int, SoloResult], run_id: str, checkpoint_dir: str) -> QuerySteps:
-    """Ask all nodes for their clocks and for the paths between the nodes, and return the survey.
+    """Survey the clocks of all nodes and the paths between the nodes.
 
-    The function is a generator of questions.
+    The function is a generator. It yields the questions to send to the nodes, and returns the survey.
     """
     # `solo_results` has the results of each node's own test runs, by node rank. If `checkpoint_dir` is not "", the
     # nodes also test the storage of this directory.
