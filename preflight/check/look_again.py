@@ -25,7 +25,7 @@ REPORT_S = 0.4  # for judging and writing
 class LookedAgain:
     """The values that were read again after the ranks had ended.
 
-    `disturbed` says that another process used the GPUs. `disturbed` is "" if no other process used the GPUs.
+    `disturbed` is a text that names the GPUs that another process used, or "" if no other process used a GPU.
     """
 
     # `hardware` has the results of the GPU tests. `outside` has the processes that the kernel killed and the requests

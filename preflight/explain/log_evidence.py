@@ -297,7 +297,10 @@ class LogEvidence:
 
 
 def earliest(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return the events sorted by time, or by position in the logs if the time stamps do not have one format."""
+    """Return the events, the earliest first.
+
+    If a time stamp is missing, or if the formats of the time stamps differ, sort the events by position in the logs.
+    """
     listed = tuple(events)
     clocks = {event.moment.clock for event in listed}
     is_by_time = len(clocks) == 1 and "" not in clocks

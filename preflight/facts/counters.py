@@ -185,9 +185,9 @@ def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
 
 
 def parse_aer(text: str, total: str) -> int:
-    """Return the count on the line `total` of `text`, a kernel file of PCIe errors (AER).
+    """Return the count on the line of `text` that begins with the name `total`.
 
-    Raise UnreadableFact if the line is missing.
+    `text` is the content of a kernel file of PCIe errors (AER). Raise UnreadableFact if the line is missing.
     """
     for match in filter(None, map(AER_LINE.fullmatch, map(str.strip, text.splitlines()))):
         if match[1] == total:

@@ -41,7 +41,7 @@ class Lookback:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The minimum bus bandwidth that a policy requires with default settings."""
+    """The minimum bus bandwidth that a policy requires of a collective, run with the default settings."""
 
     collective: Collective
     size_bytes: int

@@ -14,7 +14,7 @@ from preflight.model.explanation import (
     Quote,
     SourceRead,
 )
-from preflight.model.units import counted, numbers_text
+from preflight.model.units import capitalized, counted, numbers_text
 from preflight.show.document import BLANK, Block, Code, Text, answer_line, bullet, grouped, listed, section
 from preflight.show.screen import ALL, Page
 from preflight.show.text import clean, line
@@ -195,7 +195,7 @@ def _process(alike: Sequence[ProcessEnd], sources: Sequence[SourceRead]) -> Text
 def _consequence(consequence: Consequence) -> Text:
     ranks = listed(consequence.ranks, RANKS)
     who = f" (rank{'s' if len(consequence.ranks) > 1 else ''} {ranks})" if consequence.ranks else ""
-    return bullet(f"{consequence.what}{who}: {consequence.why}")
+    return bullet(f"{consequence.what}{who}. {capitalized(consequence.why)}")
 
 
 def _code(text: str, indent: int = 4) -> list[Block]:

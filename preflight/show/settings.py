@@ -42,8 +42,8 @@ def recommendation_section(report: Report, env_path: str) -> list[Block]:
     blocks += _settings(advice, settings)
     if not isinstance(advice.pg_timeout_s, Gap) and not isinstance(advice.init_timeout_s, Gap):
         reason = advice.timeout_reason
-        limits = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start"
-        more = "The model and its checkpoints are not included, but `preflight timeout --params N` includes them."
+        limits = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the job's start"
+        more = "For a model and its checkpoints, compute the timeouts with `preflight timeout --params N`."
         blocks.append(Text(f"{limits}. {capitalized(reason)}. {more}", 2, 4, label="Safe timeout: "))
     if advice.one_node_only:
         blocks.append(note(ON_ONE_NODE))

@@ -34,7 +34,7 @@ AGAIN = "rerun in a minute, with --watch as long as a step takes, and on all nod
 WORKS = "wait, then rerun in a minute; -v shows where every rank is"
 ELSE = {
     StuckVerdict.NOT_STUCK: "none; if the job still seems to hang, rerun in a minute",
-    StuckVerdict.UNKNOWN: "run `preflight stuck PID` as the job's user, or as root with --user NAME",
+    StuckVerdict.UNKNOWN: "run `preflight stuck PID` as the job's user or as root",
     StuckVerdict.STUCK: "-v shows where every rank is",
 }
 
@@ -191,7 +191,7 @@ def _footer(nodes: Sequence[NodeEvidence]) -> list[Block]:
     ranks = sum(len(node.ranks) for node in nodes)
     where = ", ".join(node.host for node in nodes[:4]) + (f" and {len(nodes) - 4} more" if nodes[4:] else "")
     if not nodes:
-        return [Text("Name the job with --pid PID. Run this command as the job's user, or as root with --user NAME.")]
+        return [Text("Name the job with --pid PID. Run this command as root, or as the job's user.")]
     job = nodes[0].job
     return [Text(f"preflight watched {ranks} ranks on {where} ({job}) for {max(n.watched_s for n in nodes):.0f} s.")]
 

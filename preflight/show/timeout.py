@@ -122,7 +122,7 @@ def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
     word, tone = ("SAFE TIMEOUT", "green") if safe.is_enough else ("NO SAFE TIMEOUT", "red")
     if not safe.is_enough and safe.longest_source is Source.ASSUMED:
         word, tone = "UNKNOWN TIMEOUT", "yellow"
-    limits = f"{safe.pg_timeout_s} s for collectives, {safe.init_timeout_s} s for the start"
+    limits = f"{safe.pg_timeout_s} s for collectives, {safe.init_timeout_s} s for the job's start"
     if safe.training_timeout_s < safe.pg_timeout_s:
         limits = f"{safe.pg_timeout_s} s for collectives, {safe.training_timeout_s} s after the first step"
     if not safe.is_enough:

@@ -72,9 +72,9 @@ def kernel_alarms() -> Json:
 
 
 def kernel_history() -> Json:
-    """Return the kernel log's lines about the NVIDIA driver and links, as `{now_s, begins_s, lines}`.
+    """Return the kernel log's lines from the NVIDIA driver and about links, as `{now_s, begins_s, lines}`.
 
-    All times are in seconds since boot.
+    The lines about links say that a network link went up or down. All times are in seconds since boot.
     """
     # `begins_s` is the time of the oldest line, or 0 if no line has been dropped.
     begins_s, lines = 0.0, []

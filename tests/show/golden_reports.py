@@ -82,7 +82,7 @@ def nothing_works() -> Report:
         verdict=Verdict.NOT_READY,
         node_verdict=NodeVerdict.REJECT,
         exit_code=1,
-        headline="2 ranks can't communicate with any of the tested settings: rank 1 is stuck at init.",
+        headline="None of the tested settings lets the 2 ranks communicate: rank 1 is stuck at init.",
         trials=trials,
         findings=(NO_INTERFACE,),
         advice=recommend(trials, (), (), cpu_path=True, control=confirmed_best(trials)),

@@ -58,7 +58,7 @@ def test_every_term_and_every_framework_is_on_the_page(name: str) -> None:
 
 
 def test_the_first_line_is_the_answer() -> None:
-    assert page(SAFE["all"]).startswith("SAFE TIMEOUT  1920 s for collectives, 600 s for the start\n")
+    assert page(SAFE["all"]).startswith("SAFE TIMEOUT  1920 s for collectives, 600 s for the job's start\n")
     assert page(SAFE["not_enough"]).startswith(
         "NO SAFE TIMEOUT  the job needs 21720 s; preflight advises at most 3600 s"
     )
@@ -137,7 +137,7 @@ def test_the_answer_alone_is_one_line() -> None:
     pages = [
         timeout_page(ShownTimeout(SAFE[name], JOB)).shown(Detail.VERDICT, Style()) for name in ("nothing", "not_enough")
     ]
-    assert pages[0] == "SAFE TIMEOUT  600 s for collectives, 600 s for the start\n"
+    assert pages[0] == "SAFE TIMEOUT  600 s for collectives, 600 s for the job's start\n"
     assert (
         pages[1].startswith("NO SAFE TIMEOUT  the job needs 21720 s; preflight advises at most 3600 s")
         and pages[1].count("\n") == 1

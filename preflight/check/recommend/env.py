@@ -99,8 +99,8 @@ def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         again = [each for each in run.control.reruns if each.candidate == DEFAULT]
         took_s = default.duration_s + sum(each.duration_s for each in again)
         tries = f", in each of {len(again) + 1} tries ({seconds_text(took_s)} in all)" if again else ""
-        longer = "; the fault may be temporary" if again else ""
-        return _advice(f"none of the tested settings work: the default settings {ending(default)}{tries}{longer}")
+        longer = ". The fault may be temporary" if again else ""
+        return _advice(f"none of the tested settings work. The default settings {ending(default)}{tries}{longer}")
     chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
     if not chosen or proof_of(run.control, run.trials) is Proof.OPEN:
         why = "time ran out before a run without them failed again (raise --deadline)"

@@ -108,7 +108,7 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     died_at_s = evidence.timeout_ms() // 1000
     command = f"{_command(evidence)}{f' --current {died_at_s}' if died_at_s else ''}"
     return Remedy(
-        f"Measure a checkpoint: {command}. If the checkpoint is much shorter than the timeout, the missing rank "
+        f"To measure a checkpoint, run {command}. If the checkpoint is much shorter than the timeout, the missing rank "
         f"died or waited for something else. Read its log. Then start the job with `preflight run`, which "
         f"shows where ranks wait.",
         "If the checkpoint is slow, let each rank write its own shard (FSDP: StateDictType.SHARDED_STATE_DICT or "

@@ -85,6 +85,6 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
 
 def crossing_text(crossing: Crossing) -> str:
     """Return text that says which GPUs are on each side of a boundary such as a NUMA node."""
-    # An example is `NUMA nodes (sockets): node 0 has GPUs 0-4, node 1 has GPUs 5-7`.
+    # An example is `NUMA nodes (sockets): node 0 has GPUs 0-4; node 1 has GPUs 5-7`.
     sides = (f"{side.name} has GPU{'s' * (len(side.gpus) > 1)} {numbers_text(side.gpus)}" for side in crossing.sides)
-    return f"{crossing.boundary.value}: {', '.join(sides)}"
+    return f"{crossing.boundary.value}: {'; '.join(sides)}"

@@ -146,7 +146,7 @@ PER_RANK = Bound(
 
 @node_check("pids", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "system", "gpus"), bounds=(PER_RANK,))
 def pids(node: NodeFacts, case: Case) -> Findings:
-    """Every rank may start the threads and workers that it needs.
+    """The limit of processes lets every rank start the threads and workers that it needs.
 
     Yields a FAIL if a test run failed because of the limit, or a WARN if other settings avoid the failure. If no test
     run failed, yields a WARN if the ranks and workers may need more than the limit.

@@ -118,7 +118,7 @@ def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...
 
 
 def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
-    """Return the boundaries that are known not to separate GPUs in `gpus`."""
+    """Return the boundaries that certainly lie between no two GPUs of `gpus`."""
     crossed = {each.boundary for each in crossings_of(locality, gpus)}
     levels = [locality.level(a, b) for a, b in combinations(gpus, 2)]
     has_nodes = all(locality.by_gpu[gpu].numa_node is not None for gpu in gpus)

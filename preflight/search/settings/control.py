@@ -37,13 +37,13 @@ from preflight.model.trial import (
     odds,
 )
 
-PROVISIONAL_TEXT = "provisional: confirm with --profile standard"
+PROVISIONAL_TEXT = "confirm this result with --profile standard"
 PROVED_ODDS = Bound(
     odds(Profile.STANDARD.effort.runs_each, Profile.STANDARD.effort.runs_each), "to 1 as the least odds against chance",
-    "four runs with the default settings and four with the workaround reach these odds; a workaround with lower odds "
-    "is called provisional",
+    "four runs with the default settings and four with the workaround reach these odds; with lower odds, preflight "
+    "asks for a confirmation",
     "scripts/studies/cures.py",
-    "too low: an intermittent fault gets a useless workaround; too high: a good workaround is called provisional",
+    "too low: an intermittent fault gets a useless workaround; too high: preflight asks to confirm a good workaround",
 )  # fmt: skip
 Env = tuple[tuple[str, str], ...]
 

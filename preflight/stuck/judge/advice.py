@@ -54,7 +54,7 @@ STEPS: dict[Reason, tuple[str, ...]] = {
 ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.SAVE: (
         "Check whether the checkpoint file grows. If it grows, wait: the other ranks continue after the checkpoint, "
-        "unless the group's timeout expires first. If not, run `timeout 5 stat PATH`: the storage may not answer.",
+        "unless the group's timeout expires first. If it does not grow, test the storage: `timeout 5 stat PATH`.",
         "Compute a timeout that covers the checkpoint:",
         "    preflight timeout --params N --checkpoint-dir DIR",
         ALONE,
