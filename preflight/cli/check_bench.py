@@ -106,9 +106,10 @@ def bench(asked: commands.BenchOptions, agent: AgentProcess) -> None:
 def run_ranks(
     request: Request, agent: AgentProcess, progress: Progress, save: Callable[[Report], None] = lambda _: None
 ) -> application.Checked:
-    """Check this machine, a recorded /sys and /proc tree, or a captured machine that the backend simulates.
+    """Run the ranks on the machine that `request` selects, and return the result of the check.
 
-    Raise UsageError if the options are invalid.
+    The machine is this one, a recorded /sys and /proc tree, or a captured machine that the backend simulates. Raise
+    UsageError if the options are invalid.
     """
     # `agent` runs the ranks, and `progress` shows the results so far. Before the ranks start, `save` gets the report
     # that is valid if this process is killed.

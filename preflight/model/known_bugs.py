@@ -181,10 +181,10 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def fitting(bugs: Iterable[KnownBug], around: Surroundings) -> tuple[tuple[KnownBug, BugFit], ...]:
-    """Return the bugs that can affect a job in `around`, each with its BugFit.
+    """Return the bugs that can affect a job with the surroundings `around`, each with its BugFit.
 
-    Bugs that certainly fit come first. Among equally certain bugs, bugs with better evidence come first. Among bugs
-    with equal evidence, bugs with more conditions come first.
+    Bugs that certainly fit come first, then bugs that may fit. In each of the two groups, bugs with better evidence
+    come first. If the evidence is equal, bugs with more conditions come first.
     """
     found = [(bug, fit) for bug in bugs if (fit := bug.fits(around)) is not BugFit.NO]
     sures = list(Sureness)

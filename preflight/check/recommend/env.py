@@ -161,14 +161,14 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
     inherited = run.context.inherited
     with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
     cure = why_needed(inherited, with_env, run.trials)
-    why = f"the inherited settings are needed, because the default settings {ending(default)}"
+    why = f"inherited settings are needed, because the default settings {ending(default)}"
     unproven = best.candidate == AS_IS and any(each.failed is None for each in cure)
     if not cure or unproven or _names_loopback(with_env):
         return _advice(why)
     comments = [line for each in cure for line in comments_of(each, best, run.cpu_path, run.context, inherited=True)]
     required = {name for each in cure for name, _ in each.setting.env}
     others = ", ".join(name for name in run.inherited if name not in required)
-    reason = "; ".join(filter(None, (why, f"{others} can be unset" if others else "", _open(cure))))
+    reason = "; ".join(filter(None, (why, f"the inherited {others} can be unset" if others else "", _open(cure))))
     one_node = _network(name for name, _ in with_env.env)
     return _advice(reason, env=with_env.env, evidence=_by_name(comments), one_node_only=one_node)
 
