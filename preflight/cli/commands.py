@@ -109,9 +109,9 @@ class GpuReportOptions:
     """Test real GPUs, and pack the results for an issue.
 
     By default, `gpu-report` takes 10 minutes at most. `gpu-report` needs no root, and uses the torch of this
-    environment. The archive is without names of hosts, users and jobs, addresses, UUIDs and serial numbers. Exit
-    codes: 0 every part passed, 1 a part failed or found a fault, 2 usage error or a GPU in use, 3 no GPU can be used,
-    or a node sent nothing.
+    environment. The archive contains no addresses, UUIDs or serial numbers, and no names of hosts, users or jobs. Exit
+    codes: 0 every test passed, 1 a test failed or found a fault, 2 usage error or a busy GPU, 3 no GPU can be used, or
+    a node sent no result.
     """
 
     gpus: options.Gpus = None

@@ -133,9 +133,9 @@ ConfigIn = Annotated[
 @dataclass(frozen=True, slots=True)
 class TimeoutOptions:
     """Compute a safe timeout for the collectives of a job.
-    The output shows the setting for a framework. With --params, `timeout` also estimates whether the job fits into GPU
-    memory. Exit codes: 0 safe timeout found, 1 no timeout is long enough or the GPUs are too small, 2 usage error,
-    3 inconclusive, because the speed of the checkpoint directory is unknown.
+    The output shows how to set the timeout in your framework. With --params, `timeout` also estimates whether the job
+    fits into GPU memory. Exit codes: 0 safe timeout found, 1 no timeout is long enough or the GPUs are too small,
+    2 usage error, 3 inconclusive, because the speed of the checkpoint directory is unknown.
     """
 
     params: Params = None

@@ -33,7 +33,7 @@ MOST_TITLE = 66  # characters of a command line
 AGAIN = "rerun in a minute, with --watch as long as a step takes, and on all nodes of the job"
 WORKS = "wait, then rerun in a minute; -v shows where every rank is"
 ELSE = {
-    StuckVerdict.NOT_STUCK: "none; if the job still seems to hang, rerun in a minute",
+    StuckVerdict.NOT_STUCK: "none; if the job still seems to hang, repeat this command in a minute",
     StuckVerdict.UNKNOWN: "run `preflight stuck PID` as the job's user or as root",
     StuckVerdict.STUCK: "-v shows where every rank is",
 }

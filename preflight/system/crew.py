@@ -48,9 +48,9 @@ class Crew(Generic[K]):
     _own_time: OwnTime = field(default_factory=OwnTime)
 
     def fork(self, key: K, main: Callable[[Parent], object], limit_s: float = math.inf, is_asked: bool = False) -> None:
-        """Fork the child `key`, which runs `main` and must answer within `limit_s` seconds.
+        """Fork the child `key`, which runs `main` and must send a message within `limit_s` seconds.
 
-        With `is_asked`, the child also reads questions.
+        If `is_asked` is true, the child also gets a pipe with questions from this process.
         """
 
         def lead(parent: Parent) -> None:

@@ -65,9 +65,9 @@ def _which(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Return the conclusion that a GPU is faulty, or return None.
+    """Return the conclusion that a GPU is faulty, or None if nothing shows a fault.
 
-    The evidence is the driver's errors in `own_events`, or GPU memory that was full before the job began.
+    A fault is shown by the driver's errors in `own_events`, or by GPU memory that was full before the job began.
     """
     # The conclusion has low confidence if the only evidence is that GPU memory was full.
     if own_events and all(event.sign == "xid.999" for event in own_events):
