@@ -29,7 +29,7 @@ class Folder(NamedTuple):
         return os.path.join(self.path, self.prefix + name)
 
     def stays(self) -> None:
-        """Mark a private folder as no longer in use, so that the folder stays after this run."""
+        """Keep a private folder after this run: later runs then do not remove the folder as abandoned."""
         if self.path and not self.is_users:
             with contextlib.suppress(OSError):
                 os.unlink(self.file(RUNNING))

@@ -48,7 +48,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A step that tests the default settings again, because these settings look slow. `why` is the reason.
+    """A step that tests the default settings again, because a result looks slow. `why` says which result.
 
     The repetition does not change the next step of the search.
     """

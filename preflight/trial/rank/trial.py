@@ -197,9 +197,10 @@ def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
 
 
 def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
-    """Return how many seconds a step of `measure` takes at `seconds_per_byte`, including its time budget.
+    """Return how many seconds a step of `measure` takes.
 
-    If `seconds_per_byte` is None, a slow network is assumed.
+    The result is the time budget of the timed calls, plus the time of the other calls at `seconds_per_byte`. If
+    `seconds_per_byte` is None, a slow network is assumed.
     """
     call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
     return measure.budget_s + CALLS_BESIDES * call_s
