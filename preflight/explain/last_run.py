@@ -84,10 +84,10 @@ def _last_starts(text: bytes, *, is_of_one_rank: bool) -> tuple[int, int]:
     start = again = previous = 0
     for repeat in _repeats(text, opening) if len(opening) >= LEAST_LINES else ():
         if before := _end_before(text, start, repeat):
-            stamps = _stamps(text, start, repeat)
-            if _is_new(text, repeat, stamps, is_of_one_rank=is_of_one_rank):
+            is_new = _is_new(text, start, repeat, before, is_of_one_rank=is_of_one_rank)
+            if is_new:
                 start = again = repeat
-            elif not _is_same_run(before, stamps) and text.count(b"\n", previous, repeat) >= LONG_LINES:
+            elif is_new is None and text.count(b"\n", previous, repeat) >= LONG_LINES:
                 again = repeat
         previous = repeat
     return start, again if text.count(b"\n", again) >= LONG_LINES else 0
@@ -164,27 +164,19 @@ def _opens(text: bytes, begins: int, forms: list[bytes]) -> bool:
     return seen >= LEAST_LINES and 4 * seen >= 3 * len(forms)
 
 
-def _stamps(text: bytes, start: int, repeat: int) -> tuple[Moment, Moment, Moment]:
-    """Return the first and the last time stamp from `start` to `repeat`, and the first one after `repeat`."""
+def _is_new(text: bytes, start: int, repeat: int, before: bytes, *, is_of_one_rank: bool) -> bool | None:
+    """Return whether another run than the one that begins at `start` begins at `repeat`; None if nothing shows this.
+
+    `before` has the last lines before `repeat`.
+    """
     first = _moment_in(text[start : start + STAMPED_BYTES])
     last = _moment_in(text[max(start, repeat - STAMPED_BYTES) : repeat], which=-1)
-    return first, last, _moment_in(text[repeat : repeat + STAMPED_BYTES])
-
-
-def _is_same_run(before: bytes, stamps: tuple[Moment, Moment, Moment]) -> bool:
-    """Return whether the repeat certainly belongs to the run before: it overlaps, follows at once, or is a restart."""
-    first, last, new = stamps
-    if new.clock and first.clock == last.clock == new.clock:
-        return new.seconds < last.seconds or new.seconds - first.seconds < LEAST_S
-    return RESTART.search(before) is not None
-
-
-def _is_new(text: bytes, repeat: int, stamps: tuple[Moment, Moment, Moment], *, is_of_one_rank: bool) -> bool:
-    """Return whether another run than the one before certainly begins at `repeat`."""
-    first, last, new = stamps
+    new = _moment_in(text[repeat : repeat + STAMPED_BYTES])
     if new.clock and first.clock == last.clock == new.clock:
         return new.seconds >= last.seconds and (is_of_one_rank or new.seconds - first.seconds >= LEAST_S)
-    return is_of_one_rank or text.startswith(DETACHED, repeat)
+    if is_of_one_rank or text.startswith(DETACHED, repeat):
+        return True
+    return False if RESTART.search(before) else None
 
 
 def _moment_in(text: bytes, which: int = 0) -> Moment:
